@@ -9,7 +9,7 @@ import uvicorn
 
 from analytics.app import create_app
 from analytics.settings import AnalyticsSettings
-from backends.process import run_process
+from backends.processes.process import run_process
 from backends.web.bounded_protocol import BoundedProtocol
 from backends.web.listener import listen
 

@@ -25,12 +25,12 @@ from analytics.gpu.finished_hours import FinishedHours
 from analytics.quality.judge import Judge, JudgeSettings
 from analytics.settings import AnalyticsSettings
 from analytics.watch import Watch
-from backends.background_check import BackgroundCheck
 from backends.channels.table import open_senders
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
-from backends.detail_access import DetailAccess
-from backends.secret_files import SecretFiles
+from backends.network.detail_access import DetailAccess
+from backends.processes.background_check import BackgroundCheck
+from backends.secrets.secret_files import SecretFiles
 from backends.store.client import StoreClient
 from backends.web.api_page import install_api_page
 from backends.web.body_limit import BodyLimit

@@ -12,9 +12,9 @@ from analytics.asked_at import AskedAt
 from backends.control.budget_states import Spent
 from backends.control.current_budgets import CurrentBudget, current_budgets
 from backends.control.rule_scope import is_each
-from contracts.limits import BudgetSpec
-from contracts.moments import unix_ns, utc_moment
-from contracts.periods import Forecast, forecast
+from contracts.recording.moments import unix_ns, utc_moment
+from contracts.rules.limits import BudgetSpec
+from contracts.rules.periods import Forecast, forecast
 
 State = Literal["fine", "near", "used_up", "not_counting"]
 

@@ -10,7 +10,7 @@ from analytics.queries import query
 from analytics.rows import number_of, numbers_of, text_of
 from analytics.scope import Scope
 from backends.store.client import StoreClient
-from contracts.gaps import GAP_UNIT_NS
+from contracts.metering.gaps import GAP_UNIT_NS
 
 Method = Literal["exact", "sketch"]
 GroupKey = tuple[str, str]  # tenant, model

@@ -7,10 +7,10 @@ from pydantic import Field, SecretStr
 
 from backends.channels.base import ChannelSettings, MailServer
 from backends.channels.inward import NetworksText, read_networks
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.web.listener_settings import ListenerSettings
-from contracts.configuration import control_database_url
+from contracts.serving.configuration import control_database_url
 
 
 class AnalyticsSettings(ListenerSettings):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from backends.compiled import use_compiled
+from backends.processes.compiled import use_compiled
 from bench.report import Report, run_bench
 
 REQUESTS: Final = 10_000_000
@@ -41,12 +41,12 @@ def measure(report: Report) -> None:
 
 def _measure_planner(report: Report) -> None:
     """A million requests on sixteen replicas of an 8B model on an H200, chosen among by the default policy."""
+    from algorithms.gpu_time.step_model import StepModel
     from analytics.planner.setup import ReplicaSetup
     from analytics.planner.simulation import Simulation
     from analytics.planner.workload import poisson
     from bench.gpu_steps import read_runs
     from bench.planner_recorded import RECORDED
-    from contracts.step_model import StepModel
 
     runs = read_runs()
     for recorded in RECORDED:

@@ -15,8 +15,8 @@ from backends.control.database import ControlDatabase
 from backends.store.client import StoreClient
 from bench.report import Report
 from contracts.control import AlertRule, Budget, BudgetState, Slo, Tenant
-from contracts.moments import unix_ns, utc_moment
-from contracts.periods import period_bounds
+from contracts.recording.moments import unix_ns, utc_moment
+from contracts.rules.periods import period_bounds
 from migrations.database import migrate_database
 
 TENANTS: Final = 1_000

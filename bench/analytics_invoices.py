@@ -12,7 +12,7 @@ from analytics.prices.usage_groups import usage_groups
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from bench.report import Report
-from contracts.rates import RateBook
+from contracts.pricing.rates import RateBook
 
 MOST_SECONDS = 20.0
 

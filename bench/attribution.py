@@ -16,13 +16,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from algorithms.gpu_time.attribution import METHOD, attribute
+from algorithms.gpu_time.step_fit import fit, relative_errors
+from algorithms.gpu_time.step_fitter import StepFitter
+from algorithms.gpu_time.step_model import DECODE, StepModel, StepRow
+from algorithms.gpu_time.step_samples import StepSample
 from bench.gpu_steps import RUNS, STEPS, RecordedStep, read_runs, samples
 from bench.report import Report, run_bench
-from contracts.attribution import METHOD, attribute
-from contracts.step_fit import fit, relative_errors
-from contracts.step_fitter import StepFitter
-from contracts.step_model import DECODE, StepModel, StepRow
-from contracts.step_samples import StepSample
 
 FIT_RUNS: Final = ("bench", "A", "B")
 TEST_RUN: Final = "AB"

@@ -12,9 +12,9 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from backends.otlp import LOGS_PATH
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
+from backends.telemetry.otlp import LOGS_PATH
 from bench.ingest import (
     BATCH_RECORDS,
     CollectorRig,
@@ -31,7 +31,7 @@ from bench.report import Report, run_bench
 from bench.store_process import StoreProcess
 from collector.processors.logs import LogsProcessor
 from collector.spool import SpooledBatch
-from contracts.names import REQUESTS
+from contracts.recording.names import REQUESTS
 
 MUST_ACK: Final = 30_000
 STRETCH_ACK: Final = 80_000

@@ -21,7 +21,7 @@ from backends.engine.torch_engine.driver import run
 from backends.engine.torch_engine.engine import TorchEngine
 from backends.engine.torch_engine.settings import EngineSettings
 from bench.report import Report, run_bench
-from contracts.wire import Sampling, Submit
+from contracts.engine.wire import Sampling, Submit
 
 BATCH: Final = 16
 CONTEXT: Final = 512

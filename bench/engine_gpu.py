@@ -23,6 +23,9 @@ from typing import Any, Final
 
 import uvloop
 
+from algorithms.gpu_time.ledger import LedgerLines, ledger_lines
+from algorithms.gpu_time.step_fit import fit
+from algorithms.gpu_time.step_model import COEFFICIENTS, StepModel
 from bench.gpu_attribution import Mix, add_coalitions, add_prediction, add_tenants, calibration, recorded_mixes
 from bench.gpu_engine import BareEngine
 from bench.gpu_figures import FigureFile, Promise, report_figures
@@ -35,9 +38,6 @@ from bench.gpu_steps import FOLDER, read_runs, write_steps, write_windows
 from bench.gpu_toggling import BLOCK_STEPS, add_toggled, pairs_of
 from bench.gpu_workloads import Workload, coalition_batches, uniform
 from bench.report import Report, run_bench
-from contracts.ledger import LedgerLines, ledger_lines
-from contracts.step_fit import fit
-from contracts.step_model import COEFFICIENTS, StepModel
 
 PROMISES: Final = (
     Promise("host_8b_256_throughput", "ratio", 0.98, 0.99),

@@ -8,23 +8,23 @@ from typing import Final
 
 from backends.llm.base import ModelCall, Sink
 from bench.report import Report, run_bench
-from contracts.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
-from contracts.failures import BreakerPolicy, Playbook
-from contracts.generation import Continuation, Result
-from contracts.ids import uuid7
-from contracts.prices import PriceBook
-from contracts.routes import RouteEntry, RouteSpec
-from gateway.attempts.caller import Caller
-from gateway.attempts.health_book import HealthBook
-from gateway.batches.line_exchange import LineExchange
-from gateway.clock import Clock
-from gateway.drill.drill import DrillPlan, play
-from gateway.drill.virtual_time import run_at_once
-from gateway.drill.world import FAULTS
-from gateway.operations import CHAT
-from gateway.reply import Reply, ReplyFacts
-from gateway.request_state import RequestState
-from gateway.targets import TargetRegistry
+from contracts.api.generation import Continuation, Result
+from contracts.pricing.prices import PriceBook
+from contracts.recording.ids import uuid7
+from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
+from contracts.serving.failures import BreakerPolicy, Playbook
+from contracts.serving.routes import RouteEntry, RouteSpec
+from gateway.apis.batches.line_exchange import LineExchange
+from gateway.apis.operations import CHAT
+from gateway.config.targets import TargetRegistry
+from gateway.replies.reply import Reply, ReplyFacts
+from gateway.request.clock import Clock
+from gateway.request.request_state import RequestState
+from gateway.routing.attempts.caller import Caller
+from gateway.routing.drill.drill import DrillPlan, play
+from gateway.routing.drill.virtual_time import run_at_once
+from gateway.routing.drill.world import FAULTS
+from gateway.routing.health.health_book import HealthBook
 
 _BODY: Final = b'{"model":"m","messages":[{"role":"user","content":"hello"}]}'
 _DONE: Final = Result(finish_reason="stop")
@@ -39,7 +39,7 @@ def measure(report: Report) -> None:
 def failure_rows(report: Report) -> None:
     """Add the rows."""
     asyncio.run(_measure_calls(report))
-    log = logging.getLogger("gateway.attempts")
+    log = logging.getLogger("gateway.routing.attempts")
     before = log.level
     log.setLevel(logging.ERROR)  # what a gateway would log of the outages
     try:

@@ -16,22 +16,22 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from backends.llm.engine_host import EngineHost, Taking
-from backends.llm.engine_hosts import EngineHosts
-from backends.llm.engine_stream import EngineStream
+from algorithms.gpu_time.step_fit import fit
+from algorithms.gpu_time.step_model import StepRow, compose
+from algorithms.gpu_time.step_samples import StepSample
+from backends.llm.host.engine_host import EngineHost, Taking
+from backends.llm.host.engine_hosts import EngineHosts
+from backends.llm.host.engine_stream import EngineStream
 from bench.pool_simulator import Course, EngineModel, Job
+from contracts.api.generation import Delta, Result, Vectors
+from contracts.engine.wire import Sampling, Submit
 from contracts.errors import EngineUnavailable
-from contracts.generation import Delta, Result, Vectors
-from contracts.ids import uuid7
-from contracts.limits import QueueSpec
-from contracts.records import CountMethod, StepRecord, decode_record
-from contracts.step_fit import fit
-from contracts.step_model import StepRow, compose
-from contracts.step_samples import StepSample
-from contracts.usage import Usage
-from contracts.wire import Sampling, Submit
-from gateway.clock import Clock
-from gateway.scheduling.pool_queue import Place, PoolQueue
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.records import CountMethod, StepRecord, decode_record
+from contracts.rules.limits import QueueSpec
+from gateway.limits.queue.pool_queue import Place, PoolQueue
+from gateway.request.clock import Clock
 
 SEQUENCES: Final = 16
 BATCH_TOKENS: Final = 512

@@ -16,17 +16,17 @@ from typing import Final
 
 import uvloop
 
+from algorithms.gpu_time.step_model import StepModel
 from bench.fair_engine import SEQUENCES, RealPool, fitted, real_pool
 from bench.fair_workloads import backlogged_jobs, lightest, vtc_jobs
 from bench.pool_simulator import Course, EngineModel, FirstComeQueue, Job, PoolSimulator
 from bench.report import Report, run_bench
 from bench.service_book import ServiceBook
-from contracts.limits import QueueSpec
-from contracts.step_model import StepModel
-from gateway.clock import Clock
-from gateway.scheduling.fair_queue import FairQueue
-from gateway.scheduling.pool_queue import PoolQueue
-from gateway.scheduling.request import QueuedRequest
+from contracts.rules.limits import QueueSpec
+from gateway.limits.queue.fair_queue import FairQueue
+from gateway.limits.queue.pool_queue import PoolQueue
+from gateway.limits.queue.request import QueuedRequest
+from gateway.request.clock import Clock
 
 # About Llama 2 7B on an A10G with 10,000 tokens of KV cache, the pool of the VTC paper's trace: 45 ms a step, 0.12 ms
 # a token, 1 us for each token of context read. It serves the trace's ten minutes in twenty-one.

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from algorithms.gpu_time.attribution import METHOD
+from algorithms.gpu_time.step_fit import fit, relative_errors
+from algorithms.gpu_time.step_model import DECODE, StepModel
 from bench.attribution import RIVALS, Bounds, charges, token_proxy_errors
 from bench.gpu_figures import FigureFile
 from bench.gpu_runs import Run
 from bench.gpu_shares import Coalition, coalitions, distance, excess, shapley
 from bench.gpu_steps import RecordedStep, samples
 from bench.gpu_workloads import Ask, Workload, renewed, trickling, two_tenants, uniform, varied
-from contracts.attribution import METHOD
-from contracts.step_fit import fit, relative_errors
-from contracts.step_model import DECODE, StepModel
 
 Serve = Callable[[Workload], Awaitable[Run]]
 

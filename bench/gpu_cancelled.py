@@ -24,8 +24,16 @@ from bench.gpu_gateway import GatewayProcess
 from bench.gpu_host import HostProcess, connect
 from bench.gpu_models import words, write_model
 from bench.report import Report, run_bench
-from contracts.records import AttemptRecord, GpuShare, KvRecord, Record, RequestRecord, StepRecord, decode_record
-from gateway.journal import Journal, unpack_entry
+from contracts.recording.records import (
+    AttemptRecord,
+    GpuShare,
+    KvRecord,
+    Record,
+    RequestRecord,
+    StepRecord,
+    decode_record,
+)
+from gateway.records.journal import Journal, unpack_entry
 
 TENANTS: Final = {f"tk-{letter * 43}": letter for letter in "ABC"}
 _ROWS: Final = (

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from algorithms.gpu_time.step_model import StepRow
 from backends.engine.step_book import QueueFacts, StepBook
 from backends.engine.vllm_engine.metering.meter import MeterOptions, VllmMeter
 from bench.gpu_runs import Answer, Run, recorded
 from bench.gpu_steps import RecordedStep
 from bench.gpu_workloads import Ask, Workload
-from contracts.records import StepRecord
-from contracts.step_model import StepRow
+from contracts.recording.records import StepRecord
 
 _COLLECT_SECONDS = 0.05
 _SETTLE_SECONDS = 2.0

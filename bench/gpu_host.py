@@ -11,9 +11,8 @@ from typing import Final, cast
 
 from bench.gpu_runs import Answer, Run
 from bench.gpu_workloads import Ask, Workload
-from contracts.frame_splitter import FrameSplitter
-from contracts.records import StepRecord, decode_record
-from contracts.wire import (
+from contracts.engine.frame_splitter import FrameSplitter
+from contracts.engine.wire import (
     WIRE_VERSION,
     Attach,
     Delta,
@@ -28,6 +27,7 @@ from contracts.wire import (
     frame,
     from_host,
 )
+from contracts.recording.records import StepRecord, decode_record
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _CONNECT_SECONDS: Final = 30.0

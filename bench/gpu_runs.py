@@ -4,9 +4,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from algorithms.gpu_time.step_model import StepRow
 from bench.gpu_steps import RecordedStep
-from contracts.records import StepRecord
-from contracts.step_model import StepRow
+from contracts.recording.records import StepRecord
 
 
 @dataclass(slots=True)

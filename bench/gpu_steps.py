@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from algorithms.gpu_time.step_model import DECODE, PREFILL, StepRow, compose
+from algorithms.gpu_time.step_samples import StepSample
 from backends.engine.vllm_engine.metering.gpu_clock import DRAINED_NS
-from contracts.step_model import DECODE, PREFILL, StepRow, compose
-from contracts.step_samples import StepSample
 
 FOLDER: Final = Path(__file__).resolve().parent / "traces" / "gpu_steps"
 STEPS: Final = FOLDER / "steps_h200_8b.jsonl.gz"

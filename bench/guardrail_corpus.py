@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contracts.detectors.canary import canary_marker
+from algorithms.detectors.canary import canary_marker
 from contracts.guardrails.detector import Detector
 from contracts.guardrails.finding import Finding
 from contracts.guardrails.plain_text import plain_text

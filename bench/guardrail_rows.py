@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
+from algorithms.abuse.key_watch import KeyWatch, Use
+from algorithms.abuse.spec import abuse_spec
 from backends.audit.measuring import append_microseconds, verify_seconds
 from bench.guardrail_corpus import FILES, scores_of, together
 from bench.load.gateway_process import MeasuredGateway, configuration
@@ -24,9 +26,7 @@ from bench.load.result import Load
 from bench.load.rig import Patience, Rig
 from bench.load.sample import Sample
 from bench.report import Report
-from contracts.abuse.key_watch import KeyWatch, Use
-from contracts.abuse.spec import abuse_spec
-from contracts.generation import Delta
+from contracts.api.generation import Delta
 from contracts.guardrails.finding import About
 from contracts.guardrails.policy import GuardrailPolicy, policy_of
 from gateway.guardrails.answer_filter import AnswerFilter

@@ -6,7 +6,7 @@ What runs is what a gateway's process would have it be: the compiled modules, wh
 import sys
 from collections.abc import Sequence
 
-from backends.compiled import use_compiled
+from backends.processes.compiled import use_compiled
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

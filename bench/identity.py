@@ -27,13 +27,13 @@ from backends.control import keys, organisation, serving
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.serving import NewTarget
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from bench.report import Report, run_bench
+from contracts.access.keys import digest_of, hint_of, new_key
 from contracts.control import ApiKey
-from contracts.keys import digest_of, hint_of, new_key
-from gateway.clock import Clock
-from gateway.database_source import DatabaseSource
-from gateway.directory import Directory
+from gateway.config.database_source import DatabaseSource
+from gateway.config.directory import Directory
+from gateway.request.clock import Clock
 from migrations.database import migrate_database
 
 KEYS: Final = 100_000

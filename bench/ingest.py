@@ -18,16 +18,16 @@ from typing import Any, Final, Self
 import msgspec
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from backends.otlp import CONTENT_TYPE, LOGS_PATH, TRACES_PATH, build_export_request
+from backends.telemetry.otlp import CONTENT_TYPE, LOGS_PATH, TRACES_PATH, build_export_request
 from bench.load.machine import Cores, pinned_to
 from bench.load.processes import PinnedProcess, free_ports, get_json
 from bench.records import example_records
 from bench.store_process import StoreProcess
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import TENANT
-from contracts.record_signature import digest_of_records, signature_of_batch
-from contracts.records import EVENT_NAMES, RequestRecord, encode_record
+from contracts.access.identity import Identity
+from contracts.recording.ids import uuid7
+from contracts.recording.names import TENANT
+from contracts.recording.record_signature import digest_of_records, signature_of_batch
+from contracts.recording.records import EVENT_NAMES, RequestRecord, encode_record
 
 BATCH_RECORDS: Final = 500  # what a gateway's shipper sends at one time
 SPAN_ATTRIBUTES: Final = 40

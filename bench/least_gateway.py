@@ -19,8 +19,8 @@ from typing import Final, cast
 import msgspec
 import uvloop
 
-from contracts.chat import ChatReply, ChatRequest
-from contracts.records import RequestRecord
+from contracts.api.chat import ChatReply, ChatRequest
+from contracts.recording.records import RequestRecord
 
 _LEVELS: Final = 3
 _MUCH: Final = 10**11

@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Final
 
+from algorithms.gpu_time.step_model import compose
+from algorithms.gpu_time.step_samples import StepSample
 from analytics.planner.outcome import Outcome
 from analytics.planner.recorded import step_rows
 from analytics.planner.setup import ReplicaSetup
@@ -21,9 +23,7 @@ from backends.engine.torch_engine.driver import Answer, collect, run
 from backends.engine.torch_engine.engine import TorchEngine
 from backends.engine.torch_engine.settings import EngineSettings
 from bench.report import Report
-from contracts.step_model import compose
-from contracts.step_samples import StepSample
-from contracts.wire import Sampling, Submit
+from contracts.engine.wire import Sampling, Submit
 
 MUST: Final = 0.15  # of the measured value
 LOADS: Final = (0.35, 0.6, 0.8)  # share of time in which the engine is busy

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from algorithms.gpu_time.step_fit import fit
 from analytics.planner.outcome import Outcome
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.simulation import Simulation
 from analytics.planner.workload import PlannedRequest, Workload
 from bench.gpu_steps import RecordedStep, samples
-from contracts.step_fit import fit
 
 CHUNK_TOKENS: Final = 8_192
 _KV_BLOCKS: Final = 50_000  # of an H200 beside an 8B model: none of these runs fills it

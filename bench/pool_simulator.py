@@ -12,9 +12,9 @@ from functools import partial
 from itertools import count
 from typing import Protocol
 
-from contracts.limits import PriorityClass
-from contracts.step_model import StepComposition, StepModel
-from gateway.scheduling.request import QueuedRequest
+from algorithms.gpu_time.step_model import StepComposition, StepModel
+from contracts.rules.limits import PriorityClass
+from gateway.limits.queue.request import QueuedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Course:
 
 
 class Queue(Protocol):
-    """What stands before the engine: `gateway.scheduling.FairQueue`, or what it is compared with."""
+    """What stands before the engine: `gateway.limits.queue.FairQueue`, or what it is compared with."""
 
     def arrive(self, request: QueuedRequest, now_ns: int) -> QueuedRequest | None:
         """Let a request wait."""

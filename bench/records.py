@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from backends.otlp import build_export_request, parse_export_request
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
+from backends.telemetry.otlp import build_export_request, parse_export_request
 from bench.report import Report, run_bench
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.records import EVENT_NAMES, RequestRecord, decode_record, encode_record
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.records import EVENT_NAMES, RequestRecord, decode_record, encode_record
 
 GAPS: Final = 200
 # A core that serves 25,000 requests/s has 40 us for each: a seventh of it may go to packing, half to the journal.

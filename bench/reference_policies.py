@@ -1,7 +1,7 @@
 """What routers elsewhere do, behind the interface of our policies: to be compared with, and served by no gateway."""
 
-from contracts.routing.ask import Ask, Sight
-from contracts.routing.policies.base import by_score
+from algorithms.routing.ask import Ask, Sight
+from algorithms.routing.policies.base import by_score
 
 
 class LongestPrefixPolicy:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from contracts.routing.ask import Ask
-from contracts.routing.fleet import Fleet
-from contracts.routing.policies.base import Policy
-from contracts.routing.policies.table import policy_named
-from contracts.routing.prefix_index import PrefixIndex
-from contracts.routing.replica import Hold
+from algorithms.routing.ask import Ask
+from algorithms.routing.fleet import Fleet
+from algorithms.routing.policies.base import Policy
+from algorithms.routing.policies.table import policy_named
+from algorithms.routing.prefix_index import PrefixIndex
+from algorithms.routing.replica import Hold
 
 _NANO: Final = 1_000_000_000
 _GAP_NS: Final = 20_000_000  # between two tokens of an answer

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from backends.compiled import find_compiled
+from backends.processes.compiled import find_compiled
 
 Better = Literal["higher", "lower"]
 

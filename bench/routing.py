@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from backends.compiled import use_compiled
+from backends.processes.compiled import use_compiled
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,9 +18,9 @@ import httpx
 import yaml
 
 from bench.report import Report
-from contracts.records import RequestRecord, decode_record
+from contracts.recording.records import RequestRecord, decode_record
 from gateway.app import Gateway
-from gateway.journal import unpack_entry
+from gateway.records.journal import unpack_entry
 from gateway.settings import GatewaySettings
 
 WARM_MUST: Final = 0.95
@@ -204,7 +204,7 @@ def _busy(gateway: Gateway) -> int:
 
 
 def _requests(gateway: Gateway) -> list[RequestRecord]:
-    journal = gateway.journal
+    journal = gateway.records.journal
     entries = journal.read(journal.cursor, max_entries=100_000, max_bytes=1 << 30)
     records = [decode_record(unpack_entry(entry)[1]) for entry in entries]
     return [record for record in records if isinstance(record, RequestRecord)]

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from algorithms.routing.block_map import KEY_MASK
 from bench.replica_simulator import Request
-from contracts.routing.block_map import KEY_MASK
 
 TRACE: Final = Path(__file__).parent / "traces" / "mooncake" / "synthetic_trace.jsonl"
 BLOCK_TOKENS: Final = 512

@@ -10,10 +10,10 @@ from pathlib import Path
 from backends.engine.base import Engine, EngineBuilder, EngineEvent, Facts, ModelOrder
 from backends.engine.settings import BUILTIN_PATH
 from backends.engine.torch_engine.model_files import ModelFiles, read_model_files
+from contracts.engine.wire import Delta, Finished, ModelHello, Submit
 from contracts.errors import ConfigurationError
-from contracts.records import KvRecord, StepRecord
-from contracts.usage import Usage
-from contracts.wire import Delta, Finished, ModelHello, Submit
+from contracts.metering.usage import Usage
+from contracts.recording.records import KvRecord, StepRecord
 
 _PIECES = (" the", " books", " close", " when", " every", " part", " sums", ".")
 _CONTEXT_TOKENS = 1 << 20

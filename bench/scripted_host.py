@@ -12,7 +12,7 @@ import uvloop
 
 from backends.engine.app import serve
 from backends.engine.settings import EngineHostSettings
-from backends.process import run_process
+from backends.processes.process import run_process
 from bench.scripted_engine import Script, scripted_builder
 
 

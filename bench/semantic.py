@@ -19,11 +19,11 @@ import yaml
 from backends.embedder.child import EmbedderChild
 from bench.report import Report, run_bench
 from contracts.errors import EmbedderUnavailable
-from contracts.semantic import SemanticSpec, semantic_spec
-from gateway.semantic.evaluation import LabelledPrompt, evaluate
-from gateway.semantic.learning import READ_TOKENS, learn
-from gateway.semantic.lesson import Lesson
-from gateway.semantic.tally import Tally
+from contracts.serving.semantic import SemanticSpec, semantic_spec
+from gateway.routing.semantic.evaluation import LabelledPrompt, evaluate
+from gateway.routing.semantic.learning import READ_TOKENS, learn
+from gateway.routing.semantic.lesson import Lesson
+from gateway.routing.semantic.tally import Tally
 
 PROMPTS: Final = Path(__file__).parent / "semantic_prompts.yaml"
 MEDIAN_MUST_MS: Final = 12.0

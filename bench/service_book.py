@@ -1,6 +1,6 @@
 """Who was given how much service, and how far two tenants were ever apart."""
 
-from contracts.limits import QueueSpec
+from contracts.rules.limits import QueueSpec
 
 
 class ServiceBook:

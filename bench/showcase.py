@@ -7,15 +7,15 @@ from typing import Any, Final
 from backends.control.budget_events import PassedThreshold, record_event
 from backends.control.budget_states import GatewayState, publish_states
 from backends.control.current_budgets import current_budgets
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from bench.showcase_gpus import GPU
 from bench.showcase_rows import HOSTED, OWN, POOLS, RATES, ROUTE, TENANTS, ShowcaseRows, showcase_rows
 from contracts.errors import ConfigurationError
-from contracts.moments import unix_ns
-from contracts.names import ATTEMPTS, ENGINE_STEPS, GPU_SAMPLES, REQUESTS
+from contracts.recording.moments import unix_ns
+from contracts.recording.names import ATTEMPTS, ENGINE_STEPS, GPU_SAMPLES, REQUESTS
 from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
 from tollkeeper.open_installation import open_control

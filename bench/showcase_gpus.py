@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from contracts.records import DeviceRecord, GpuShare, RequestRecord, StepRecord
+from contracts.recording.records import DeviceRecord, GpuShare, RequestRecord, StepRecord
 
 GPU: Final = "NVIDIA H100 80GB HBM3"
 GPU_SECONDS: Final = 3_600  # so far back do steps and looks reach

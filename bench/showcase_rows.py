@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from bench.showcase_gpus import GPU_SECONDS, charged, device_looks, engine_steps
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.records import AttemptRecord, DeviceRecord, GpuShare, RequestRecord, StepRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.records import AttemptRecord, DeviceRecord, GpuShare, RequestRecord, StepRecord
 
 OWN, HOSTED, ROUTE = "chat-8b", "hosted-large", "assistant"
 # USD per million tokens (input, cached input, output), as the price cards of the showcase say.

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress, StoreRole
 from backends.store.client import StoreClient
 from bench.load.machine import pinned_to

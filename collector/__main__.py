@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import uvloop
 from pydantic import ValidationError
 
-from backends.private_files import keep_private
-from backends.process import FieldFormatter
+from backends.processes.process import FieldFormatter
+from backends.secrets.private_files import keep_private
 from collector.app import SETTLE_SECONDS, Collector, settle
 from collector.settings import CollectorSettings
 from contracts.errors import TollkeeperError

@@ -5,11 +5,11 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from backends.detail_access import DetailAccess
-from backends.disk_room import WatchedDisk
-from backends.pieces import STORED_ROWS, Pieces, PieceWatch
-from backends.secret_files import SecretFiles
-from backends.segments import SegmentLog
+from backends.network.detail_access import DetailAccess
+from backends.secrets.secret_files import SecretFiles
+from backends.segment_log.disk_room import WatchedDisk
+from backends.segment_log.pieces import STORED_ROWS, Pieces, PieceWatch
+from backends.segment_log.segments import SegmentLog
 from backends.store.address import StoreAddress
 from backends.store.batch_claims import BatchClaims
 from backends.store.columns import arrow_batch

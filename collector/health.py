@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from backends.detail_access import DetailAccess
-from backends.disk_room import shown_disks
+from backends.network.detail_access import DetailAccess
+from backends.segment_log.disk_room import shown_disks
 from backends.store.client import STORE_DISK_FULL
 from backends.web.details import NEEDS_TOKEN, may_read_metrics, shown_to
 from collector.metrics import CollectorMetrics

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from backends.segment_damage import Missing
-from backends.segment_reader import SegmentReader
+from backends.segment_log.segment_damage import Missing
+from backends.segment_log.segment_reader import SegmentReader
 from collector.spool import SpooledBatch
 
 _LETTER_FILES: Final = ("letters.1.jsonl", "letters.jsonl")  # the older first

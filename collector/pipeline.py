@@ -13,7 +13,7 @@ from collector.processors.signal import SignalProcessor
 from collector.rows import Processed
 from collector.spool import Signal, Spool, SpooledBatch
 from contracts.errors import InvalidRequest
-from contracts.ids import uuid7
+from contracts.recording.ids import uuid7
 
 UNREADABLE: Final = "unreadable_record"
 _DIGEST_BYTES: Final = 16

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from contracts.names import Table
+from contracts.recording.names import Table
 
 SUSPECT: Final = "suspect"  # among what is noticed of a row: one of its attributes may hold a secret
 

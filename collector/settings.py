@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from backends.record_key import RecordKey, record_key
-from backends.segments import Fsync
+from backends.secrets.record_key import RecordKey, record_key
+from backends.segment_log.segments import Fsync
 from backends.web.listener_settings import ListenerSettings
 from collector.processors.redaction import PATTERNS, What
 

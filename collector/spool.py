@@ -10,10 +10,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from backends.segment_damage import Missing
-from backends.segments import DiskFull, Entry, LogFull, Position, SegmentLog
+from backends.segment_log.segment_damage import Missing
+from backends.segment_log.segments import DiskFull, Entry, LogFull, Position, SegmentLog
 from contracts.errors import LimitExceeded, Unavailable
-from contracts.ids import bounded_id
+from contracts.recording.ids import bounded_id
 
 _log = logging.getLogger(__name__)
 

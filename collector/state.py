@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from backends.disk_room import WatchedDisk
+from backends.segment_log.disk_room import WatchedDisk
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
 from collector.exporters.clickhouse import ClickHouseExporter

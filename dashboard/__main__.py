@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from backends.private_files import keep_private
+from backends.secrets.private_files import keep_private
 from contracts.errors import ConfigurationError, TollkeeperError
 from dashboard.settings import DashboardSettings
 from dashboard.theme import theme_flags

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import streamlit as st
 
-from contracts.spreadsheets import harmless_cell
+from contracts.pricing.spreadsheets import harmless_cell
 from dashboard.table import Table
 
 FrameSource: TypeAlias = Table | Callable[[], Table]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 import streamlit as st
 
-from backends.detail_access import find_metrics_token
+from backends.network.detail_access import find_metrics_token
 from dashboard.reader import settings
 
 _PATIENCE_SECONDS: Final = 1.0

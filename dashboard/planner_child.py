@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from analytics.planner.question import PlanJob
-from backends.compiled import use_compiled
+from backends.processes.compiled import use_compiled
 from backends.store.client import StoreClient
 from contracts.errors import TollkeeperError
 from dashboard.settings import DashboardSettings

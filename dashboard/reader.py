@@ -17,7 +17,7 @@ import streamlit as st
 
 from analytics.reach import EVERYTHING, BoundStore, Reach
 from backends.control.database import ControlDatabase
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from backends.store.row_policies import TEAM_READER, TENANT_READER

@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr
 
-from backends.network_addresses import listens_on_loopback
-from backends.secret_files import SecretFiles
+from backends.network.network_addresses import listens_on_loopback
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress, StoreRole
 from backends.web.listener_settings import ListenerSettings
-from contracts.configuration import control_database_url
+from contracts.serving.configuration import control_database_url
 
 
 class DashboardSettings(ListenerSettings):

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Final
 
-from backends.compiled import CompiledModules, use_compiled
+from backends.processes.compiled import CompiledModules, use_compiled
 
 _log: Final = logging.getLogger("gateway")
 
@@ -18,7 +18,7 @@ def main() -> int:
     # From here on a module is what was found of it.
     import uvloop
 
-    from backends.process import run_process
+    from backends.processes.process import run_process
     from gateway.app import run
     from gateway.settings import GatewaySettings
 

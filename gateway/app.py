@@ -13,19 +13,26 @@ from functools import partial
 from typing import Final
 
 from backends.channels.inward import read_networks
-from backends.detail_access import DetailAccess
-from backends.disk_room import WatchedDisk
 from backends.llm.encoding_room import EncodingRoom
-from backends.llm.engine_host import Taking
-from backends.llm.engine_hosts import EngineHosts
-from backends.llm.engine_target import EngineTarget
-from backends.secret_files import SecretFiles
-from backends.tls import client_tls
-from contracts.configuration import Snapshot
+from backends.llm.host.engine_host import Taking
+from backends.llm.host.engine_hosts import EngineHosts
+from backends.llm.host.engine_target import EngineTarget
+from backends.network.detail_access import DetailAccess
+from backends.network.tls import client_tls
+from backends.secrets.secret_files import SecretFiles
+from backends.segment_log.disk_room import WatchedDisk
 from contracts.errors import TollkeeperError
-from contracts.ids import uuid7
-from gateway.accounting import Accounting
-from gateway.answer_cache.answer_cache import AnswerCache
+from contracts.recording.ids import uuid7
+from contracts.serving.configuration import Snapshot
+from gateway.apis.batches.service import BatchService
+from gateway.apis.endpoints import Endpoints
+from gateway.apis.kept_objects import KeptObjects
+from gateway.apis.messages.count_tokens import CountTokens
+from gateway.apis.messages.operation import MESSAGES
+from gateway.apis.operations import OPERATIONS, Operation
+from gateway.apis.responses.keeper import ResponseKeeper
+from gateway.apis.responses.operation import responses
+from gateway.apis.responses.resource import ResponseResource
 from gateway.app_parts import (
     abuse_service,
     caller_address,
@@ -35,50 +42,43 @@ from gateway.app_parts import (
     sealed_opener,
     source_of,
 )
-from gateway.attempts.caller import Caller
-from gateway.batches.service import BatchService
-from gateway.clock import Clock
-from gateway.config_file import FileSource
-from gateway.directory import Directory, RefusedSnapshot
-from gateway.dispatch import Dispatcher
-from gateway.endpoints import Endpoints
-from gateway.engine_records import JournalledEngineRecords
-from gateway.guard import Guard
+from gateway.cache.answer_cache import AnswerCache
+from gateway.config.directory import Directory, RefusedSnapshot
+from gateway.config.file import FileSource
+from gateway.config.targets import TargetRegistry
 from gateway.guardrails.guardrails import Guardrails, let_go
 from gateway.guardrails.means import Means
 from gateway.guardrails.questions import LazyQuestions
 from gateway.identity.authentication import Authenticator
-from gateway.kept_objects import KeptObjects
 from gateway.lane.quick_lane import QuickLane
-from gateway.large_bodies import LargeBodies
-from gateway.listener_context import ListenerContext
-from gateway.messages.count_tokens import CountTokens
-from gateway.messages.operation import MESSAGES
-from gateway.metrics.endpoint import MetricsEndpoint
-from gateway.metrics.loop_lag import LoopLag
-from gateway.metrics.page import MetricsPage, Sources
-from gateway.metrics.request_counts import RequestCounts
-from gateway.metrics.service import MetricsService
-from gateway.operations import OPERATIONS, Operation
-from gateway.process_watch import ProcessWatch, read_addresses
-from gateway.provider_hosts import ProviderHosts
-from gateway.readiness import Readiness
-from gateway.responses.keeper import ResponseKeeper
-from gateway.responses.operation import responses
-from gateway.responses.resource import ResponseResource
-from gateway.rollouts.rollouts import Rollouts
-from gateway.routes.guide import RouteGuide
-from gateway.routing.cache_mirror import CacheMirror
-from gateway.routing.router import Router
-from gateway.scheduling.engine_rooms import EngineRooms
-from gateway.scheduling.pool_queues import PoolQueues
-from gateway.semantic.service import SemanticService
-from gateway.server import HttpServer
-from gateway.serving_tasks import ServingTasks
+from gateway.limits.queue.engine_rooms import EngineRooms
+from gateway.limits.queue.pool_queues import PoolQueues
+from gateway.observability.metrics.endpoint import MetricsEndpoint
+from gateway.observability.metrics.loop_lag import LoopLag
+from gateway.observability.metrics.page import MetricsPage, Sources
+from gateway.observability.metrics.request_counts import RequestCounts
+from gateway.observability.metrics.service import MetricsService
+from gateway.observability.process_watch import ProcessWatch, read_addresses
+from gateway.observability.provider_hosts import ProviderHosts
+from gateway.observability.readiness import Readiness
+from gateway.records.accounting import Accounting
+from gateway.records.engine_records import JournalledEngineRecords
+from gateway.records.shipper import Shipper
+from gateway.request.clock import Clock
+from gateway.request.dispatch import Dispatcher
+from gateway.request.guard import Guard
+from gateway.request.stages import Stages
+from gateway.routing.attempts.caller import Caller
+from gateway.routing.replicas.cache_mirror import CacheMirror
+from gateway.routing.replicas.router import Router
+from gateway.routing.rollouts.rollouts import Rollouts
+from gateway.routing.routes.guide import RouteGuide
+from gateway.routing.semantic.service import SemanticService
 from gateway.settings import GatewaySettings
-from gateway.shipper import Shipper
-from gateway.stages import Stages
-from gateway.targets import TargetRegistry
+from gateway.wire.large_bodies import LargeBodies
+from gateway.wire.listener_context import ListenerContext
+from gateway.wire.server import HttpServer
+from gateway.wire.serving_tasks import ServingTasks
 
 _log = logging.getLogger(__name__)
 

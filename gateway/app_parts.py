@@ -6,31 +6,31 @@ from typing import TYPE_CHECKING
 
 from backends.audit.options import audit_root
 from backends.counters.address import CountersAddress
-from backends.secret_files import SecretFiles
-from contracts.configuration import Snapshot
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
-from contracts.ids import uuid7
-from gateway.abuse.incidents import IncidentBook
-from gateway.abuse.service import AbuseService
-from gateway.attempts.health_book import HealthBook
-from gateway.attempts.health_service import HealthService
-from gateway.attempts.shared_health import SharedHealth
-from gateway.clock import Clock
-from gateway.config_file import FileSource
-from gateway.directory import SnapshotSource
-from gateway.exchange import Exchange
+from contracts.recording.ids import uuid7
+from contracts.serving.configuration import Snapshot
+from gateway.config.directory import SnapshotSource
+from gateway.config.file import FileSource
+from gateway.identity.abuse.incidents import IncidentBook
+from gateway.identity.abuse.service import AbuseService
 from gateway.identity.caller_address import TrustedProxies
-from gateway.limits.budget_watch import BudgetWatch
-from gateway.limits.memory_store import MemoryStore
-from gateway.limits.window_file import WindowFile
-from gateway.request_audit import RequestAudit
-from gateway.rollouts.boards import FileBoard, RolloutBoard
+from gateway.limits.budgets.budget_watch import BudgetWatch
+from gateway.limits.counters.memory_store import MemoryStore
+from gateway.limits.counters.window_file import WindowFile
+from gateway.records.request_audit import RequestAudit
+from gateway.request.clock import Clock
+from gateway.routing.health.health_book import HealthBook
+from gateway.routing.health.health_service import HealthService
+from gateway.routing.health.shared_health import SharedHealth
+from gateway.routing.rollouts.boards import FileBoard, RolloutBoard
 from gateway.settings import GatewaySettings
+from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:
-    from gateway.budget_publisher import BudgetPublisher
-    from gateway.limits.redis_store import RedisStore
-    from gateway.tracing import SpanEmitter
+    from gateway.limits.budgets.budget_publisher import BudgetPublisher
+    from gateway.limits.counters.redis_store import RedisStore
+    from gateway.records.tracing import SpanEmitter
 
 
 def key_pepper(settings: GatewaySettings, secrets: SecretFiles) -> bytes:
@@ -56,7 +56,9 @@ def source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource,
     if settings.gateway_config is not None:
         file = FileSource(settings.gateway_config, pepper)
         return file, file.load()
-    from gateway.database_source import DatabaseSource  # here: the edge deployment runs without SQLAlchemy in memory
+    from gateway.config.database_source import (
+        DatabaseSource,  # here: the edge deployment runs without SQLAlchemy in memory
+    )
 
     database = DatabaseSource(settings.database_address)
     return database, database.load()
@@ -66,7 +68,9 @@ def budget_publisher(settings: GatewaySettings, name: str) -> "BudgetPublisher |
     """Give what tells the control database of budgets; `None` where there is none."""
     if settings.gateway_config is not None:
         return None
-    from gateway.budget_publisher import BudgetPublisher  # here: the edge deployment runs without SQLAlchemy in memory
+    from gateway.limits.budgets.budget_publisher import (
+        BudgetPublisher,  # here: the edge deployment runs without SQLAlchemy in memory
+    )
 
     return BudgetPublisher(settings.database_address, name)
 
@@ -75,7 +79,7 @@ def rollout_board(settings: GatewaySettings, name: str) -> RolloutBoard:
     """Give where gateways agree on rollouts: in the control database, or alone, in a file."""
     if settings.gateway_config is not None:
         return FileBoard(settings.own("rollouts.json"))
-    from gateway.rollouts.database_board import DatabaseBoard  # here: as above
+    from gateway.routing.rollouts.database_board import DatabaseBoard  # here: as above
 
     return DatabaseBoard(settings.database_address, name)
 
@@ -85,7 +89,9 @@ def abuse_service(settings: GatewaySettings, clock: Clock) -> AbuseService:
     book = IncidentBook(settings.name, uuid7)
     if settings.gateway_config is not None:
         return AbuseService(book, clock, None)
-    from gateway.abuse.publisher import IncidentPublisher  # here: the edge deployment runs without SQLAlchemy in memory
+    from gateway.identity.abuse.publisher import (
+        IncidentPublisher,  # here: the edge deployment runs without SQLAlchemy in memory
+    )
 
     return AbuseService(book, clock, IncidentPublisher(settings.database_address))
 
@@ -94,7 +100,7 @@ def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch, cloc
     """Give where limits and budgets are counted: in this process, or in Redis."""
     if not settings.redis_url:
         return MemoryStore(watch.on_settled, watch.on_settled_late, clock=clock.steady_ns)
-    from gateway.limits.redis_store import RedisStore  # here: one gateway alone needs no client
+    from gateway.limits.counters.redis_store import RedisStore  # here: one gateway alone needs no client
 
     return RedisStore(
         settings.redis_url,
@@ -171,7 +177,9 @@ def span_emitter(settings: GatewaySettings, name: str) -> "SpanEmitter | None":
     """Return what sends the spans of every request; `None` if none are wanted."""
     if not settings.tracing or not settings.ships_to:
         return None
-    from gateway.span_exporter import SpanExporter  # here: the SDK costs memory that a gateway without tracing keeps
-    from gateway.tracing import SpanEmitter
+    from gateway.records.span_exporter import (
+        SpanExporter,  # here: the SDK costs memory that a gateway without tracing keeps
+    )
+    from gateway.records.tracing import SpanEmitter
 
     return SpanEmitter(SpanExporter(settings.ships_to, settings.tracing_max_spans), name)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from backends.tls import own_server_tls
+from backends.network.tls import own_server_tls
 from contracts.errors import TollkeeperError
 
 _SECONDS: Final = 2.0

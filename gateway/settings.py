@@ -10,20 +10,20 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
-from backends.connection_table import ConnectionLimits
-from backends.credential_references import DEFAULT_VARIABLES, ReferenceRules
-from backends.head_limits import HEADER_BYTES, HEADER_COUNT
-from backends.host_names import HostNames
 from backends.llm.encoding_room import RoomBounds
-from backends.record_key import RecordKey, record_key
-from backends.tls import TlsFiles
-from contracts.configuration import control_database_url
-from contracts.files import FileBounds
-from contracts.stored_responses import DEFAULT_MAX_BYTES
-from gateway.batches.settings import BatchSettings, RunnerSettings
-from gateway.http_limits import HttpLimits
+from backends.network.connection_table import ConnectionLimits
+from backends.network.head_limits import HEADER_BYTES, HEADER_COUNT
+from backends.network.host_names import HostNames
+from backends.network.tls import TlsFiles
+from backends.secrets.credential_references import DEFAULT_VARIABLES, ReferenceRules
+from backends.secrets.record_key import RecordKey, record_key
+from contracts.api.files import FileBounds
+from contracts.api.stored_responses import DEFAULT_MAX_BYTES
+from contracts.serving.configuration import control_database_url
+from gateway.apis.batches.settings import BatchSettings, RunnerSettings
 from gateway.identity.authentication import AuthenticationLimits
-from gateway.listener_context import TlsSettings
+from gateway.wire.http_limits import HttpLimits
+from gateway.wire.listener_context import TlsSettings
 
 
 def several_need_redis(workers: int) -> str:

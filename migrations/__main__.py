@@ -12,11 +12,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from backends.pieces import Pieces
-from backends.private_files import keep_private
+from backends.secrets.private_files import keep_private
+from backends.segment_log.pieces import Pieces
 from backends.store.turns import StoreTurns
-from contracts.configuration import control_database_url
 from contracts.errors import TollkeeperError
+from contracts.serving.configuration import control_database_url
 from migrations.database import check_database, migrate_database
 from migrations.settings import MigrationSettings
 from migrations.store import check_store, migrate_store, read_migrations

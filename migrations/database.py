@@ -11,7 +11,7 @@ from alembic.util import CommandError
 from sqlalchemy.exc import DBAPIError
 
 from backends.control.database import ControlDatabase
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.control import SCHEMA_HEAD
 from contracts.errors import ConfigurationError, ControlUnavailable, NewerSchema
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
-from contracts.configuration import control_database_url
+from contracts.serving.configuration import control_database_url
 
 
 class MigrationSettings(BaseSettings):

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from backends.control.database import ControlDatabase
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress, StoreRole
 from backends.store.client import StoreClient
 from migrations.database import migrate_database

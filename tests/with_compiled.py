@@ -5,7 +5,7 @@ Tests that reach into a module, to replace a part of it, are left out: there the
 
 import pytest
 
-from backends.compiled import use_compiled
+from backends.processes.compiled import use_compiled
 
 _FOUND = use_compiled()
 

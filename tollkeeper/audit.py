@@ -24,7 +24,7 @@ from backends.audit.verification import verify_chain
 from backends.control.audit_chain import read_rows
 from backends.control.audit_checks import AuditFindings, check_audit
 from backends.control.database import ControlDatabase
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 from tollkeeper.audit_acceptance import Restorer, accept_restore
 from tollkeeper.open_installation import open_control

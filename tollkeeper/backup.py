@@ -21,7 +21,7 @@ from backends.audit.signing import KEY_FILE as AUDIT_SIGNING_KEY
 from backends.audit.signing import own_keys
 from backends.control.archive import ArchivedControl, load_control, write_control
 from backends.control.audit_checks import check_audit
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.archive import ArchivedStore, load_store, write_store
 from backends.store.tables import list_tables
 from backends.store.transfer import require_empty

@@ -12,10 +12,10 @@ import typer
 
 from analytics.cost.budget_ledger import SubjectLedger, budget_ledger
 from contracts.errors import ConfigurationError
-from contracts.limits import Level, Scope
-from contracts.moments import unix_ns
-from contracts.money import pico_usd
-from contracts.rule_words import exact_text
+from contracts.pricing.money import pico_usd
+from contracts.recording.moments import unix_ns
+from contracts.rules.limits import Level, Scope
+from contracts.rules.rule_words import exact_text
 from tollkeeper.control_client import ControlClient
 from tollkeeper.open_store import open_store
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl

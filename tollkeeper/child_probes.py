@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from backends.process_watch import Answer, Ask, HttpProbe
-from backends.tls import own_server_tls
+from backends.network.tls import own_server_tls
+from backends.processes.process_watch import Answer, Ask, HttpProbe
 
 _OBSERVER: Final = "supervisor"  # what it is called in an engine host's log
 
@@ -38,8 +38,8 @@ async def _presumed_up() -> Answer:
 @asynccontextmanager
 async def _host_probe(url: str) -> AsyncIterator[Ask]:
     # Here: the engine wire is loaded only where a host is watched.
-    from backends.llm.engine_address import EngineAddress
-    from backends.llm.engine_host import EngineHost, Taking
+    from backends.llm.host.engine_address import EngineAddress
+    from backends.llm.host.engine_host import EngineHost, Taking
 
     host = EngineHost(EngineAddress.parse(url), Taking(_OBSERVER, hung_seconds=0.0), lambda hello: None)
 

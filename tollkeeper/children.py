@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backends.process_watch import Answer, WatchedProcess
+from backends.processes.process_watch import Answer, WatchedProcess
 from contracts.errors import ConfigurationError
 from tollkeeper.child_probes import is_stopped, open_probe
 

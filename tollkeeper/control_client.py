@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, TollkeeperError
 from tollkeeper.installation import Installation
 

@@ -12,7 +12,7 @@ from analytics.cost.rendering import report_as_json
 from analytics.cost.report import CostLine, CostReport, cost_report
 from analytics.cost.sums import CostSum
 from contracts.errors import InvalidRequest
-from contracts.money import usd
+from contracts.pricing.money import usd
 from tollkeeper.commands import LazyCommand, add_lazily
 from tollkeeper.cost_range import UTC_NAME, From, Month, Team, Tenant, TimeZone, To, asked_range
 from tollkeeper.open_store import open_store

@@ -27,8 +27,8 @@ from analytics.scope import Period
 from backends.control.prices import load_cards
 from backends.control.rates import load_rates
 from contracts.errors import InvalidRequest
-from contracts.money import usd
-from contracts.rates import RateBook
+from contracts.pricing.money import usd
+from contracts.pricing.rates import RateBook
 from tollkeeper.cost_range import UTC_NAME, From, Month, Team, Tenant, TimeZone, To, asked_range
 from tollkeeper.open_installation import OpenInstallation, open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl

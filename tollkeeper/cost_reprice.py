@@ -12,7 +12,7 @@ from analytics.prices.repricing import reprice, repricing_as_json
 from analytics.prices.usage_groups import LEVELS
 from backends.control.prices import load_cards
 from contracts.errors import NotFound
-from contracts.prices import AnyCard, PriceBook
+from contracts.pricing.prices import AnyCard, PriceBook
 from tollkeeper.cost_range import UTC_NAME, From, Month, Team, Tenant, TimeZone, To, asked_range
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from backends.control.bootstrap import DEMO_MODEL
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from tollkeeper.control_client import ControlClient
 from tollkeeper.demo_incident import Incident
 from tollkeeper.demo_promises import end_promises, make_promises

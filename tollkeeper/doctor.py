@@ -11,9 +11,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from backends.compiled import find_compiled
-from backends.pieces import Pieces
-from backends.tls import TlsFiles, days_left, server_context
+from backends.network.tls import TlsFiles, days_left, server_context
+from backends.processes.compiled import find_compiled
+from backends.segment_log.pieces import Pieces
 from contracts.errors import ConfigurationError
 from tollkeeper.installation import Installation
 from tollkeeper.ports import Ports, holder_of, is_free

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from backends.detail_access import find_metrics_token
+from backends.network.detail_access import find_metrics_token
 from tollkeeper.own_gateway import trust
 
 _TIMEOUT_SECONDS = 5.0

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from algorithms.gpu_time.ledger import LedgerLines
 from analytics.gpu.books import gpu_books, unknown_hours_said
 from analytics.gpu.cost import gpu_cost, gpu_cost_as_json
 from analytics.gpu.idle import IDLE_POLICIES, idle_policy
@@ -13,8 +14,7 @@ from analytics.gpu.ledger import gpu_ledger, ledger_as_json, lines_as_json
 from analytics.scope import Period
 from backends.control.rates import load_rates
 from contracts.errors import InvalidRequest
-from contracts.ledger import LedgerLines
-from contracts.money import usd
+from contracts.pricing.money import usd
 from tollkeeper.cost_range import UTC_NAME, From, TimeZone, To, asked_range
 from tollkeeper.gpu_cards import compare_command, fit_command, variance_command
 from tollkeeper.open_installation import open_installation

@@ -18,7 +18,7 @@ from backends.control.changes import Author
 from backends.control.prices import card_of_standard_cost
 from backends.control.rates import load_rates
 from contracts.errors import NotFound
-from contracts.prices import PriceBook
+from contracts.pricing.prices import PriceBook
 from tollkeeper.open_installation import OpenInstallation, open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json

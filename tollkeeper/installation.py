@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from backends.private_files import keep_private
+from backends.secrets.private_files import keep_private
 from contracts.errors import ConfigurationError
 
 _LEFTOVER_SECONDS = 5.0

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from contracts.rule_words import METRICS_BY_WORD, MetricWord, amount_text, base_amount
+from contracts.rules.rule_words import METRICS_BY_WORD, MetricWord, amount_text, base_amount
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table

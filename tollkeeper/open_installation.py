@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from backends.control.database import ControlDatabase
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from backends.store.location import StoreLocation

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from backends.private_files import keep_private
+from backends.secrets.private_files import keep_private
 from backends.store.client import StoreClient
 from backends.store.location import StoreLocation
 from contracts.errors import ConfigurationError

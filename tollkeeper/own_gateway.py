@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
-from backends.tls import own_server_tls
+from backends.network.tls import own_server_tls
 
 
 def gateway_certificate(environment: Mapping[str, str] = os.environ) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from backends.control.bootstrap import BUILTIN_MODEL
 from backends.engine.settings import BUILTIN_PATH
-from backends.network_addresses import listens_on_loopback
+from backends.network.network_addresses import listens_on_loopback
 from backends.providers.settings import listed
 from contracts.errors import ConfigurationError
 from gateway.settings import several_need_redis

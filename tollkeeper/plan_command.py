@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from backends.compiled import use_compiled
+from backends.processes.compiled import use_compiled
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 

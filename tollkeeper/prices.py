@@ -25,8 +25,8 @@ from analytics.prices.litellm_table import LitellmTable
 from backends.control.changes import Author
 from backends.control.prices import create_price, load_cards
 from contracts.errors import TollkeeperError
-from contracts.prices import PriceCard
-from contracts.usage import Leaf
+from contracts.metering.usage import Leaf
+from contracts.pricing.prices import PriceCard
 from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table

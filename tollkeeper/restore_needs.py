@@ -17,7 +17,7 @@ from backends.control.archive import ArchivedControl
 from backends.control.audit_chain import WITNESS_BEGINS
 from backends.control.known_secrets import KEY_PEPPER, KNOWN_SECRETS, lacking_secrets
 from backends.control.sealer import KEY_FILE as SEALING_KEY
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
 _SETTING: Final = "TOLLKEEPER_"

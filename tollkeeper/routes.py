@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from contracts.errors import ConfigurationError
-from gateway.config_file import FileSource
-from gateway.routes.explanation import Explanation, RequestFields, explain
+from gateway.config.file import FileSource
+from gateway.routing.routes.explanation import Explanation, RequestFields, explain
 from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.gateway_client import metrics_token, route_states
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from contracts.configuration import Snapshot
-from contracts.prices import PriceBook
-from gateway.config_file import FileSource
-from gateway.drill.drill import DrillPlan, DrillReport, NameReport, play
-from gateway.drill.virtual_time import run_at_once
-from gateway.drill.world import named_fault
+from contracts.pricing.prices import PriceBook
+from contracts.serving.configuration import Snapshot
+from gateway.config.file import FileSource
+from gateway.routing.drill.drill import DrillPlan, DrillReport, NameReport, play
+from gateway.routing.drill.virtual_time import run_at_once
+from gateway.routing.drill.world import named_fault
 from tollkeeper.options import AsJson
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
@@ -61,7 +61,7 @@ def drill_command(
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep what a gateway would log of the outage off the terminal: the report says it."""
-    log = logging.getLogger("gateway.attempts")
+    log = logging.getLogger("gateway.routing.attempts")
     before = log.level
     log.setLevel(logging.ERROR)
     try:

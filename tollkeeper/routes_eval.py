@@ -14,11 +14,11 @@ from rich.text import Text
 
 from backends.embedder.child import EmbedderChild
 from contracts.errors import ConfigurationError
-from contracts.semantic import SemanticSpec, semantic_spec
-from gateway.config_file import FileSource
-from gateway.semantic.evaluation import Evaluation, LabelledPrompt, evaluate
-from gateway.semantic.reports import LessonReport
-from gateway.semantic.tally import Tally
+from contracts.serving.semantic import SemanticSpec, semantic_spec
+from gateway.config.file import FileSource
+from gateway.routing.semantic.evaluation import Evaluation, LabelledPrompt, evaluate
+from gateway.routing.semantic.reports import LessonReport
+from gateway.routing.semantic.tally import Tally
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json

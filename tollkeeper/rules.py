@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from contracts.errors import ConfigurationError
-from contracts.limits import LEVELS
-from contracts.money import pico_usd
-from contracts.rule_words import exact_text
+from contracts.pricing.money import pico_usd
+from contracts.rules.limits import LEVELS
+from contracts.rules.rule_words import exact_text
 from tollkeeper.control_client import ControlClient, path_segment
 
 Kind = Literal["limit", "budget"]

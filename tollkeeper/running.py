@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from backends.pieces import Pieces
+from backends.segment_log.pieces import Pieces
 from contracts.errors import ConfigurationError
 from tollkeeper.demonstration import Demonstration, watchful
 from tollkeeper.doctor import Check, examine

@@ -16,7 +16,7 @@ import typer
 from backends.control.changes import Author
 from backends.control.known_secrets import DEPENDS, accept_secrets
 from backends.control.sealer import KEY_FILE, KEYS_VARIABLE, Sealer, environment_keys, key_id_of
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.installation import Installation

@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from backends.segment_reader import SegmentReader
+from backends.segment_log.segment_reader import SegmentReader
 from collector.inspection import Letter, SpoolContents, inspect_spool, read_letters
 from contracts.errors import InvalidRecord
-from contracts.records import event_name_of
+from contracts.recording.records import event_name_of
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.checks.check import DEFAULT_HOURS, CheckReport, check_store
 from backends.store.move import move_store

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from backends.tls import own_server_tls
+from backends.network.tls import own_server_tls
 from contracts.errors import ConfigurationError
 from tollkeeper.children import Backoff, Child, ChildSpec, PrintLine, describe_status
 

@@ -14,10 +14,10 @@ from rich.text import Text
 from backends.control.bootstrap import BUILTIN_MODEL, DEMO_MODEL
 from backends.control.database import ControlDatabase
 from backends.control.known_secrets import check_secrets
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.turns import StoreTurns
-from contracts.configuration import control_database_url
 from contracts.errors import ControlUnavailable, TollkeeperError
+from contracts.serving.configuration import control_database_url
 from tollkeeper.children import Backoff, Child
 from tollkeeper.gateway_client import engine_states, first_model, metrics_token, needs_provider_host
 from tollkeeper.installation import Installation

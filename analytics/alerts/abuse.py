@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from algorithms.abuse.incident import Incident
 from analytics.alerts.sources import ByTenant, Findings, Look
-from contracts.abuse.incident import Incident
-from contracts.alerts import Finding, Rule
+from contracts.rules.alerts import Finding, Rule
 
 
 def abuse(look: Look, rules: Sequence[Rule]) -> Findings:

@@ -10,8 +10,8 @@ from backends.channels.base import Notice, Outcome, Sender
 from backends.control.alert_outbox import DueNotice, claim_notice, due_notices, fail_notice, finish_notice
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
-from contracts.alerts import ChannelKind, Event
 from contracts.errors import ConfigurationError
+from contracts.rules.alerts import ChannelKind, Event
 
 _log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from backends.control.database import ControlDatabase
 from backends.control.leases import HeldLease, give_back, require_lease, take_lease
 from backends.control.slos import Hold, load_objectives, write_holds
 from backends.store.client import StoreClient
-from contracts.alerts import Finding, Rule, RuleKind
 from contracts.errors import TollkeeperError
-from contracts.periods import forecast
+from contracts.rules.alerts import Finding, Rule, RuleKind
+from contracts.rules.periods import forecast
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Final
 from analytics.alerts.sources import Findings, GpuHour, Look
 from analytics.queries import query
 from analytics.rows import UnexpectedRow, number_of, text_of
-from contracts.alerts import Finding, Rule
+from contracts.rules.alerts import Finding, Rule
 
 _MINUTE: Final = 60
 _LATE_SECONDS: Final = 120  # what telemetry may take to the store: younger minutes are not judged

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from analytics.alerts.sources import ByTenant, Findings, Look
 from backends.control.slos import Hold
-from contracts.alerts import Finding, Rule
-from contracts.objectives import BurnPair, Objective
+from contracts.rules.alerts import Finding, Rule
+from contracts.rules.objectives import BurnPair, Objective
 
 
 def slo_burns(look: Look, rules: Sequence[Rule]) -> Findings:

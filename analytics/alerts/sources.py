@@ -11,13 +11,13 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from algorithms.abuse.incident import Incident
 from analytics.slo.indicators import count_windows
 from backends.control.budget_standings import BudgetStanding
 from backends.store.client import StoreClient
-from contracts.abuse.incident import Incident
-from contracts.alerts import Finding, Rule
-from contracts.objectives import BURN_WINDOWS, BurnPair, Objective, burning_pairs
-from contracts.periods import Forecast, forecast
+from contracts.rules.alerts import Finding, Rule
+from contracts.rules.objectives import BURN_WINDOWS, BurnPair, Objective, burning_pairs
+from contracts.rules.periods import Forecast, forecast
 
 ItemT = TypeVar("ItemT")
 Findings: TypeAlias = Mapping[str, Sequence[Finding]]  # by rule id

@@ -8,9 +8,9 @@ from analytics.alerts.sources import Anomaly, ByTenant, Findings, Look
 from analytics.queries import query
 from analytics.rows import number_of, text_of, texts_of
 from backends.control.budget_standings import BudgetStanding
-from contracts.alerts import Finding, Rule
-from contracts.moments import unix_ns, utc_moment
-from contracts.rule_words import amount_text, exact_text
+from contracts.recording.moments import unix_ns, utc_moment
+from contracts.rules.alerts import Finding, Rule
+from contracts.rules.rule_words import amount_text, exact_text
 
 DEFAULT_THRESHOLDS: Final = (80, 100)  # of budgets that have none of their own
 _UNPRICED_SECONDS: Final = 86_400

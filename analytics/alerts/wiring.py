@@ -8,7 +8,7 @@ from analytics.alerts.machines import gpu_faults, ledger_mismatches, saturation,
 from analytics.alerts.promises import slo_burns
 from analytics.alerts.sources import Source
 from analytics.alerts.spending import budget_forecasts, budget_thresholds, spend_anomalies, unpriced_usage
-from contracts.alerts import RuleKind
+from contracts.rules.alerts import RuleKind
 
 SOURCES: Final[Mapping[RuleKind, Source]] = {
     "budget_threshold": budget_thresholds,

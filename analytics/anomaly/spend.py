@@ -16,7 +16,7 @@ from analytics.queries import query
 from analytics.rows import money_of, number_of, text_of
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
-from contracts.money import usd
+from contracts.pricing.money import usd
 
 _WEEKS: Final = 6
 _FEWEST_WEEKS: Final = 3

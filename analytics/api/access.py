@@ -14,9 +14,9 @@ from analytics.reach import Reach
 from backends.control.admin_tokens import find_token, is_token_like
 from backends.control.database import ControlDatabase
 from backends.control.key_owners import find_key
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
+from contracts.access.keys import is_well_formed
 from contracts.errors import AuthenticationFailed, PermissionDenied
-from contracts.keys import is_well_formed
 
 BEARER: Final = HTTPBearer(auto_error=False, description="An admin token, or an application's key")
 

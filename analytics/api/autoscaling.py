@@ -9,7 +9,7 @@ from fastapi.security import HTTPAuthorizationCredentials
 from analytics.api.access import BEARER, anybody, reader
 from analytics.autoscaling.exposition import CONTENT_TYPE, signal_page
 from analytics.autoscaling.signals import SignalReader
-from backends.detail_access import DetailAccess
+from backends.network.detail_access import DetailAccess
 from contracts.errors import PermissionDenied
 
 router = APIRouter(tags=["autoscaling"])

@@ -5,8 +5,8 @@ from typing import Final, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
-from backends.background_check import BackgroundCheck
-from backends.disk_room import DiskState, disk_state
+from backends.processes.background_check import BackgroundCheck
+from backends.segment_log.disk_room import DiskState, disk_state
 from backends.store.client import StoreClient
 from backends.web.details import shown_to
 from contracts.errors import TollkeeperError

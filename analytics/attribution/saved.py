@@ -14,7 +14,7 @@ from analytics.prices.usage_groups import UsageGroup, usage_groups
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.errors import PermissionDenied
-from contracts.prices import PriceBook
+from contracts.pricing.prices import PriceBook
 
 _LEVELS: Final = ("tenant", "team", "project", "key", "model")
 Payer = tuple[str, str]  # tenant, model

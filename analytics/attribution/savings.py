@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from analytics.prices.repricing import card_for
 from analytics.prices.usage_groups import UsageGroup
-from contracts.prices import PriceBook
-from contracts.usage import LEAVES, Leaf
+from contracts.metering.usage import LEAVES, Leaf
+from contracts.pricing.prices import PriceBook
 
 
 @dataclass(frozen=True, slots=True)

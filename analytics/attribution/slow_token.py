@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+from algorithms.gpu_time.attribution import split_exactly
 from analytics.queries import query
 from analytics.rows import number_of, numbers_of, text_of
 from analytics.scope import Period
 from backends.store.client import StoreClient
-from contracts.attribution import split_exactly
 from contracts.errors import InvalidRequest, NotFound
-from contracts.gaps import GAP_UNIT_NS
+from contracts.metering.gaps import GAP_UNIT_NS
 
 _REACH: Final = timedelta(seconds=60)  # a step that began before the token's time may reach into it
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from algorithms.gpu_time.step_fit import MIN_SAMPLES
+from algorithms.gpu_time.step_model import StepModel
 from analytics.planner.recorded import step_sample
 from analytics.planner.step_pace import paced
 from analytics.queries import query
 from analytics.rows import number_of, numbers_of, text_of
 from backends.store.client import Row, StoreClient
-from contracts.step_fit import MIN_SAMPLES
-from contracts.step_model import StepModel
 
 FRESH_SECONDS: Final = 30  # what is older says nothing of now
 _PROMPT_SECONDS: Final = 900

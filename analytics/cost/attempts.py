@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from analytics.rows import money_of, number_of
-from contracts.money import pico_usd
+from contracts.pricing.money import pico_usd
 
 
 @dataclass(frozen=True, slots=True)

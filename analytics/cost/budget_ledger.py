@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from analytics.queries import query
 from analytics.rows import number_of, text_of
 from backends.store.client import StoreClient
-from contracts.limits import EACH, Scope
+from contracts.rules.limits import EACH, Scope
 
 _FAR_OFF_NS = 4_102_444_800_000_000_000  # the year 2100: within what the store's moments hold
 

@@ -9,7 +9,7 @@ from analytics.cost.drill import CostLevel, CostPlace, CostRange, read_lines
 from analytics.cost.sums import CostSum, total_of
 from analytics.scope import Period
 from backends.store.client import StoreClient
-from contracts.money import usd
+from contracts.pricing.money import usd
 
 Lines = Sequence[tuple[tuple[str, ...], CostSum]]
 

@@ -2,7 +2,7 @@
 
 from analytics.cost.report import CostLine, CostReport
 from analytics.cost.sums import CostSum
-from contracts.money import usd
+from contracts.pricing.money import usd
 
 
 def sum_as_json(sums: CostSum, *, has_attempts: bool = False) -> dict[str, object]:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Final, Self
 
 from analytics.rows import whole_numbers
-from contracts.money import usd
+from contracts.pricing.money import usd
 
 # The first fields of a sum, in their order, as the columns that they are read from.
 _COLUMNS: Final = (

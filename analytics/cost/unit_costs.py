@@ -7,7 +7,7 @@ from typing import Final
 
 from analytics.cost.sums import CostSum
 from analytics.series import Point, Series
-from contracts.money import pico_usd, usd
+from contracts.pricing.money import pico_usd, usd
 
 _THOUSAND: Final = 1_000
 _MILLION: Final = 1_000_000

@@ -6,10 +6,10 @@ from decimal import Decimal
 from typing import cast
 
 from analytics.explorer.single_request import SingleRequest
-from contracts.money import pico_usd, usd
-from contracts.prices import AnyCard, bill, card_of_version
-from contracts.service_tiers import BATCH
-from contracts.usage import LEAVES
+from contracts.metering.usage import LEAVES
+from contracts.pricing.money import pico_usd, usd
+from contracts.pricing.prices import AnyCard, bill, card_of_version
+from contracts.pricing.service_tiers import BATCH
 
 REQUEST_FEE = "request"
 

@@ -14,7 +14,7 @@ from analytics.queries import query
 from analytics.rows import money_of, number_of, text_of
 from analytics.scope import RECENT_KEPT, Scope
 from backends.store.client import Row, StoreClient
-from contracts.records import Outcome
+from contracts.recording.records import Outcome
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MARGIN: Final = timedelta(hours=2)  # as rollups forget: see `analytics.scope`

@@ -7,7 +7,7 @@ from typing import Final, Literal, get_args
 from analytics.explorer.search import Search
 from analytics.scope import Period, Scope
 from contracts.errors import InvalidRequest
-from contracts.records import Outcome
+from contracts.recording.records import Outcome
 
 Sort = Literal["newest", "ttft", "duration", "cost", "tokens"]
 SORTS: Final[tuple[Sort, ...]] = get_args(Sort)

@@ -15,8 +15,8 @@ from analytics.rows import money_of, number_of, numbers_of, text_of
 from analytics.scope import Period
 from backends.store.client import Row, StoreClient
 from contracts.errors import InvalidRequest, NotFound
-from contracts.gaps import GAP_UNIT_NS
-from contracts.usage import LEAVES, Leaf, Usage
+from contracts.metering.gaps import GAP_UNIT_NS
+from contracts.metering.usage import LEAVES, Leaf, Usage
 
 _AROUND: Final = timedelta(minutes=10)  # between an id's time and the record's: both are made by one gateway
 _LONGEST: Final = timedelta(days=1)  # for which tries of a request are looked for

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from analytics.prices.repricing import price_group
 from analytics.prices.usage_groups import UsageGroup
-from contracts.prices import AnyCard, PriceCard, card_of_version, tier_of_version
-from contracts.service_tiers import BATCH
-from contracts.usage import LEAVES
+from contracts.metering.usage import LEAVES
+from contracts.pricing.prices import AnyCard, PriceCard, card_of_version, tier_of_version
+from contracts.pricing.service_tiers import BATCH
 
 AS_RECORDED = "usage"
 REQUEST = "request"

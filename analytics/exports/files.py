@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analytics.exports.focus_columns import COLUMNS, FLAG, NUMBER, TIME, Row
-from contracts.spreadsheets import harmless_cell
+from contracts.pricing.spreadsheets import harmless_cell
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:

@@ -14,13 +14,13 @@ from datetime import UTC
 from decimal import Decimal
 from typing import Final
 
+from algorithms.gpu_time.attribution import METHOD, split_exactly
 from analytics.exports.charges import REQUEST, UNKNOWN_USAGE, Charge
 from analytics.exports.focus_columns import COLUMNS, Row, Value
 from analytics.gpu.cost import GpuCost
 from analytics.scope import Period
-from contracts.attribution import METHOD, split_exactly
-from contracts.money import usd
-from contracts.rollouts import PLATFORM_TENANT
+from contracts.pricing.money import usd
+from contracts.serving.rollouts import PLATFORM_TENANT
 
 __all__ = ["COLUMNS", "VERSION", "Row", "Value", "gpu_rows", "usage_rows"]
 

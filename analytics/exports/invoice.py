@@ -7,13 +7,13 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from itertools import groupby
 from typing import Final, Literal
 
+from algorithms.gpu_time.attribution import split_exactly
 from analytics.exports.charges import UNKNOWN_USAGE, Charge
 from analytics.scope import Period
-from contracts.attribution import split_exactly
 from contracts.errors import ConfigurationError
-from contracts.money import PICO_USD_PER_USD, usd
-from contracts.rates import BillingTerms, RateBook
-from contracts.rollouts import PLATFORM_TENANT
+from contracts.pricing.money import PICO_USD_PER_USD, usd
+from contracts.pricing.rates import BillingTerms, RateBook
+from contracts.serving.rollouts import PLATFORM_TENANT
 
 Level = Literal["team", "tenant"]
 MICRO: Final = Decimal("0.000001")

@@ -11,7 +11,7 @@ from analytics.exports.focus_columns import Row
 from analytics.prices.usage_groups import usage_groups
 from analytics.scope import Period
 from backends.store.client import StoreClient
-from contracts.prices import AnyCard
+from contracts.pricing.prices import AnyCard
 
 LEVELS = ("tenant", "team", "project", "key")
 

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from analytics.queries import query
 from analytics.rows import UnexpectedRow, money_of, number_of, text_of
 from backends.store.client import StoreClient
-from contracts.money import pico_usd
+from contracts.pricing.money import pico_usd
 
 PICO: Final = 10**12
 

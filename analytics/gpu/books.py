@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from algorithms.gpu_time.ledger import LedgerLines
 from analytics.gpu.cost import UseByMinute, device_models, tenant_use
 from analytics.gpu.finished_hours import LINES, SETTLES_AFTER, hours_looked_at
 from analytics.gpu.ledger import STEPS_KEPT, GpuLedger, GpuMinute, gpu_ledger, machines_before
@@ -14,7 +15,6 @@ from analytics.rows import number_of, text_of
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
-from contracts.ledger import LedgerLines
 
 _HOUR: Final = timedelta(hours=1)
 _HOUR_SECONDS: Final = 3_600

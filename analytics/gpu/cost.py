@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from algorithms.gpu_time.attribution import split_exactly
 from analytics.gpu.idle import PLATFORM, IdlePolicy, split_idle
 from analytics.gpu.ledger import CPU, GpuLedger, GpuMinute
 from analytics.queries import query
 from analytics.rows import number_of, text_of
 from analytics.scope import Period
 from backends.store.client import StoreClient
-from contracts.attribution import split_exactly
-from contracts.money import usd
-from contracts.rates import RateBook
+from contracts.pricing.money import usd
+from contracts.pricing.rates import RateBook
 
 # The ledger's lines as they are paid: what requests used, what was in vain, and what nobody used.
 USED: Final = "attributed_ns"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from algorithms.gpu_time.ledger import LedgerLines
 from analytics.gpu.cost import device_models, tenant_use
 from analytics.gpu.ledger import STEPS_KEPT, GpuLedger, gpu_ledger
 from analytics.queries import query
@@ -14,8 +15,7 @@ from backends.control.database import ControlDatabase
 from backends.control.leases import give_back, take_lease
 from backends.store.client import StoreClient
 from contracts.errors import TollkeeperError
-from contracts.ledger import LedgerLines
-from contracts.moments import unix_ns
+from contracts.recording.moments import unix_ns
 
 if TYPE_CHECKING:
     import pyarrow

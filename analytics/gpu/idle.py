@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from contracts.attribution import split_exactly
+from algorithms.gpu_time.attribution import split_exactly
 from contracts.errors import InvalidRequest
 
 IdlePolicy = Literal["platform", "use", "reservation", "peak"]

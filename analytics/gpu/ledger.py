@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
+from algorithms.gpu_time.ledger import LedgerLines, StepTime, ledger_intervals
 from analytics.queries import query
 from analytics.rows import number_of, text_of
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
-from contracts.ledger import LedgerLines, StepTime, ledger_intervals
-from contracts.records import GapCause, StepKind
+from contracts.recording.records import GapCause, StepKind
 
 STEPS_KEPT: Final = timedelta(hours=72)
 MAX_STEPS: Final = 3_000_000  # some 1.5 GB: eight hours of a hundred steps a second

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
+from algorithms.gpu_time.ledger import LedgerLines, ledger_intervals
 from analytics.gpu.books import gpu_books
 from analytics.gpu.finished_hours import SETTLES_AFTER
 from analytics.gpu.ledger import STEPS_KEPT, GpuMinute, holes_and_repeats, named_devices, time_of_row
@@ -17,7 +18,6 @@ from analytics.queries import query
 from analytics.rows import number_of, text_of
 from analytics.scope import Period, Scope
 from backends.store.client import StoreClient
-from contracts.ledger import LedgerLines, ledger_intervals
 
 _REACH: Final = timedelta(minutes=10)  # the longest stretch that may begin before the range: loading a large model
 _MARGIN: Final = timedelta(minutes=10)  # "the last 72 hours" were so a moment ago, rounded to whole steps

@@ -12,8 +12,8 @@ from analytics.rows import money_of, number_of, text_of
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
-from contracts.money import pico_usd
-from contracts.prices import StandardCostCard
+from contracts.pricing.money import pico_usd
+from contracts.pricing.prices import StandardCostCard
 
 MIN_HOURS: Final = 2  # fewer say nothing of how far hours differ
 MIN_REQUESTS: Final = 10

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from analytics.gpu.standard_cost import ModelHour
 from contracts.errors import InvalidRequest
-from contracts.prices import AnyCard
+from contracts.pricing.prices import AnyCard
 
 
 @dataclass(frozen=True, slots=True)

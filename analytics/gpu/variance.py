@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from analytics.gpu.standard_cost import ModelHour
 from contracts.errors import InvalidRequest
-from contracts.money import usd
-from contracts.prices import StandardCostCard
+from contracts.pricing.money import usd
+from contracts.pricing.prices import StandardCostCard
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from backends.control.rates import load_rates
 from backends.store.client import StoreClient
 from contracts.control import StandardCost
 from contracts.errors import InvalidRequest
-from contracts.rates import RateBook
+from contracts.pricing.rates import RateBook
 
 
 @dataclass(frozen=True, slots=True)

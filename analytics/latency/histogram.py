@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
-from contracts.objectives import STEPS_TENTHS_MS
+from contracts.rules.objectives import STEPS_TENTHS_MS
 
 TENTH_MS_NS: Final = 100_000
 # Bounds of the steps in tenths of a millisecond: step N lies above the Nth and up to the next, the last has no end.

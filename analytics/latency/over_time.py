@@ -11,7 +11,7 @@ from analytics.rows import number_of, text_of
 from analytics.scope import Period, Scope
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
-from contracts.objectives import INDICATORS_KEPT, PROMPT_CLASSES, TIMED, PromptClass, Timed
+from contracts.rules.objectives import INDICATORS_KEPT, PROMPT_CLASSES, TIMED, PromptClass, Timed
 
 _DAY_SECONDS: Final = 86_400
 

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
+from algorithms.gpu_time.step_model import StepModel
 from analytics.planner.setup import ReplicaSetup
 from contracts.errors import InvalidRequest
-from contracts.step_model import StepModel
 
 
 @dataclass(frozen=True, slots=True)

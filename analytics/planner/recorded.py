@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Final
 
+from algorithms.gpu_time.step_fit import MIN_SAMPLES
+from algorithms.gpu_time.step_model import DECODE, PREFILL, StepRow, compose
+from algorithms.gpu_time.step_samples import StepSample
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.step_pace import paced
 from analytics.planner.workload import PlannedRequest, Workload
@@ -12,9 +15,6 @@ from analytics.rows import number_of, numbers_of, text_of
 from analytics.scope import Period
 from backends.store.client import Row, StoreClient
 from contracts.errors import InvalidRequest
-from contracts.step_fit import MIN_SAMPLES
-from contracts.step_model import DECODE, PREFILL, StepRow, compose
-from contracts.step_samples import StepSample
 
 MAX_REQUESTS: Final = 2_000_000
 _MAX_STEPS: Final = 50_000

@@ -1,7 +1,7 @@
 """A simulated replica: an engine that batches continuously, by the scheduler's own rules and a fitted step model.
 
 Where a step has a decision (a prompt to compute, somebody to admit, blocks that lack) the rules of
-`contracts.batching` decide it. Between decisions nothing changes but that every running answer grows by one token:
+`algorithms.batching` decide it. Between decisions nothing changes but that every running answer grows by one token:
 such a run of steps is taken in one leap, at the sum of what the step model says for each. Tests hold leaps to the
 torch engine's own scheduler, step by step.
 """
@@ -10,13 +10,13 @@ import math
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from algorithms.batching import WaitingLine, least_urgent, may_displace, share_step, spare_blocks
+from algorithms.gpu_time.step_model import StepComposition
 from analytics.planner.decode_run import DecodeRun
 from analytics.planner.kv_room import KvRoom
 from analytics.planner.sequence import SimulatedSequence
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.step_luck import StepLuck
-from contracts.batching import WaitingLine, least_urgent, may_displace, share_step, spare_blocks
-from contracts.step_model import StepComposition
 
 NEVER: Final = math.inf
 _PIECES: Final = 8  # of a long leap, whose steps grow longer: each is one entry in the distribution of gaps

@@ -1,6 +1,6 @@
 """One request at a simulated replica, as the rules of batching look at it."""
 
-from contracts.batching import Order
+from algorithms.batching import Order
 
 
 class SimulatedSequence:

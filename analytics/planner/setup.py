@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 
+from algorithms.gpu_time.step_model import StepModel
 from contracts.errors import InvalidRequest
-from contracts.step_model import StepModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

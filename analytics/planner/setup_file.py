@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from algorithms.gpu_time.step_model import StepModel
 from analytics.planner.setup import ReplicaSetup
 from contracts.errors import ConfigurationError
-from contracts.step_model import StepModel
 
 
 class _Setup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -14,6 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from algorithms.routing.ask import Ask
+from algorithms.routing.fleet import Fleet
+from algorithms.routing.policies.table import policy_named
+from algorithms.routing.prefix_index import PrefixIndex
+from algorithms.routing.replica import Hold
 from analytics.planner.gap_histogram import GapHistogram
 from analytics.planner.outcome import Outcome, ReplicaUse
 from analytics.planner.replica import NEVER, SimulatedReplica
@@ -22,11 +27,6 @@ from analytics.planner.setup import ReplicaSetup
 from analytics.planner.step_luck import StepLuck
 from analytics.planner.workload import Workload
 from contracts.errors import InvalidRequest
-from contracts.routing.ask import Ask
-from contracts.routing.fleet import Fleet
-from contracts.routing.policies.table import policy_named
-from contracts.routing.prefix_index import PrefixIndex
-from contracts.routing.replica import Hold
 
 MAX_REPLICAS: Final = 1_024
 _RETRY_NS: Final = 1e9  # where every replica is away

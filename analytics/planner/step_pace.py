@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from contracts.step_fit import fit
-from contracts.step_model import StepModel
-from contracts.step_samples import PER_REGIME, SampleWindow, StepSample
+from algorithms.gpu_time.step_fit import fit
+from algorithms.gpu_time.step_model import StepModel
+from algorithms.gpu_time.step_samples import PER_REGIME, SampleWindow, StepSample
 
 RATIOS: Final = 64  # equally likely; each the mean of its part, so that none of the time is lost
 LEAST: Final = 32  # steps of a kind: of fewer, the slow ones are chance

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from sqlalchemy.orm import Session
 
 from backends.control.prices import load_cards
-from contracts.prices import AnyCard
+from contracts.pricing.prices import AnyCard
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from genai_prices.data_snapshot import get_snapshot
 from genai_prices.types import ModelInfo, ModelPrice, Provider, StartDateConstraint, TieredPrices, TimeOfDateConstraint
 
 from contracts.errors import NotFound, TollkeeperError
-from contracts.prices import PriceCard, price_card
-from contracts.usage import Leaf
+from contracts.metering.usage import Leaf
+from contracts.pricing.prices import PriceCard, price_card
 
 # The names under which gateways and SDKs know providers, where genai-prices has another.
 _PROVIDERS: Final[Mapping[str, str]] = {

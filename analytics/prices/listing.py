@@ -15,10 +15,10 @@ from analytics.prices.provider_names import PricedName, price_names
 from backends.control.prices import NewPrice
 from contracts.control import Model, Target
 from contracts.errors import ConfigurationError, NotFound, TollkeeperError
-from contracts.money import usd
-from contracts.prices import AnyCard, PriceBook, PriceCard, Tier
-from contracts.service_tiers import BATCH
-from contracts.usage import Leaf
+from contracts.metering.usage import Leaf
+from contracts.pricing.money import usd
+from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, Tier
+from contracts.pricing.service_tiers import BATCH
 
 _LITELLM: Final = "litellm"  # a kind of target
 _DEPLOYMENTS: Final = frozenset({"azure", "azure_ai"})  # providers whose customers name what they are sold

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from contracts.errors import ConfigurationError, NotFound
-from contracts.prices import PriceCard, price_card
-from contracts.service_tiers import BATCH
-from contracts.usage import Leaf
+from contracts.metering.usage import Leaf
+from contracts.pricing.prices import PriceCard, price_card
+from contracts.pricing.service_tiers import BATCH
 
 FILE_NAME: Final = "model_prices_and_context_window_backup.json"
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,9 +9,9 @@ from analytics.prices.usage_groups import LEVELS, UsageGroup, usage_groups
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
-from contracts.money import usd
-from contracts.prices import AnyCard, PriceBook
-from contracts.usage import LEAVES, Leaf
+from contracts.metering.usage import LEAVES, Leaf
+from contracts.pricing.money import usd
+from contracts.pricing.prices import AnyCard, PriceBook
 
 _WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
 
@@ -138,7 +138,7 @@ def card_for(group: UsageGroup, book: PriceBook) -> AnyCard | None:
 
 
 def price_group(group: UsageGroup, card: AnyCard | None) -> GroupCost:
-    """Price a group's sums with one card, as `contracts.prices.bill` does each of its requests."""
+    """Price a group's sums with one card, as `contracts.pricing.prices.bill` does each of its requests."""
     if card is None or not group.is_billable:
         return GroupCost(None, {})
     tokens = list(group.tokens)

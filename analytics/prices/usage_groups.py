@@ -11,10 +11,10 @@ from analytics.queries import query
 from analytics.rows import money_of, number_of, numbers_of, text_of
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
-from contracts.money import pico_usd
-from contracts.prices import AnyCard, PriceCard
-from contracts.service_tiers import BATCH
-from contracts.usage import LEAVES, Leaf
+from contracts.metering.usage import LEAVES, Leaf
+from contracts.pricing.money import pico_usd
+from contracts.pricing.prices import AnyCard, PriceCard
+from contracts.pricing.service_tiers import BATCH
 
 MAX_GROUPS: Final = 2_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,8 +9,8 @@ from analytics.queries import query
 from analytics.rows import money_of, number_of, text_of
 from analytics.scope import Period
 from backends.store.client import Row, StoreClient
-from contracts.prices import AnyCard
-from contracts.rollouts import PLATFORM_TENANT
+from contracts.pricing.prices import AnyCard
+from contracts.serving.rollouts import PLATFORM_TENANT
 
 _MOST_LINES: Final = 10_000
 

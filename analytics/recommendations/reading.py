@@ -9,7 +9,7 @@ from analytics.recommendations.recommendation import Recommendation, ranked
 from analytics.recommendations.rules import recommend
 from analytics.scope import Period
 from backends.store.client import StoreClient
-from contracts.prices import AnyCard, PriceBook
+from contracts.pricing.prices import AnyCard, PriceBook
 
 
 def recommendations(

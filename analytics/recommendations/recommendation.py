@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from contracts.money import usd
+from contracts.pricing.money import usd
 
 Kind = Literal["right_size", "cacheable_prefix", "batch", "idle_replicas", "cheaper_provider"]
 

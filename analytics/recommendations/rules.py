@@ -12,9 +12,9 @@ from typing import Final
 
 from analytics.recommendations.evidence import ReplicaHour, Use
 from analytics.recommendations.recommendation import Recommendation
-from contracts.money import PICO_USD_PER_USD
-from contracts.prices import AnyCard, PriceBook
-from contracts.service_tiers import BATCH
+from contracts.pricing.money import PICO_USD_PER_USD
+from contracts.pricing.prices import AnyCard, PriceBook
+from contracts.pricing.service_tiers import BATCH
 
 MIN_REQUESTS: Final = 50  # fewer are no traffic to rearrange
 MIN_SHARE: Final = Decimal("0.1")  # of the cost concerned: a saving below it is not worth a change

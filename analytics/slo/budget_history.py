@@ -8,7 +8,7 @@ from analytics.slo.indicators import count_windows
 from analytics.slo.standings import Promises
 from backends.store.client import StoreClient
 from contracts.errors import NotFound
-from contracts.objectives import Counts
+from contracts.rules.objectives import Counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from analytics.queries import query
 from analytics.rows import number_of, numbers_of, text_of
 from backends.store.client import StoreClient
-from contracts.objectives import Counts, Indicator, Objective
+from contracts.rules.objectives import Counts, Indicator, Objective
 
 Rollup = Literal["indicators_minute", "indicators_hour"]
 _GRAIN_SECONDS: Final[Mapping[Rollup, int]] = {"indicators_minute": 60, "indicators_hour": 3_600}

@@ -8,7 +8,7 @@ from typing import Literal
 
 from analytics.slo.indicators import count_windows
 from backends.store.client import StoreClient
-from contracts.objectives import BURN_PAIRS, BURN_WINDOWS, BurnPair, Counts, ErrorBudget, Objective, burning_pairs
+from contracts.rules.objectives import BURN_PAIRS, BURN_WINDOWS, BurnPair, Counts, ErrorBudget, Objective, burning_pairs
 
 Status = Literal["kept", "burning", "broken", "no_requests"]
 

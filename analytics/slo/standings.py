@@ -8,7 +8,7 @@ from analytics.asked_at import AskedAt
 from analytics.slo.report import Standing, slo_report
 from backends.control.slos import load_objectives
 from backends.store.client import StoreClient
-from contracts.objectives import Objective
+from contracts.rules.objectives import Objective
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 -- What each engine step says of time, with its GPU time sorted into useful, recomputed (the platform's) and wasted (of
--- requests whose client had left), as contracts/attribution.py sorts it. Steps are kept for 72 hours.
+-- requests whose client had left), as algorithms/gpu_time/attribution.py sorts it. Steps are kept for 72 hours.
 -- Rows that begin before the range may reach into it: the caller asks from a little earlier. Of one {engine}, or all.
 SELECT
     engine,

@@ -1,4 +1,4 @@
--- How many requests took how long, in steps that are a fifth to a third apart (contracts/objectives.py): of the time to
+-- How many requests took how long, in steps that are a fifth to a third apart (contracts/rules/objectives.py): of the time to
 -- the first token, of the time between tokens (each request's own 95th percentile), and from end to end of what was
 -- answered. Once over time, and once by how long the prompt was.
 -- {rollup} is indicators_minute or indicators_hour; steps of time of {step} seconds are counted from {origin}.

@@ -17,9 +17,9 @@ from backends.audit.entries import (
 )
 from backends.audit.places import HEAD, STUB, DirectoryPlace, first_seq_of
 from backends.audit.signing import KEY_FILE, own_keys
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
-from contracts.ids import uuid7
+from contracts.recording.ids import uuid7
 
 
 @dataclass(frozen=True, slots=True)

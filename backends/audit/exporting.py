@@ -9,7 +9,7 @@ from backends.audit.entries import HASH_DIGITS, body_of
 from backends.audit.places import ChainPlace
 from backends.audit.verification import kept_segments
 from backends.control.audit_chain import CHAIN, AuditRow
-from contracts.moments import unix_ns
+from contracts.recording.moments import unix_ns
 
 
 class _Moment(msgspec.Struct, frozen=True, gc=False):

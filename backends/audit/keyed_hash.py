@@ -3,7 +3,7 @@
 import hmac
 from typing import Final
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 
 KEY_FILE: Final = "audit_hash_key"
 _DIGEST: Final = "sha256"

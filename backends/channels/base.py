@@ -6,7 +6,7 @@ from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
 from typing import Protocol
 
-from contracts.alerts import Event
+from contracts.rules.alerts import Event
 
 
 @dataclass(frozen=True, slots=True)

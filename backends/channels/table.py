@@ -9,7 +9,7 @@ from backends.channels.mail import Mail
 from backends.channels.pagerduty import PagerDuty
 from backends.channels.slack import Slack
 from backends.channels.webhook import Webhook
-from contracts.alerts import ChannelKind
+from contracts.rules.alerts import ChannelKind
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import json
 
 from backends.channels.base import ChannelSettings, Notice, Outcome
 from backends.channels.http_post import HttpPost
-from contracts.webhook_signature import EVENT_ID_HEADER, SIGNATURE_HEADER, signature_of
+from contracts.rules.webhook_signature import EVENT_ID_HEADER, SIGNATURE_HEADER, signature_of
 
 
 class Webhook:

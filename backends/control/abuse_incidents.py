@@ -7,13 +7,13 @@ from typing import Any, Final, cast
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
+from algorithms.abuse.incident import Incident
+from algorithms.abuse.spec import AbuseAction, AbuseKind
 from backends.control.budget_states import insert_into
 from backends.control.row_names import row_name
-from contracts.abuse.incident import Incident
-from contracts.abuse.spec import AbuseAction, AbuseKind
 from contracts.control import AbuseIncident, Tenant
 from contracts.errors import NotFound
-from contracts.moments import unix_ns, utc_moment
+from contracts.recording.moments import unix_ns, utc_moment
 
 _CHUNK_ROWS: Final = 200
 _GRACE: Final = timedelta(minutes=5)  # in which a gateway that is alive has ended what is over

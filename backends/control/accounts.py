@@ -12,8 +12,8 @@ from backends.control.row_names import row_name
 from backends.control.saved_views import delete_views_of, move_views_of
 from contracts.control import AuditEntry, Role, RoleGrant, User, UserSession
 from contracts.errors import Conflict, InvalidRequest, NotFound
-from contracts.ids import uuid7
-from contracts.moments import unix_ns
+from contracts.recording.ids import uuid7
+from contracts.recording.moments import unix_ns
 
 MAX_EMAIL: Final = 320  # RFC 3696, errata 1690
 

@@ -12,11 +12,11 @@ from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_team, get_tenant
 from backends.control.row_names import row_name
 from backends.control.saved_views import delete_views_of
+from contracts.access.keys import KEY_PREFIX, digest_of, hint_of, is_well_formed
 from contracts.control import AdminToken, Role, RoleGrant, User
 from contracts.errors import InvalidRequest, NotFound, PermissionDenied
-from contracts.ids import uuid7
-from contracts.keys import KEY_PREFIX, digest_of, hint_of, is_well_formed
-from contracts.moments import unix_ns
+from contracts.recording.ids import uuid7
+from contracts.recording.moments import unix_ns
 
 TOKEN_PREFIX: Final = "tk-admin-"
 TOKEN_ID_PREFIX: Final = "tok_"

@@ -13,11 +13,11 @@ from backends.control.budget_states import insert_into
 from backends.control.changes import Author, begin_change
 from backends.control.fresh_alerts import FreshAlert, insert_alerts
 from backends.control.row_names import row_name
-from contracts.alerts import Event, Finding, Rule
 from contracts.control import Alert, AlertChannel, AlertDelivery, AlertSilence
 from contracts.errors import NotFound
-from contracts.ids import uuid7
-from contracts.moments import unix_ns
+from contracts.recording.ids import uuid7
+from contracts.recording.moments import unix_ns
+from contracts.rules.alerts import Event, Finding, Rule
 
 _MOST_TOLD: Final = 50  # alerts that one notice lists; it says how many more there are
 _CHUNK_ROWS: Final = 500

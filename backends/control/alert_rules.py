@@ -12,11 +12,11 @@ from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
 from backends.control.row_names import row_name
 from backends.control.sealer import Sealer
-from contracts.alerts import Rule, check_channel, shown_address
 from contracts.control import AlertChannel, AlertRule, AlertSilence
 from contracts.errors import Conflict, InvalidRequest, NotFound
-from contracts.ids import uuid7
-from contracts.moments import unix_ns
+from contracts.recording.ids import uuid7
+from contracts.recording.moments import unix_ns
+from contracts.rules.alerts import Rule, check_channel, shown_address
 
 RowT = TypeVar("RowT", AlertRule, AlertChannel, AlertSilence)
 _NOUNS = {AlertRule: "rule", AlertChannel: "channel", AlertSilence: "silence"}
@@ -24,7 +24,7 @@ _NOUNS = {AlertRule: "rule", AlertChannel: "channel", AlertSilence: "silence"}
 
 @dataclass(frozen=True, slots=True)
 class NewRule:
-    """A rule as people write it; see `contracts.alerts.Rule`."""
+    """A rule as people write it; see `contracts.rules.alerts.Rule`."""
 
     id: str
     kind: str

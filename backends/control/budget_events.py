@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 
 from backends.control.budget_states import insert_into
 from contracts.control import Budget, BudgetEvent
-from contracts.ids import uuid7
-from contracts.moments import unix_ns, utc_moment
+from contracts.recording.ids import uuid7
+from contracts.recording.moments import unix_ns, utc_moment
 
 # The first wait is longer than an attempt may last, so that no second control plane begins one meanwhile.
 _FIRST_WAIT: Final = timedelta(seconds=10)

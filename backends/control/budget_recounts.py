@@ -19,9 +19,9 @@ from backends.control.changes import Author, begin_change
 from backends.control.rule_scope import is_each
 from contracts.control import BudgetState
 from contracts.errors import Conflict, InvalidRequest
-from contracts.moments import unix_ns, utc_moment
-from contracts.periods import budget_period
-from contracts.rule_words import exact_text
+from contracts.recording.moments import unix_ns, utc_moment
+from contracts.rules.periods import budget_period
+from contracts.rules.rule_words import exact_text
 
 
 @dataclass(frozen=True, slots=True)

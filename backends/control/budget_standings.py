@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 from backends.control.rules import budget_spec
 from contracts.control import Budget, BudgetState, Tenant
 from contracts.errors import ConfigurationError
-from contracts.limits import BudgetSpec
-from contracts.moments import unix_ns
-from contracts.periods import budget_period
+from contracts.recording.moments import unix_ns
+from contracts.rules.limits import BudgetSpec
+from contracts.rules.periods import budget_period
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from contracts.control import Base, Budget, BudgetState
-from contracts.moments import unix_ns, utc_moment
+from contracts.recording.moments import unix_ns, utc_moment
 
 _CHUNK_ROWS: Final = 500
 RECOUNT: Final = "(recount)"  # in place of a gateway's name, which has no parentheses: see `budget_recounts`
@@ -22,7 +22,7 @@ _KEY: Final = ("budget_id", "period_start", "subject", "gateway")
 class GatewayState:
     """What one gateway has charged to one subject of a budget in one period: pico-USD or GPU nanoseconds.
 
-    `period_start_ns` is the period's start as `contracts.periods.budget_period` gives it. `reserved` is held by
+    `period_start_ns` is the period's start as `contracts.rules.periods.budget_period` gives it. `reserved` is held by
     requests that have not ended, on top of `settled`. `overdraft` was used beyond what the budget could be charged.
     """
 

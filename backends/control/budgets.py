@@ -25,11 +25,11 @@ from backends.control.rule_scope import checked_scope
 from backends.control.rules import budget_spec
 from contracts.control import Budget
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
-from contracts.ids import uuid7
-from contracts.limits import BudgetSpec
-from contracts.moments import unix_ns
-from contracts.periods import budget_period
-from contracts.rule_words import amount_text
+from contracts.recording.ids import uuid7
+from contracts.recording.moments import unix_ns
+from contracts.rules.limits import BudgetSpec
+from contracts.rules.periods import budget_period
+from contracts.rules.rule_words import amount_text
 
 __all__ = [
     "BudgetChange",

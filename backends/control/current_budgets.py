@@ -12,9 +12,9 @@ from backends.control.budget_states import Spent, since_of
 from backends.control.rules import budget_spec
 from contracts.control import Budget, BudgetState, Tenant
 from contracts.errors import ConfigurationError
-from contracts.limits import BudgetSpec
-from contracts.moments import unix_ns, utc_moment
-from contracts.periods import budget_period
+from contracts.recording.moments import unix_ns, utc_moment
+from contracts.rules.limits import BudgetSpec
+from contracts.rules.periods import budget_period
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from backends.control.audit_chain import chain_pending, drop_pending
 from backends.control.unreadable_rows import begin_noting, leave_out_unreadable, refuse_missing
-from backends.private_files import make_database_file
+from backends.secrets.private_files import make_database_file
 from contracts.control import SCHEMA_HEAD
 from contracts.errors import (
     ConfigurationError,

@@ -13,9 +13,9 @@ from backends.control.key_scopes import SCOPE_FIELDS, check_models, normal_scope
 from backends.control.organisation import get_tenant
 from backends.control.row_names import row_name
 from backends.control.sound_rows import SoundRows
-from contracts.configuration import IssuerSpec
 from contracts.control import Issuer
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
+from contracts.serving.configuration import IssuerSpec
 
 # RFC 7518, section 3.1, and RFC 8037: signatures that need a private key. A shared secret would have to be kept here.
 ASYMMETRIC: Final = (

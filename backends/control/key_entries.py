@@ -15,10 +15,10 @@ from sqlalchemy.orm import Session
 
 from backends.control.key_scopes import Permits, read_scopes
 from backends.control.sound_rows import SoundRows
-from contracts.configuration import KeyEntry
+from contracts.access.identity import Identity
 from contracts.control import ApiKey, FormerSecret, Project, Team, Tenant
-from contracts.identity import Identity
-from contracts.moments import unix_ns
+from contracts.recording.moments import unix_ns
+from contracts.serving.configuration import KeyEntry
 
 _PAGE_ROWS: Final = 2_000
 _MOST_APART: Final = 2_000  # entries that changed; with more, all are put into a dictionary of their own

@@ -5,8 +5,8 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from contracts.access.keys import digest_of
 from contracts.control import ApiKey, FormerSecret, Tenant
-from contracts.keys import digest_of
 
 
 def find_key(session: Session, secret: str, pepper: bytes, now: datetime) -> ApiKey | None:

@@ -10,11 +10,11 @@ from typing import Any, Final, cast, get_args
 
 from sqlalchemy.orm import Session
 
-from contracts.chat import ReasoningEffort
-from contracts.configuration import DEFAULT_POLICY, KeyPolicy
+from contracts.api.chat import ReasoningEffort
 from contracts.control import Model, Route
 from contracts.errors import ConfigurationError, InvalidRequest
-from contracts.limits import PRIORITY_CLASSES
+from contracts.rules.limits import PRIORITY_CLASSES
+from contracts.serving.configuration import DEFAULT_POLICY, KeyPolicy
 
 SCOPE_FIELDS: Final = ("models", "endpoints", "addresses", "priority", "max_reasoning_effort", "max_thinking_tokens")
 _LISTS: Final = ("models", "endpoints", "addresses")

@@ -16,10 +16,10 @@ from backends.control.changes import Author, begin_change, raise_keys_floor, rea
 from backends.control.key_scopes import SCOPE_FIELDS, check_models, normal_scopes
 from backends.control.organisation import get_project, get_team, get_tenant
 from backends.control.row_names import row_name
+from contracts.access.keys import digest_of, hint_of, is_well_formed, new_key_id
 from contracts.control import ApiKey, FormerSecret
 from contracts.errors import Conflict, InvalidRequest, NotFound
-from contracts.keys import digest_of, hint_of, is_well_formed, new_key_id
-from contracts.moments import unix_ns
+from contracts.recording.moments import unix_ns
 
 MAX_OVERLAP_SECONDS: Final = 2_592_000  # 30 days
 # How long a former secret's row outlives its end. Only a gateway that was away for longer has to read all keys.

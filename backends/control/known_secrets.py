@@ -20,10 +20,10 @@ from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
 from backends.control.sealer import KEY_FILE as SEALING_KEY
 from backends.control.sealer import KEYS_VARIABLE, environment_keys, key_id_of
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.control import AdminToken, AlertChannel, ApiKey, AuditEntry, Budget, KnownSecret, StoredKey
 from contracts.errors import ConfigurationError
-from contracts.record_signature import SIGNING_KEY as RECORD_SIGNING_KEY
+from contracts.recording.record_signature import SIGNING_KEY as RECORD_SIGNING_KEY
 
 KEY_PEPPER: Final = "key_pepper"
 # What fails without each secret that is remembered.

@@ -14,10 +14,10 @@ from backends.control.rule_scope import checked_scope
 from backends.control.rules import limit_spec
 from contracts.control import Limit
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
-from contracts.ids import uuid7
-from contracts.limits import LimitSpec
-from contracts.moments import unix_ns
-from contracts.rule_words import contradiction_text, find_contradiction, limit_text
+from contracts.recording.ids import uuid7
+from contracts.recording.moments import unix_ns
+from contracts.rules.limits import LimitSpec
+from contracts.rules.rule_words import contradiction_text, find_contradiction, limit_text
 
 
 @dataclass(frozen=True, slots=True)

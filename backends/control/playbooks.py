@@ -10,7 +10,7 @@ from backends.control.row_names import row_name
 from backends.control.sound_rows import SoundRows
 from contracts.control import OutagePlaybook
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
-from contracts.failures import Playbook, playbook_of
+from contracts.serving.failures import Playbook, playbook_of
 
 
 def create_playbook(session: Session, author: Author, provider: str, rules: Mapping[str, object]) -> OutagePlaybook:

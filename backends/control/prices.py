@@ -1,4 +1,5 @@
-"""Price cards and standard cost cards in the control database, always written and read as `contracts.prices` cards.
+"""Price cards and standard cost cards in the control database, always written and read as `contracts.pricing.prices`
+cards.
 
 A card is never changed once it has priced something; its end may be set, so that the next one can begin.
 """
@@ -17,9 +18,9 @@ from backends.control.organisation import get_tenant
 from backends.control.row_names import row_name
 from contracts.control import Price, StandardCost
 from contracts.errors import ConfigurationError, Conflict, EffectUnconfirmed, InvalidRequest, NotFound
-from contracts.money import pico_usd_per_token
-from contracts.prices import AnyCard, PriceBook, PriceCard, StandardCostCard, price_card
-from contracts.usage import Leaf
+from contracts.metering.usage import Leaf
+from contracts.pricing.money import pico_usd_per_token
+from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, StandardCostCard, price_card
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 GRACE = timedelta(minutes=1)  # an end that is no longer ago is meant as now

@@ -1,4 +1,5 @@
-"""Dated cost rates in the control database: written once, ended, never changed, read as `contracts.rates` has them."""
+"""Dated cost rates in the control database: written once, ended, never changed, read as `contracts.pricing.rates` has
+them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +13,12 @@ from backends.control.organisation import get_tenant
 from backends.control.row_names import row_name
 from contracts.control import CostRate
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
-from contracts.rates import AnyRate, RateBook, RateKind, rate_of
+from contracts.pricing.rates import AnyRate, RateBook, RateKind, rate_of
 
 
 @dataclass(frozen=True, slots=True)
 class NewRate:
-    """A rate as people write it; `values` are numbers as decimal text, by the names of `contracts.rates`."""
+    """A rate as people write it; `values` are numbers as decimal text, by the names of `contracts.pricing.rates`."""
 
     kind: RateKind
     version: str

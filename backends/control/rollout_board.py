@@ -8,12 +8,12 @@ import msgspec
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
+from algorithms.rollouts.rollout_tally import ArmTally, Observed, from_plain, to_plain
 from backends.control.alert_log import alert_facts, write_delivery
 from backends.control.budget_states import insert_into
 from contracts.control import Alert, AlertChannel, Rollout, RolloutObservation
-from contracts.ids import uuid7
-from contracts.moments import unix_ns
-from contracts.rollout_tally import ArmTally, Observed, from_plain, to_plain
+from contracts.recording.ids import uuid7
+from contracts.recording.moments import unix_ns
 
 ALERT_KIND: Final = "rollout"
 _FRESH: Final = timedelta(seconds=15)  # what a gateway wrote longer ago is no longer what it sees

@@ -5,10 +5,10 @@ from sqlalchemy.orm import Session
 
 from contracts.control import Rollout
 from contracts.errors import ConfigurationError
-from contracts.moments import unix_ns
-from contracts.rollout_checks import fault_of
-from contracts.rollouts import LIVE, RolloutSpec, RolloutState, rollout_rules
-from contracts.route_checks import Serving
+from contracts.recording.moments import unix_ns
+from contracts.serving.rollout_checks import fault_of
+from contracts.serving.rollouts import LIVE, RolloutSpec, RolloutState, rollout_rules
+from contracts.serving.route_checks import Serving
 
 
 def spec_of_row(row: Rollout) -> RolloutSpec:

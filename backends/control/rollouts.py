@@ -13,13 +13,13 @@ from backends.control.route_guard import read_serving
 from backends.control.routes import get_route, set_route
 from backends.control.row_names import row_name
 from backends.control.sound_rows import SoundRows
-from contracts.configuration import ModelSpec, PoolSpec
 from contracts.control import AuditEntry, Rollout
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
-from contracts.rollout_checks import fault_of
-from contracts.rollouts import LIVE, RolloutSpec, RolloutState, plain_rules, rollout_rules
-from contracts.route_checks import Serving
-from contracts.routes import RouteSpec
+from contracts.serving.configuration import ModelSpec, PoolSpec
+from contracts.serving.rollout_checks import fault_of
+from contracts.serving.rollouts import LIVE, RolloutSpec, RolloutState, plain_rules, rollout_rules
+from contracts.serving.route_checks import Serving
+from contracts.serving.routes import RouteSpec
 
 _SALT_BYTES: Final = 16
 _MAX_REASON: Final = 500

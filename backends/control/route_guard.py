@@ -7,12 +7,12 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backends.control.rollout_rows import rollout_faults
-from contracts.configuration import ModelSpec, PoolSpec, TargetSpec
 from contracts.control import Model, Pool, Rollout, Route, Target
 from contracts.errors import ConfigurationError, Conflict
-from contracts.rollouts import LIVE
-from contracts.route_checks import RouteFault, Serving, find_faults
-from contracts.routes import RouteSpec, route_spec
+from contracts.serving.configuration import ModelSpec, PoolSpec, TargetSpec
+from contracts.serving.rollouts import LIVE
+from contracts.serving.route_checks import RouteFault, Serving, find_faults
+from contracts.serving.routes import RouteSpec, route_spec
 
 
 def spec_of(route: Route) -> RouteSpec:

@@ -9,11 +9,11 @@ from backends.control.changes import Author, begin_change
 from backends.control.route_guard import faults_in, rollouts_kept, routes_kept, spec_of
 from backends.control.row_names import row_name
 from backends.control.sound_rows import SoundRows
-from contracts.configuration import ModelSpec, PoolSpec
 from contracts.control import Model, Route
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
-from contracts.route_checks import RouteFault, Serving, sound_routes
-from contracts.routes import RouteSpec
+from contracts.serving.configuration import ModelSpec, PoolSpec
+from contracts.serving.route_checks import RouteFault, Serving, sound_routes
+from contracts.serving.routes import RouteSpec
 
 
 def create_route(session: Session, author: Author, route_id: str, rules: Mapping[str, object]) -> Route:

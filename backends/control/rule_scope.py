@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from backends.control.organisation import get_tenant
 from contracts.control import ApiKey, Model, Project, Route, Team
 from contracts.errors import ConfigurationError, InvalidRequest
-from contracts.limits import EACH, Level, Scope
+from contracts.rules.limits import EACH, Level, Scope
 
 
 def checked_scope(session: Session, tenant_id: str, level: str, subject: str, model: str) -> Scope:

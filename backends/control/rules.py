@@ -11,9 +11,9 @@ from backends.control.sound_rows import SoundRows
 from contracts.control import Budget, BudgetState, Limit, PolicyHold, Tenant
 from contracts.control.organisation import audits_requests, keeps_content
 from contracts.errors import ConfigurationError
-from contracts.failures import DEFAULT_FAILURES, FailurePolicy, failure_policy
-from contracts.holds import HoldSpec
-from contracts.limits import (
+from contracts.recording.moments import unix_ns
+from contracts.rules.holds import HoldSpec
+from contracts.rules.limits import (
     BudgetAdjustment,
     BudgetSpec,
     Level,
@@ -25,10 +25,10 @@ from contracts.limits import (
     WhenAway,
     WhenUnpriced,
 )
-from contracts.limits import Window as WindowWord
-from contracts.moments import unix_ns
-from contracts.objectives import Hook
-from contracts.rule_words import METRICS_BY_WORD, MetricWord, base_amount, pico_usd_of
+from contracts.rules.limits import Window as WindowWord
+from contracts.rules.objectives import Hook
+from contracts.rules.rule_words import METRICS_BY_WORD, MetricWord, base_amount, pico_usd_of
+from contracts.serving.failures import DEFAULT_FAILURES, FailurePolicy, failure_policy
 
 QUEUE_SETTING = "queue"  # in a pool's settings, as the next
 FAILURES_SETTING = "failures"

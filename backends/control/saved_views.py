@@ -12,8 +12,8 @@ from backends.control.changes import Author, begin_change
 from backends.control.row_names import row_name
 from contracts.control import VIEW_PARAMETERS, SavedView, User
 from contracts.errors import Conflict, InvalidRequest, NotFound
-from contracts.ids import uuid7
-from contracts.moments import unix_ns
+from contracts.recording.ids import uuid7
+from contracts.recording.moments import unix_ns
 
 INSTALLATION: Final = "installation"  # owns the views of who needs no account
 MAX_VIEWS: Final = 100  # of one owner

@@ -7,7 +7,7 @@ from typing import Final
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
 KEY_FILE: Final = "channel_key"

@@ -11,11 +11,11 @@ from backends.control.changes import Author, begin_change
 from backends.control.route_guard import routes_kept
 from backends.control.row_names import row_name
 from backends.control.rules import FAILURES_SETTING, QUEUE_SETTING, failures_of, queue_spec
-from contracts.caching import cache_policy
-from contracts.configuration import ModelSpec
 from contracts.control import Model, Pool, Route, Target
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
-from contracts.sampling import sampling_policy
+from contracts.serving.caching import cache_policy
+from contracts.serving.configuration import ModelSpec
+from contracts.serving.sampling import sampling_policy
 
 SAMPLING_SETTINGS: Final = ("defaults", "pinned")  # in a model's settings
 CACHE_SETTING: Final = "cache"  # there too

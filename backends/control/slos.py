@@ -16,7 +16,7 @@ from backends.control.organisation import get_tenant
 from backends.control.row_names import row_name
 from contracts.control import PolicyHold, Slo
 from contracts.errors import Conflict, InvalidRequest, NotFound
-from contracts.objectives import Indicator, Objective
+from contracts.rules.objectives import Indicator, Objective
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _PROLONGED_BELOW: Final = timedelta(minutes=10)  # left, not at each look: gatew
 
 @dataclass(frozen=True, slots=True)
 class NewSlo:
-    """An objective as people write it; see `contracts.objectives.Objective`."""
+    """An objective as people write it; see `contracts.rules.objectives.Objective`."""
 
     id: str
     indicator: str

@@ -24,12 +24,12 @@ from backends.control.rules import load_budgets, load_holds, load_limits, load_t
 from backends.control.serving import model_spec
 from backends.control.sound_rows import SoundRows
 from backends.control.stored_keys import load_stored, settings_with_sealed, with_sealed
-from contracts.configuration import EMPTY_SNAPSHOT, ModelSpec, PoolSpec, Snapshot, TargetSpec
 from contracts.control import Model, Pool, Price, StandardCost, Target
 from contracts.errors import ConfigurationError
-from contracts.holds import HoldSpec
-from contracts.limits import BudgetSpec, LimitSpec, TenantSpec
-from contracts.prices import AnyCard, PriceBook
+from contracts.pricing.prices import AnyCard, PriceBook
+from contracts.rules.holds import HoldSpec
+from contracts.rules.limits import BudgetSpec, LimitSpec, TenantSpec
+from contracts.serving.configuration import EMPTY_SNAPSHOT, ModelSpec, PoolSpec, Snapshot, TargetSpec
 
 __all__ = ["Reading", "load_snapshot", "read_revision", "read_snapshot"]
 

@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 
 from backends.control.accounts import Account
 from backends.control.changes import Author, begin_change
+from contracts.access.keys import KEY_PREFIX, KEY_RANDOM_BYTES, digest_of, is_well_formed
 from contracts.control import RoleGrant, User, UserSession
 from contracts.errors import AuthenticationFailed
-from contracts.ids import uuid7
-from contracts.keys import KEY_PREFIX, KEY_RANDOM_BYTES, digest_of, is_well_formed
-from contracts.moments import unix_ns
+from contracts.recording.ids import uuid7
+from contracts.recording.moments import unix_ns
 
 SESSION_PREFIX: Final = "tk-session-"
 MAX_SESSIONS: Final = 20  # of one user; the oldest ends where another begins

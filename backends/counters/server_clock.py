@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from backends.boot_time import since_boot_ns
+from backends.processes.boot_time import since_boot_ns
 
 _DRIFT: Final = 5000  # two clocks part by less than one in this many: 200 ppm
 

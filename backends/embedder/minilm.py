@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from torch.nn.functional import gelu, layer_norm, linear, normalize
 
 from backends.embedder.base import DIMENSIONS
-from backends.minilm_files import packaged_minilm
+from backends.tokenization.minilm_files import packaged_minilm
 from contracts.errors import ConfigurationError
 
 _NEEDED_BY: Final = "routes and caches that go by meaning need"

@@ -8,7 +8,7 @@ import uvloop
 
 from backends.engine.app import run
 from backends.engine.settings import EngineHostSettings
-from backends.process import run_process
+from backends.processes.process import run_process
 
 if __name__ == "__main__":
     status = run_process("engine", EngineHostSettings, lambda settings: uvloop.run(run(settings)))

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from contracts.records import KvRecord, StepRecord
-from contracts.wire import Delta, Embed, Embedded, Finished, ModelHello, Submit
+from contracts.engine.wire import Delta, Embed, Embedded, Finished, ModelHello, Submit
+from contracts.recording.records import KvRecord, StepRecord
 
 Facts = dict[str, float | int | str | bool | None]
 EngineEvent = Delta | Finished | Embedded

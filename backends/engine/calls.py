@@ -15,8 +15,8 @@ from backends.engine.engine_thread import EngineThread
 from backends.engine.kv_frames import CachedBlocks, cached_blocks, kv_frames
 from backends.engine.refusal import call_refusal
 from backends.engine.served import Served
+from contracts.engine.wire import Answer, Call
 from contracts.errors import InvalidRequest, TollkeeperError, Unavailable
-from contracts.wire import Answer, Call
 
 if TYPE_CHECKING:
     from backends.engine.host import EngineHost

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from backends.engine.base import EngineEvent
-from contracts.wire import Finished
+from contracts.engine.wire import Finished
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ import struct
 from typing import Final, Protocol, cast
 
 from backends.engine.refusal import call_refusal
+from contracts.engine.frame_splitter import FrameSplitter
+from contracts.engine.wire import Attach, FromGateway, FromHost, KvEvents, frame, from_gateway
 from contracts.errors import InvalidRecord, TollkeeperError
-from contracts.frame_splitter import FrameSplitter
-from contracts.wire import Attach, FromGateway, FromHost, KvEvents, frame, from_gateway
 
 _log = logging.getLogger(__name__)
 

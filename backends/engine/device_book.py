@@ -6,8 +6,8 @@ They may be lost, as KV events may: what they say of a second is said again in t
 from typing import TYPE_CHECKING
 
 from backends.gpu.base import THROTTLE_BITS, DeviceIdentity, DeviceSample
-from contracts.records import DeviceRecord, encode_record
-from contracts.wire import Devices
+from contracts.engine.wire import Devices
+from contracts.recording.records import DeviceRecord, encode_record
 
 if TYPE_CHECKING:
     from backends.engine.host import EngineHost

@@ -20,9 +20,9 @@ from backends.gpu.dcgm import DcgmOverlay, fetch_page
 from backends.gpu.facts import device_facts
 from backends.gpu.readers import open_readers, visible
 from backends.gpu.sampler import GpuSampler
+from contracts.engine.wire import Embedded, Finished
 from contracts.errors import ConfigurationError
-from contracts.records import StepRecord
-from contracts.wire import Embedded, Finished
+from contracts.recording.records import StepRecord
 
 _log = logging.getLogger(__name__)
 

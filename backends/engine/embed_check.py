@@ -1,8 +1,8 @@
 """What a request for embeddings must satisfy before a model takes it."""
 
-from contracts.embedding import MAX_INPUTS
+from contracts.api.embedding import MAX_INPUTS
+from contracts.engine.wire import Embed, ModelHello
 from contracts.errors import InvalidRequest
-from contracts.wire import Embed, ModelHello
 
 
 def check_embed(embed: Embed, hello: ModelHello) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from algorithms.gpu_time.attribution import split_exactly
+from algorithms.gpu_time.ledger_clock import Lifecycle
+from algorithms.gpu_time.step_model import ENCODE
 from backends.engine.step_book import StepBook
-from contracts.attribution import split_exactly
-from contracts.ledger_clock import Lifecycle
-from contracts.records import StepRecord
-from contracts.step_model import ENCODE
+from contracts.recording.records import StepRecord
 
 METHOD: Final = "tokens/1"  # an encoder's time is all but linear in its tokens at these lengths
 

@@ -17,9 +17,9 @@ from backends.engine.embed_meter import METHOD, EmbedMeter, EmbedRow
 from backends.engine.refusal import embed_refusal
 from backends.engine.served import Served
 from backends.engine.settings import EngineHostSettings
+from contracts.engine.wire import Embed, Embedded, ModelHello, ModelState
 from contracts.errors import ClientGone, TollkeeperError, Unavailable
-from contracts.records import GpuShare, StepRecord
-from contracts.wire import Embed, Embedded, ModelHello, ModelState
+from contracts.recording.records import GpuShare, StepRecord
 
 if TYPE_CHECKING:
     import torch

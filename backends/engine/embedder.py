@@ -10,9 +10,9 @@ from transformers import AutoModel
 
 from backends.engine.embed_order import EMBEDDER_NAME
 from backends.engine.quiet_transformers import quiet_transformers
-from backends.minilm_files import packaged_minilm
+from backends.tokenization.minilm_files import packaged_minilm
+from contracts.engine.wire import ModelHello
 from contracts.errors import ConfigurationError
-from contracts.wire import ModelHello
 
 _NEEDED_BY: Final = "the embedder needs"
 _REMEDY: Final = "install it or set TOLLKEEPER_ENGINE_EMBEDDER=false"

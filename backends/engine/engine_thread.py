@@ -21,9 +21,9 @@ from backends.engine.intake_pool import IntakePool
 from backends.engine.refusal import refusal
 from backends.engine.served import Served
 from backends.engine.sleeper import Sleeper, sleeper
+from contracts.engine.wire import Embed, ModelHello, ModelState, Submit
 from contracts.errors import ConfigurationError, InvalidRequest, TollkeeperError, Unavailable
-from contracts.records import KvRecord, StepRecord
-from contracts.wire import Embed, ModelHello, ModelState, Submit
+from contracts.recording.records import KvRecord, StepRecord
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from contracts.engine.wire import Grammar
 from contracts.errors import InvalidRequest
-from contracts.wire import Grammar
 
 MAX_BYTES: Final = 256 << 10
 MAX_REGEX_BYTES: Final = 8 << 10  # of all regular expressions of one grammar together

@@ -24,12 +24,8 @@ from backends.engine.served import Served
 from backends.engine.settings import EngineHostSettings
 from backends.engine.step_outbox import StepOutbox
 from backends.engine.swap import Swaps
-from contracts.errors import Conflict, InvalidRequest, TollkeeperError, Unavailable
-from contracts.identity import Identity
-from contracts.ids import unix_ms_of, uuid7
-from contracts.records import LOST_IN_CRASH, AttemptRecord, GpuShare, StepRecord, encode_record
-from contracts.usage import Usage
-from contracts.wire import (
+from contracts.access.identity import Identity
+from contracts.engine.wire import (
     WIRE_VERSION,
     Abort,
     Attach,
@@ -43,6 +39,10 @@ from contracts.wire import (
     StepsAck,
     Submit,
 )
+from contracts.errors import Conflict, InvalidRequest, TollkeeperError, Unavailable
+from contracts.metering.usage import Usage
+from contracts.recording.ids import unix_ms_of, uuid7
+from contracts.recording.records import LOST_IN_CRASH, AttemptRecord, GpuShare, StepRecord, encode_record
 
 _log = logging.getLogger(__name__)
 

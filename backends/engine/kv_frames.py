@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from backends.engine.base import Engine
+from contracts.engine.wire import KvBlocks
 from contracts.errors import Unavailable
-from contracts.wire import KvBlocks
 
 _FRAME_BLOCKS: Final = 8_192  # some milliseconds of a gateway's time
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from algorithms.gpu_time.step_fit import fit
+from algorithms.gpu_time.step_samples import StepSample
 from backends.engine.base import Facts
 from backends.engine.cold_starts import ColdStart, ColdStarts
 from backends.engine.engine_thread import EngineThread, Output
@@ -20,10 +22,8 @@ from backends.engine.pace import Pace
 from backends.engine.placement import DeviceRoom, Need, Plan, Resident, place, wake
 from backends.engine.residency import due
 from backends.engine.served import Served
+from contracts.engine.wire import Submit
 from contracts.errors import ConfigurationError, TollkeeperError, Unavailable
-from contracts.step_fit import fit
-from contracts.step_samples import StepSample
-from contracts.wire import Submit
 
 if TYPE_CHECKING:
     from backends.engine.host import EngineHost

@@ -11,8 +11,8 @@ from backends.engine.embed_thread import EmbedOwner, EmbedThread
 from backends.engine.engine_thread import EngineOwner, EngineThread
 from backends.engine.served import Served
 from backends.engine.settings import EngineHostSettings
+from contracts.engine.wire import ModelHello
 from contracts.errors import ConfigurationError, Conflict, Unavailable, UnknownModel
-from contracts.wire import ModelHello
 
 
 class Owner(EngineOwner, EmbedOwner, Protocol):

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable
 
 from backends.engine.settings import EngineHostSettings
-from backends.llm.engine_address import EngineAddress, keep_alive
-from backends.tls import TlsFiles, server_tls
+from backends.llm.host.engine_address import EngineAddress, keep_alive
+from backends.network.tls import TlsFiles, server_tls
 from contracts.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)

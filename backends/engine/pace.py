@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from contracts.records import StepRecord
-from contracts.step_model import StepComposition, StepModel, StepRow, compose
-from contracts.step_samples import Regime, StepSample, regime
+from algorithms.gpu_time.step_model import StepComposition, StepModel, StepRow, compose
+from algorithms.gpu_time.step_samples import Regime, StepSample, regime
+from contracts.recording.records import StepRecord
 
 REFERENCE_STEPS: Final = 512
 WINDOW_STEPS: Final = 64

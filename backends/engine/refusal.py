@@ -1,9 +1,9 @@
 """The answers to what is not served: the same message whoever refuses, and never more than it may say."""
 
+from contracts.engine.wire import Answer, Embedded, Finished
 from contracts.errors import TollkeeperError
-from contracts.records import GpuShare
-from contracts.usage import Usage
-from contracts.wire import Answer, Embedded, Finished
+from contracts.metering.usage import Usage
+from contracts.recording.records import GpuShare
 
 _NOTHING = Usage(input_text=0, cache_read_text=0, output_text=0)
 

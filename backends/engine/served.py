@@ -4,7 +4,7 @@ import asyncio
 from typing import Protocol
 
 from backends.engine.base import Facts, ModelOrder
-from contracts.wire import ModelHello, ModelState
+from contracts.engine.wire import ModelHello, ModelState
 
 
 class Served(Protocol):

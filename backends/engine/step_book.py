@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from contracts.ledger_clock import LedgerClock, Lifecycle, Stretch
-from contracts.records import StepRecord
+from algorithms.gpu_time.ledger_clock import LedgerClock, Lifecycle, Stretch
+from contracts.recording.records import StepRecord
 
 _FLUSH_NS: Final = 1_000_000_000  # an idle engine tells of its idleness once a second
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from contracts.records import AttemptRecord, StepRecord, encode_record
-from contracts.wire import Steps
+from contracts.engine.wire import Steps
+from contracts.recording.records import AttemptRecord, StepRecord, encode_record
 
 FRAME_BYTES: Final = 256 * 1024
 IN_FLIGHT_BYTES: Final = 4 * 1024 * 1024

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from backends.engine.base import Facts, ModelOrder
 from backends.engine.engine_thread import EngineThread, Output
 from backends.engine.hot_prefixes import Prefix
+from contracts.engine.wire import Finished, Sampling, Submit
 from contracts.errors import Conflict, Unavailable
-from contracts.ids import uuid7
-from contracts.wire import Finished, Sampling, Submit
+from contracts.recording.ids import uuid7
 
 if TYPE_CHECKING:
     from backends.engine.host import EngineHost

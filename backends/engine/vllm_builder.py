@@ -31,8 +31,8 @@ from backends.engine.vllm_engine.metering.capability import missing_hooks
 from backends.engine.vllm_engine.metering.meter import WORKER, MeterOptions, VllmMeter
 from backends.engine.vllm_engine.model_card import read_model_card
 from backends.engine.vllm_engine.step_metering import NoMetering, StepMetering
+from contracts.engine.wire import ModelHello
 from contracts.errors import ConfigurationError
-from contracts.wire import ModelHello
 
 _log = logging.getLogger(__name__)
 

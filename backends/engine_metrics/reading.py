@@ -15,7 +15,7 @@ from prometheus_client.samples import Sample
 
 from backends.engine_metrics.gauges import EngineKind, ServerGauges
 from backends.engine_metrics.ollama import read_loaded_models
-from backends.prometheus_text import read_samples
+from backends.telemetry.prometheus_text import read_samples
 from contracts.errors import UpstreamBroken
 
 Part = Literal[

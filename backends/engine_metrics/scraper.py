@@ -9,9 +9,9 @@ from typing import Final
 
 from backends.engine_metrics.gauges import ServerGauges
 from backends.engine_metrics.reading import read_gauges
-from backends.http_origin import Origin
-from backends.http_pool import HttpPool
-from backends.http_timeouts import Timeouts
+from backends.http_client.http_origin import Origin
+from backends.http_client.http_pool import HttpPool
+from backends.http_client.http_timeouts import Timeouts
 from contracts.errors import ConfigurationError, TollkeeperError, UpstreamBroken, UpstreamError
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from backends.gpu.base import DeviceIdentity, DeviceSample, GpuReader, Round
-from backends.prometheus_text import read_samples
+from backends.telemetry.prometheus_text import read_samples
 
 _log = logging.getLogger(__name__)
 

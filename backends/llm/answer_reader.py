@@ -6,18 +6,18 @@ from typing import Final, TypeAlias, TypeVar, cast
 import msgspec
 
 from backends.llm.base import Sink
-from backends.llm.openai_errors import broken, message_in
-from backends.llm.openai_replies import GENERATED, AnyReply, ReplyForm, answer_bytes, usage_in
-from backends.llm.sse import data_of
-from contracts.chat import ChatChunk, ChunkChoice, ChunkDelta, ReplyChoice
+from backends.llm.http.openai_errors import broken, message_in
+from backends.llm.http.openai_replies import GENERATED, AnyReply, ReplyForm, answer_bytes, usage_in
+from backends.llm.http.sse import data_of
+from contracts.api.chat import ChatChunk, ChunkChoice, ChunkDelta, ReplyChoice
+from contracts.api.generation import Delta, Result
 from contracts.errors import InvalidUsage, UpstreamBroken
-from contracts.generation import Delta, Result
-from contracts.least_tokens import least_call_tokens, least_tokens
-from contracts.openai_usage import usage_from_openai
-from contracts.plain_counts import plain_counts
-from contracts.records import CountMethod
-from contracts.service_tiers import reported_tier
-from contracts.usage import UNKNOWN_USAGE, OpenAIUsage, Usage
+from contracts.metering.least_tokens import least_call_tokens, least_tokens
+from contracts.metering.openai_usage import usage_from_openai
+from contracts.metering.plain_counts import plain_counts
+from contracts.metering.usage import UNKNOWN_USAGE, OpenAIUsage, Usage
+from contracts.pricing.service_tiers import reported_tier
+from contracts.recording.records import CountMethod
 
 # Under their own names: every chat's way leads through them.
 _decode_chunk: Final = msgspec.json.Decoder(ChatChunk).decode

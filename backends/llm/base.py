@@ -7,14 +7,14 @@ from uuid import UUID
 
 import msgspec
 
-from contracts.chat import ReasoningEffort
-from contracts.configuration import TargetSpec
+from contracts.api.chat import ReasoningEffort
+from contracts.api.generation import Continuation, Delta, Result, Vectors
+from contracts.api.requests import AnyRequest
+from contracts.engine.wire import KvBlocks
 from contracts.errors import TollkeeperError
-from contracts.generation import Continuation, Delta, Result, Vectors
-from contracts.records import CountMethod
-from contracts.requests import AnyRequest
-from contracts.usage import Usage
-from contracts.wire import KvBlocks
+from contracts.metering.usage import Usage
+from contracts.recording.records import CountMethod
+from contracts.serving.configuration import TargetSpec
 
 
 @dataclass(slots=True)
@@ -201,7 +201,7 @@ class KvListener(Protocol):
 
 
 class EngineRecords(Protocol):
-    """Takes what engine hosts record beside answers: packed records of contracts.records."""
+    """Takes what engine hosts record beside answers: packed records of contracts.recording.records."""
 
     def take_steps(self, packed: Sequence[bytes]) -> bool:
         """Keep step records for good, all or none; say whether they are kept."""
@@ -212,8 +212,8 @@ class EngineRecords(Protocol):
 
 # Import strings rather than imports: an adapter's libraries load only where a target needs it.
 TARGET_KINDS: Mapping[str, str] = {
-    "engine": "backends.llm.engine_target:EngineTarget",
+    "engine": "backends.llm.host.engine_target:EngineTarget",
     "scripted": "backends.llm.scripted:ScriptedTarget",
-    "openai_http": "backends.llm.openai_http:OpenAIHttpTarget",
+    "openai_http": "backends.llm.http.openai_http:OpenAIHttpTarget",
     "litellm": "backends.llm.provider_target:ProviderTarget",
 }

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from contracts.chat import ChatRequest, TranslatedChat
+from contracts.api.chat import ChatRequest, TranslatedChat
+from contracts.engine.kept_prefix import KeptPrefix
 from contracts.errors import InvalidRequest
-from contracts.kept_prefix import KeptPrefix
 
 if TYPE_CHECKING:
-    from backends.tokenizer import PromptFormat  # loads libraries that only gateways with engine hosts need
+    from backends.tokenization.tokenizer import (
+        PromptFormat,  # loads libraries that only gateways with engine hosts need
+    )
 
 _NAME: Final = b'"cache_control"'
 _SECONDS: Final = {"5m": 300, "1h": 3600}

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from contracts.wire import Chunk, Invoked
+from contracts.engine.wire import Chunk, Invoked
 
 
 class ProviderStream:

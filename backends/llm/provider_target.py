@@ -13,15 +13,16 @@ import msgspec
 
 from backends.llm.answer_reader import AnswerReader
 from backends.llm.base import ModelCall, Sink
-from backends.llm.engine_batch import NOTHING_USED
-from backends.llm.engine_host import HostWords
-from backends.llm.engine_hosts import EngineHosts
-from backends.llm.http_settings import read_timeouts
-from backends.llm.openai_body import BodyFields, ThinkingCapField, body_for
-from backends.llm.openai_replies import form_for
+from backends.llm.host.engine_batch import NOTHING_USED
+from backends.llm.host.engine_host import HostWords
+from backends.llm.host.engine_hosts import EngineHosts
+from backends.llm.http.http_settings import read_timeouts
+from backends.llm.http.openai_body import BodyFields, ThinkingCapField, body_for
+from backends.llm.http.openai_replies import form_for
 from backends.llm.provider_stream import ProviderStream
-from backends.sealed_references import is_stored, token_of
-from contracts.configuration import TargetSpec
+from backends.secrets.sealed_references import is_stored, token_of
+from contracts.api.generation import Continuation, Result
+from contracts.engine.wire import Invoke, Invoked, Patience
 from contracts.errors import (
     ConfigurationError,
     ConnectTimeout,
@@ -39,9 +40,8 @@ from contracts.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from contracts.generation import Continuation, Result
-from contracts.usage import OpenAIUsage
-from contracts.wire import Invoke, Invoked, Patience
+from contracts.metering.usage import OpenAIUsage
+from contracts.serving.configuration import TargetSpec
 
 PROVIDER_WORDS: Final = HostWords(
     "provider host",
@@ -69,7 +69,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a target's settings may say. The timeouts are read by themselves, for the sake of what is said of them."""
 
     timeouts: object = None
-    billing: object = None  # read by contracts/failure_billing.py
+    billing: object = None  # read by contracts/pricing/failure_billing.py
     params: dict[str, Any] = {}
     credentials: dict[str, str] = {}
     output_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"

@@ -15,13 +15,13 @@ from msgspec import Meta
 
 from backends.llm.base import ModelCall, Sink
 from backends.llm.encoding_room import LARGE_BODY_BYTES
-from contracts.chat import ChatRequest, GenerationRequest, Message
-from contracts.completion import CompletionRequest
-from contracts.configuration import TargetSpec
+from contracts.api.chat import ChatRequest, GenerationRequest, Message
+from contracts.api.completion import CompletionRequest
+from contracts.api.generation import Continuation, Delta, Result
+from contracts.api.reasoning import asked_effort
 from contracts.errors import ConfigurationError, InvalidRequest, UpstreamBroken, UpstreamError, UpstreamUnreachable
-from contracts.generation import Continuation, Delta, Result
-from contracts.reasoning import asked_effort
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.serving.configuration import TargetSpec
 
 _DEFAULT_REPLY: Final = (
     "Hello! I am the scripted model. I answer every prompt with these same words, "

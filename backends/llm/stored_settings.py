@@ -2,16 +2,16 @@
 
 import msgspec
 
-from backends.llm.engine_target import EngineTargetSettings
-from backends.llm.http_abilities import read_abilities, read_paths
-from backends.llm.http_credentials import check_header_value
-from backends.llm.http_settings import REFERENCES, read_headers, read_timeouts, read_tls_names
-from backends.llm.openai_settings import OpenAISettings
+from backends.llm.host.engine_target import EngineTargetSettings
+from backends.llm.http.http_abilities import read_abilities, read_paths
+from backends.llm.http.http_credentials import check_header_value
+from backends.llm.http.http_settings import REFERENCES, read_headers, read_timeouts, read_tls_names
+from backends.llm.http.openai_settings import OpenAISettings
 from backends.llm.provider_target import ProviderSettings
 from backends.llm.scripted import read_script
-from contracts.configuration import TargetSpec
 from contracts.errors import ConfigurationError
-from contracts.failure_billing import read_billing
+from contracts.pricing.failure_billing import read_billing
+from contracts.serving.configuration import TargetSpec
 
 _SHAPES: dict[str, type[msgspec.Struct]] = {
     "openai_http": OpenAISettings,

@@ -26,9 +26,9 @@ from sqlalchemy import (
 
 from backends.objects.database import METADATA, ObjectsDatabase
 from backends.objects.ownership import owned, wait_for_tenant
-from contracts.batches import LIVE_STATES, NO_LEASE, Batch, BatchFault, BatchUsage, Lease, Payer
+from contracts.access.owner import Owner
+from contracts.api.batches import LIVE_STATES, NO_LEASE, Batch, BatchFault, BatchUsage, Lease, Payer
 from contracts.errors import InvalidRequest
-from contracts.owner import Owner
 
 BATCHES: Final = Table(
     "batches",

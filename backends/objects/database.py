@@ -15,7 +15,7 @@ from sqlalchemy import Column, Connection, Integer, MetaData, Table, create_engi
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 
 from backends.control.database import database_url
-from backends.private_files import make_database_file
+from backends.secrets.private_files import make_database_file
 from contracts.errors import NewerSchema, ObjectsUnavailable
 
 SCHEMA_VERSION: Final = 1  # of the tables as a whole; a step from each to the next is added below when it rises

@@ -2,7 +2,7 @@
 
 from sqlalchemy import ColumnElement, Connection, FromClause, and_, text, true
 
-from contracts.owner import Owner
+from contracts.access.owner import Owner
 
 
 def owned(table: FromClause, owner: Owner) -> ColumnElement[bool]:

@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 
-from backends.process import run_process
+from backends.processes.process import run_process
 from backends.providers.app import run
 from backends.providers.settings import ProviderHostSettings
 

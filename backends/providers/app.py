@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final
 
 from backends.control.sealer import Sealer
-from backends.credential_references import ReferenceRules
 from backends.engine.socket_file import SocketFile
 from backends.providers.base import ProviderLibrary
 from backends.providers.credentials import Credentials
@@ -17,7 +16,8 @@ from backends.providers.egress import Egress
 from backends.providers.environment import withdraw
 from backends.providers.host import ProviderConnection, ProviderHost
 from backends.providers.settings import ProviderHostSettings
-from backends.secret_files import SecretFiles
+from backends.secrets.credential_references import ReferenceRules
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)

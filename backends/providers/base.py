@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from contracts.wire import Patience
+from contracts.engine.wire import Patience
 
 CHAT, COMPLETIONS, EMBEDDINGS, RERANK = "/chat/completions", "/completions", "/embeddings", "/rerank"
 

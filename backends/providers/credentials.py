@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from backends.credential_references import ReferenceRules
-from backends.sealed_references import is_stored, shown_reference, token_of
+from backends.secrets.credential_references import ReferenceRules
+from backends.secrets.sealed_references import is_stored, shown_reference, token_of
 from contracts.errors import ConfigurationError, TargetMisconfigured
 
 _REFUSED: Final = "credential_refused"

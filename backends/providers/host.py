@@ -18,9 +18,9 @@ from backends.providers.credentials import Credentials
 from backends.providers.egress import Egress
 from backends.providers.invocation import Invocation
 from backends.providers.settings import ProviderHostSettings
+from contracts.engine.wire import WIRE_VERSION, Abort, Answer, Attach, Call, FromGateway, Hello, Hold, Invoke, Invoked
 from contracts.errors import InvalidRequest, TollkeeperError, Unavailable
-from contracts.ids import uuid7
-from contracts.wire import WIRE_VERSION, Abort, Answer, Attach, Call, FromGateway, Hello, Hold, Invoke, Invoked
+from contracts.recording.ids import uuid7
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Final
 from backends.engine.connection import Connection
 from backends.llm.echoed_credentials import without_credentials
 from backends.providers.base import Account, Order, ProviderLibrary
+from contracts.engine.wire import Chunk, Invoke, Invoked
 from contracts.errors import TollkeeperError, Unavailable, UpstreamTimeout
-from contracts.wire import Chunk, Invoke, Invoked
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import sys
 
 from pydantic import ValidationError
 
-from backends.private_files import keep_private
+from backends.secrets.private_files import keep_private
 from backends.store.embedded import EmbeddedStore
 from backends.store.settings import StoreSettings
 from contracts.errors import TollkeeperError

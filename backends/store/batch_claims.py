@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow
 
-from contracts.ids import bounded_id
+from contracts.recording.ids import bounded_id
 
 TABLE: Final = "batch_claims"
 # The first claim committed wins; of several in one block, which one collector wrote, the first received.

@@ -14,8 +14,8 @@ import pyarrow
 from msgspec.structs import astuple
 
 from contracts.errors import InvalidRecord
-from contracts.money import MAX_PICO_USD
-from contracts.names import ColumnKind, Table
+from contracts.pricing.money import MAX_PICO_USD
+from contracts.recording.names import ColumnKind, Table
 
 Values = Sequence[Any]
 Builder = Callable[[Values], pyarrow.Array]

@@ -19,8 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from backends.disk_room import WatchedDisk
-from backends.pieces import STORE, STORED_ROWS, Pieces
+from backends.segment_log.disk_room import WatchedDisk
+from backends.segment_log.pieces import STORE, STORED_ROWS, Pieces
 from backends.store.engine_files import StorePasswords, write_engine_files
 from backends.store.engine_pages import give_back_pages_of
 from backends.store.settings import StoreSettings

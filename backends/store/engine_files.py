@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from backends.network_addresses import listens_on_loopback
+from backends.network.network_addresses import listens_on_loopback
 from backends.store.row_policies import POLICIES
 from backends.store.settings import StoreSettings
 from contracts.errors import ConfigurationError

@@ -6,7 +6,7 @@ from typing import Final
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 
 _MIB: Final = 1024 * 1024
 

@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from backends.connection_table import ConnectionTable
-from backends.head_limits import HeadLimits
-from backends.host_names import HostNames
+from backends.network.connection_table import ConnectionTable
+from backends.network.head_limits import HeadLimits
+from backends.network.host_names import HostNames
 from backends.web.request_ids import HEADER, new_request_id
 from contracts.errors import AmbiguousFraming, HostNotAllowed, InvalidRequest, TollkeeperError, Unavailable
 

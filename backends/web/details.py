@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from backends.detail_access import DetailAccess
+from backends.network.detail_access import DetailAccess
 
 NEEDS_TOKEN: Final = (
     "the metrics need the token of TOLLKEEPER_METRICS_TOKEN, or of the secret file metrics_token, as a bearer\n"

@@ -3,9 +3,9 @@
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from backends.connection_table import ConnectionLimits, ConnectionTable
-from backends.head_limits import HEADER_BYTES, HEADER_COUNT, HeadLimits
-from backends.host_names import HostNames
+from backends.network.connection_table import ConnectionLimits, ConnectionTable
+from backends.network.head_limits import HEADER_BYTES, HEADER_COUNT, HeadLimits
+from backends.network.host_names import HostNames
 from backends.web.bounded_protocol import Bounds
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from contracts.ids import uuid7
+from contracts.recording.ids import uuid7
 
 HEADER: Final = "x-request-id"
 IN_SCOPE: Final = "tollkeeper.request_id"

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from backends.store.client import StoreClient
-from contracts.money import PICO_USD_PER_USD
+from contracts.pricing.money import PICO_USD_PER_USD
 
 _COUNT: Final = {"requests": "sum(requests)"}
 _ALL: Final = {**_COUNT, "output_tokens": "sum(output_tokens)", "charged": "sum(charged_usd)"}

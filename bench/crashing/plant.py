@@ -15,13 +15,13 @@ from typing import Final, Self
 
 import yaml
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from bench.crashing.balancer import Balancer
 from bench.crashing.service import Service
 from bench.fleet.fleet import configuration, total_budget
-from contracts.money import PICO_USD_PER_USD
+from contracts.pricing.money import PICO_USD_PER_USD
 from migrations.store import migrate_store, read_migrations
 
 COLLECTORS: Final = 2

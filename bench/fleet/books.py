@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from contracts.records import RequestRecord
+from contracts.recording.records import RequestRecord
 
 SECOND_NS: Final = 1_000_000_000
 

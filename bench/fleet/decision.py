@@ -8,24 +8,24 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from contracts.chat import ChatRequest, Message
-from contracts.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.limits import BudgetSpec, Level, LimitSpec, Metric, Scope, Window
-from contracts.prices import PriceBook, bill, price_card
-from contracts.usage import Usage
-from gateway.attempt import Attempt
-from gateway.batches.line_exchange import LineExchange
-from gateway.clock import Clock
-from gateway.counting import TokenEstimator
-from gateway.grant import Grant
-from gateway.limiter import Limiter
-from gateway.limits.memory_store import MemoryStore
+from contracts.access.identity import Identity
+from contracts.api.chat import ChatRequest, Message
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import PriceBook, bill, price_card
+from contracts.recording.ids import uuid7
+from contracts.rules.limits import BudgetSpec, Level, LimitSpec, Metric, Scope, Window
+from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
+from gateway.apis.batches.line_exchange import LineExchange
+from gateway.apis.operations import CHAT
+from gateway.limits.counters.memory_store import MemoryStore
+from gateway.limits.estimates.counting import TokenEstimator
+from gateway.limits.estimates.output_estimates import OutputEstimator
+from gateway.limits.grant import Grant
+from gateway.limits.limiter import Limiter
 from gateway.limits.reservation import Reservation, take
-from gateway.operations import CHAT
-from gateway.output_estimates import OutputEstimator
-from gateway.request_state import RequestState
+from gateway.request.attempt import Attempt
+from gateway.request.clock import Clock
+from gateway.request.request_state import RequestState
 
 _AMPLE: Final = 10**15
 _WARM_UP: Final = 2_000

@@ -14,8 +14,8 @@ from typing import Any, Final
 import yaml
 
 from bench.fleet.connection import Connection
-from contracts.records import RequestRecord, decode_record
-from gateway.journal import Journal, unpack_entry
+from contracts.recording.records import RequestRecord, decode_record
+from gateway.records.journal import Journal, unpack_entry
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _START_SECONDS: Final = 60.0

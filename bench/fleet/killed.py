@@ -16,8 +16,8 @@ from bench.fleet.fleet import (
     tenant_limit,
     total_budget,
 )
-from contracts.money import usd
-from gateway.output_estimates import DEFAULT_TOKENS
+from contracts.pricing.money import usd
+from gateway.limits.estimates.output_estimates import DEFAULT_TOKENS
 
 SLOTS: Final = 8
 _INPUT_TOKENS: Final = 200

@@ -8,7 +8,7 @@ from bench.fleet.books import SECOND_NS, Books
 from bench.fleet.connection import Answer, Connection, chat_request
 from bench.fleet.crowd import Crowd, Demand
 from bench.fleet.fleet import Fleet, chat_body, configuration, key_of, tenant_limit, total_budget
-from contracts.money import usd
+from contracts.pricing.money import usd
 
 TENANT: Final = "acme"
 GATEWAYS: Final = 4

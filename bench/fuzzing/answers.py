@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from contracts.errors import TollkeeperError
-from gateway.rendering import OPENAI_ERRORS, ErrorShape
+from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
 
 _STATUS: Final = re.compile(rb"HTTP/1\.1 (\d{3}) [A-Za-z ]+")
 _HEADER: Final = re.compile(rb"([!-9;-~]+): ([\x20-\x7e]*)")

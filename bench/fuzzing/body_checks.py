@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bench.fuzzing.answers import Answer, Fault, check_answer, check_error
 from bench.fuzzing.bodies import SECRET, Mutation, example_of, full_example_of, mutated, mutations
 from bench.fuzzing.rig import KEY, FuzzRig
-from gateway.operations import Operation
+from gateway.apis.operations import Operation
 
 
 @dataclass(frozen=True, slots=True)

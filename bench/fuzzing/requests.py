@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bench.fuzzing.bodies import example_of
 from bench.fuzzing.rig import KEY
-from gateway.operations import Operation
+from gateway.apis.operations import Operation
 
 _TOKENS: Final = "abcdefghijklmnopqrstuvwxyz0123456789-"
 _HARMLESS: Final = (

@@ -18,22 +18,22 @@ from unittest import mock
 import uvloop
 import yaml
 
-from backends.segments import Position
+from backends.segment_log.segments import Position
 from bench.fuzzing.answers import Answer, Fault, read_answers
 from bench.fuzzing.bodies import SECRET, example_of
 from bench.fuzzing.model_server import ModelServer
-from contracts.records import RequestRecord, decode_record
+from contracts.recording.records import RequestRecord, decode_record
+from gateway.apis.operations import Operation
+from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
 from gateway.app import Gateway
-from gateway.exchange import Exchange
-from gateway.journal import unpack_entry
 from gateway.lane.plain_stream import PlainStream
 from gateway.lane.quick_call import QuickCall
 from gateway.lane.quick_hit import Answered
 from gateway.lane.quick_lane import QuickLane
 from gateway.lane.quick_stream import QuickStream
-from gateway.operations import Operation
-from gateway.rendering import OPENAI_ERRORS, ErrorShape
+from gateway.records.journal import unpack_entry
 from gateway.settings import GatewaySettings
+from gateway.wire.exchange import Exchange
 
 KEY: Final = "tk-" + "F" * 43
 SCRIPTED: Final = "scripted-1"

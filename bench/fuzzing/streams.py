@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bench.fuzzing.model_server import stream_head, whole
 from bench.fuzzing.requests import cut, cuts
-from gateway.operations import Operation
+from gateway.apis.operations import Operation
 
 _TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=8)
 _COMMENTS: Final = (b": keep-alive", b":", b"event: ping", b"retry: 3000", b"id: 7")

@@ -10,8 +10,8 @@ from bench.fuzzing.model_server import Ending
 from bench.fuzzing.requests import Splice, cut, cuts, spliced, splices
 from bench.fuzzing.rig import SERVED, FuzzRig
 from bench.fuzzing.streams import Told, answers
-from contracts.records import RequestRecord
-from gateway.operations import Operation
+from contracts.recording.records import RequestRecord
+from gateway.apis.operations import Operation
 
 
 @dataclass(frozen=True, slots=True)

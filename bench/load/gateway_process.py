@@ -13,8 +13,8 @@ import yaml
 
 from bench.load.peers import Peer
 from bench.load.processes import PinnedProcess, get_json
-from contracts.records import RequestRecord, decode_record
-from gateway.journal import Journal, unpack_entry
+from contracts.recording.records import RequestRecord, decode_record
+from gateway.records.journal import Journal, unpack_entry
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _KEY: Final = "tk-" + "L" * 43

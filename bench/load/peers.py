@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from backends.compiled import find_compiled
+from backends.processes.compiled import find_compiled
 from bench.load.processes import PinnedProcess, answers_chat, free_ports
 from tollkeeper.compile import CannotCompile, compile_modules
 
@@ -21,7 +21,7 @@ _RELAY: Final = Path(__file__).resolve().parents[1] / "bare_relay.py"
 _LEAST: Final = """
 import sys
 from pathlib import Path
-from backends.compiled import use_compiled
+from backends.processes.compiled import use_compiled
 use_compiled(Path(sys.argv.pop(1)))
 from bench.least_gateway import main
 main()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import uvloop
 
-from backends.compiled import use_compiled
-from backends.process import run_process
+from backends.processes.compiled import use_compiled
+from backends.processes.process import run_process
 
 if TYPE_CHECKING:
     from gateway.settings import GatewaySettings

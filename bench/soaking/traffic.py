@@ -9,8 +9,8 @@ from bench.fuzzing.answers import Answer, Fault, check_answer, ends_well, error_
 from bench.fuzzing.bodies import example_of, full_example_of
 from bench.fuzzing.model_server import Ending, ModelServer, good_answer, whole
 from bench.soaking.caller import Told
-from gateway.messages.operation import MESSAGES
-from gateway.rendering import OPENAI_ERRORS, ErrorShape
+from gateway.apis.messages.operation import MESSAGES
+from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
 
 KEY: Final = "tk-" + "S" * 43
 LIMITED_KEY: Final = "tk-" + "L" * 43

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from backends.segments import Position
-from backends.slot_file import SlotFile
+from backends.segment_log.segments import Position
+from backends.segment_log.slot_file import SlotFile
 
 _log = logging.getLogger(__name__)
 

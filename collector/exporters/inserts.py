@@ -8,7 +8,7 @@ import pyarrow
 
 from collector.rows import TableRows
 from contracts.errors import InvalidRecord, StoreRefused
-from contracts.names import Table
+from contracts.recording.names import Table
 
 ArrowBuilder = Callable[[Table[Any], Sequence[Any]], pyarrow.Table]
 

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from typing import Any
 
 from collector.rows import BrokenRecord, Processed, TableRows
-from contracts.names import Table
+from contracts.recording.names import Table
 
 
 class MergedBatches:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from backends.segments import Position
+from backends.segment_log.segments import Position
 from backends.store.batch_claims import BatchClaims
 from collector.counters import Counters
 from collector.exporters.insert_plan import InsertPlan, PlanFile

@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow
 
-from backends.segments import Position
+from backends.segment_log.segments import Position
 from collector.exporters.inserts import ArrowBuilder
 from collector.exporters.merged_batches import MergedBatches
 from collector.rows import BrokenRecord, Processed

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from backends.slot_file import SlotFile
+from backends.segment_log.slot_file import SlotFile
 from backends.store.tables import HISTORY, AskedStore, list_views
 from contracts.errors import StoreRefused
 

@@ -9,9 +9,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from collector.rows import SUSPECT
-from contracts.dialects import CONTENT_EVENT_PREFIX, reading_of
-from contracts.names import TENANT
-from contracts.redaction import may_hold_secrets
+from contracts.recording.dialects import CONTENT_EVENT_PREFIX, reading_of
+from contracts.recording.names import TENANT
+from contracts.recording.redaction import may_hold_secrets
 
 MAX_ATTRIBUTES: Final = 128  # OpenTelemetry SDKs' own default limit
 MAX_VALUE_CHARACTERS: Final = 4096

@@ -7,8 +7,8 @@ import msgspec
 
 from collector.rows import Processed
 from collector.spool import SpooledBatch
-from contracts.names import LOGS, METRICS, TRACES
-from contracts.telemetry import LogRow, MetricRow, SpanRow
+from contracts.recording.names import LOGS, METRICS, TRACES
+from contracts.recording.telemetry import LogRow, MetricRow, SpanRow
 
 OVERFLOW_ATTRIBUTE: Final = "otel.metric.overflow"
 OVERFLOW: Final = "overflow"

@@ -18,9 +18,9 @@ from collector.processors.signal import SignalProcessor, Survey
 from collector.processors.times import CLAMPED, clamp_time
 from collector.rows import Processed
 from collector.spool import SpooledBatch
-from contracts.dialects import CONTENT_EVENT_PREFIX
-from contracts.names import LOGS, SERVICE_NAME, TENANT
-from contracts.telemetry import LogRow
+from contracts.recording.dialects import CONTENT_EVENT_PREFIX
+from contracts.recording.names import LOGS, SERVICE_NAME, TENANT
+from contracts.recording.telemetry import LogRow
 
 MAX_BODY_CHARACTERS: Final = 65_536
 

@@ -24,8 +24,8 @@ from collector.processors.signal import SignalProcessor, Survey
 from collector.processors.times import CLAMPED, clamp_time
 from collector.rows import BrokenRecord, Processed
 from collector.spool import SpooledBatch
-from contracts.names import METRICS, SERVICE_NAME, TENANT
-from contracts.telemetry import MetricRow
+from contracts.recording.names import METRICS, SERVICE_NAME, TENANT
+from contracts.recording.telemetry import MetricRow
 
 Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | SummaryDataPoint
 

@@ -8,8 +8,8 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from collector.processors.times import CLAMPED, clamp_time
 from collector.rows import BrokenRecord, Processed
 from contracts.errors import InvalidRecord
-from contracts.names import CLOCK_TAG, TABLES
-from contracts.records import (
+from contracts.recording.names import CLOCK_TAG, TABLES
+from contracts.recording.records import (
     EVENT_NAMES,
     EVENT_PREFIX,
     AttemptRecord,

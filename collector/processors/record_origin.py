@@ -1,10 +1,10 @@
 """The proof of origin: only a gateway's signature lets `tollkeeper.*` records into the books."""
 
-from backends.otlp import string_attribute
+from backends.telemetry.otlp import string_attribute
 from collector.arrival import Arrival
 from contracts.errors import AuthenticationFailed
-from contracts.names import BATCH_ID, BATCH_SIGNATURE
-from contracts.record_signature import digest_of_records, is_signature_of
+from contracts.recording.names import BATCH_ID, BATCH_SIGNATURE
+from contracts.recording.record_signature import digest_of_records, is_signature_of
 
 
 class RecordOrigin:

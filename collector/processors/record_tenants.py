@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from collector.arrival import Arrival
 from collector.processors.attributes import drop_attribute, tenant_in
-from contracts.names import TENANT
+from contracts.recording.names import TENANT
 
 _NAME: Final = TENANT.encode()
 

@@ -10,9 +10,9 @@ import msgspec
 from collector.processors.attributes import REDACTED_VALUE
 from collector.rows import Processed
 from collector.spool import SpooledBatch
-from contracts.names import LOGS, METRICS, TRACES
-from contracts.redaction import DEFAULT_PATTERNS, EMAIL, SECRETS, Pattern, may_hold_secrets
-from contracts.telemetry import LogRow, MetricRow, SpanRow
+from contracts.recording.names import LOGS, METRICS, TRACES
+from contracts.recording.redaction import DEFAULT_PATTERNS, EMAIL, SECRETS, Pattern, may_hold_secrets
+from contracts.recording.telemetry import LogRow, MetricRow, SpanRow
 
 What = Literal["keys", "emails"]
 Row = TypeVar("Row", SpanRow, LogRow, MetricRow)

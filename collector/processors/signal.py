@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 
-from backends.otlp import string_attribute
+from backends.telemetry.otlp import string_attribute
 from collector.processors.attributes import tenant_in
 from collector.processors.salvage import Unframed, class_of_field, salvage
 from collector.rows import Processed
 from collector.spool import Signal, SpooledBatch
 from contracts.errors import InvalidRequest
-from contracts.names import BATCH_ID
+from contracts.recording.names import BATCH_ID
 
 M = TypeVar("M", bound=Message)
 _PARTS: Final = 1  # the field of every request's parts

@@ -21,8 +21,8 @@ from collector.processors.span_message import SpansMessage
 from collector.processors.times import CLAMPED, NEGATIVE_DURATION, clamp_time
 from collector.rows import BrokenRecord, Processed
 from collector.spool import SpooledBatch
-from contracts.names import SERVICE_NAME, TENANT, TRACES
-from contracts.telemetry import SpanRow
+from contracts.recording.names import SERVICE_NAME, TENANT, TRACES
+from contracts.recording.telemetry import SpanRow
 
 INVALID_SPAN: Final = "invalid_span"
 _INVALID: Final = "trace id must be 16 bytes and span id 8, neither all zero"

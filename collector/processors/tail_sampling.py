@@ -23,9 +23,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from collector.arrival import Arrival
 from collector.counters import Counters
 from collector.processors.attributes import drop_attribute
-from contracts.dialects import COST_AMOUNT, reading_of
 from contracts.errors import LimitExceeded, TollkeeperError, Unavailable
-from contracts.names import BATCH_ID, SAMPLED_SHARE
+from contracts.recording.dialects import COST_AMOUNT, reading_of
+from contracts.recording.names import BATCH_ID, SAMPLED_SHARE
 
 _log = logging.getLogger(__name__)
 

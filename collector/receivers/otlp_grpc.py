@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import grpc
 
-from backends.bounded_relay import BoundedRelay
-from backends.connection_table import ConnectionTable
+from backends.network.bounded_relay import BoundedRelay
+from backends.network.connection_table import ConnectionTable
 from collector.counters import Counters
 from collector.pipeline import Pipeline
 from collector.receivers.bodies import InflightBytes

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from backends.otlp import CONTENT_TYPE, LOGS_PATH, METRICS_PATH, TRACES_PATH
+from backends.telemetry.otlp import CONTENT_TYPE, LOGS_PATH, METRICS_PATH, TRACES_PATH
 from collector.counters import Counters
 from collector.pipeline import Pipeline, Receipt
 from collector.receivers.bodies import InflightBytes, inflate, read_body

@@ -12,7 +12,7 @@ from http.client import HTTPException
 from typing import Final
 from urllib.request import Request, urlopen
 
-from backends.prometheus_metrics import metrics_request
+from backends.telemetry.prometheus_metrics import metrics_request
 from collector.counters import Counters
 from collector.pipeline import Pipeline
 from contracts.errors import TollkeeperError

@@ -9,7 +9,8 @@ from contracts.control.base import Base, UtcDateTime
 
 
 class AbuseIncident(Base):
-    """See `contracts.abuse.incident.Incident`. Written by the gateway that saw it; `is_open` is as of its last word."""
+    """See `algorithms.abuse.incident.Incident`. Written by the gateway that saw it; `is_open` is as of its last
+    word."""
 
     __tablename__ = "abuse_incidents"
     __table_args__ = (

@@ -76,7 +76,8 @@ class FormerSecret(Base):
 
 
 class Issuer(Base):
-    """An identity provider whose tokens are taken in place of keys; see `contracts.configuration.IssuerSpec`."""
+    """An identity provider whose tokens are taken in place of keys; see
+    `contracts.serving.configuration.IssuerSpec`."""
 
     __tablename__ = "issuers"
     __table_args__ = (UniqueConstraint("issuer", "audience"),)

@@ -17,7 +17,7 @@ class AlertRule(Base):
     id: Mapped[str] = mapped_column(String(63), primary_key=True)
     tenant_id: Mapped[str] = mapped_column(String(63), default="")
     kind: Mapped[str] = mapped_column(String(30))
-    settings: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)  # see contracts.alerts
+    settings: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)  # see contracts.rules.alerts
     channels: Mapped[list[str]] = mapped_column(JSON, default=list)  # ids
     is_active: Mapped[bool] = mapped_column(Boolean, default=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

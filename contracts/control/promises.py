@@ -12,7 +12,7 @@ from contracts.control.base import Base, ExactDecimal, UtcDateTime
 class Slo(Base):
     """A service level objective: which requests count, which of them are good, and the share that must be.
 
-    Empty `tenant_id`, `model`, `route` and `prompt_class` mean all. See `contracts.objectives.Objective`.
+    Empty `tenant_id`, `model`, `route` and `prompt_class` mean all. See `contracts.rules.objectives.Objective`.
     """
 
     __tablename__ = "slos"

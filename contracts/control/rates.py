@@ -1,4 +1,4 @@
-"""Dated rates that costs are computed with; what their values mean is in `contracts/rates.py`."""
+"""Dated rates that costs are computed with; what their values mean is in `contracts/pricing/rates.py`."""
 
 from datetime import datetime
 
@@ -6,7 +6,7 @@ from sqlalchemy import JSON, CheckConstraint, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.control.base import Base, UtcDateTime
-from contracts.rates import RATE_KINDS
+from contracts.pricing.rates import RATE_KINDS
 
 
 class CostRate(Base):

@@ -9,9 +9,11 @@ from contracts.control.base import Base, UtcDateTime
 
 
 class Rollout(Base):
-    """A candidate that takes a share of a route's requests from an incumbent; see `contracts.rollouts.RolloutSpec`.
+    """A candidate that takes a share of a route's requests from an incumbent; see
+    `contracts.serving.rollouts.RolloutSpec`.
 
-    `rules` is what was asked for, validated by `contracts.rollouts`; the rest is how far it has come. `term` is raised
+    `rules` is what was asked for, validated by `contracts.serving.rollouts`; the rest is how far it has come. `term`
+    is raised
     with every change of it, so that of several gateways that act on what they saw, one does. `salt` (hex) keys the
     draw of who takes part.
     """
@@ -37,7 +39,8 @@ class Rollout(Base):
 class RolloutObservation(Base):
     """What one gateway has seen of a rollout, written every second while it runs. It raises no revision.
 
-    `seen` holds the tallies of both arms (`contracts.rollout_tally`), of the term `term`. `shadow_pico_usd` is what
+    `seen` holds the tallies of both arms (`algorithms.rollouts.rollout_tally`), of the term `term`. `shadow_pico_usd`
+    is what
     its copies have cost on `shadow_day` (UTC, ISO 8601), with what those under way may.
     """
 

@@ -66,7 +66,7 @@ class Route(Base):
 
 
 class OutagePlaybook(Base):
-    """What is done when a provider is out as a whole; see `contracts.failures.Playbook`."""
+    """What is done when a provider is out as a whole; see `contracts.serving.failures.Playbook`."""
 
     __tablename__ = "playbooks"
 

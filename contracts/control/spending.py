@@ -22,7 +22,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.control.base import Base, ExactDecimal, UtcDateTime
 
-# The words of the API and of these tables. `contracts.rule_words` turns them into base units.
+# The words of the API and of these tables. `contracts.rules.rule_words` turns them into base units.
 WINDOW_WORDS: Final = ("", "second", "minute", "hour", "day")  # empty: concurrency, and whole conversations
 METRIC_WORDS: Final = ("requests", "input_tokens", "output_tokens", "tokens", "concurrency", "gpu_ms", "usd")
 PERIOD_WORDS: Final = ("day", "week", "month", "total")

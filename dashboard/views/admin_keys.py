@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 
 import streamlit as st
 
-from contracts.limits import PriorityClass
+from contracts.rules.limits import PriorityClass
 from dashboard.forms import outcome
 from dashboard.panels import panel
 from dashboard.table import Table

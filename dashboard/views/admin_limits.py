@@ -7,8 +7,8 @@ from typing import Any, Final, get_args
 import streamlit as st
 
 from contracts.errors import InvalidRequest
-from contracts.limits import Level, WhenAway, WhenUnpriced, Window
-from contracts.rule_words import MetricWord
+from contracts.rules.limits import Level, WhenAway, WhenUnpriced, Window
+from contracts.rules.rule_words import MetricWord
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import panel
 from dashboard.table import Table

@@ -7,8 +7,8 @@ from typing import Any, Final, get_args
 
 import streamlit as st
 
-from contracts.configuration import PolicyName
 from contracts.errors import InvalidRequest
+from contracts.serving.configuration import PolicyName
 from dashboard.control_plane import path_segment
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import panel, show_table

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from contracts.alerts import CHANNEL_KINDS
+from contracts.rules.alerts import CHANNEL_KINDS
 from dashboard import address
 from dashboard.control_plane import path_segment
 from dashboard.formats import UNKNOWN

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 import streamlit as st
 
-from contracts.alerts import PLATFORM_KINDS, RULE_KINDS, RuleKind, settings_of
+from contracts.rules.alerts import PLATFORM_KINDS, RULE_KINDS, RuleKind, settings_of
 from dashboard import address
 from dashboard.control_plane import path_segment
 from dashboard.forms import outcome

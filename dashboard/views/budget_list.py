@@ -9,7 +9,7 @@ import streamlit as st
 
 from analytics.asked_at import AskedAt
 from analytics.budget_bars import BudgetBar, budget_bars
-from contracts.rule_words import exact_text
+from contracts.rules.rule_words import exact_text
 from dashboard import address
 from dashboard.control_plane import path_segment
 from dashboard.formats import UNKNOWN

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from analytics.budget_bars import BudgetBar, State
-from contracts.limits import EACH, BudgetSpec
-from contracts.money import usd
+from contracts.pricing.money import usd
+from contracts.rules.limits import EACH, BudgetSpec
 from dashboard.formats import UNKNOWN, Formats
 from dashboard.panels import Tone
 

@@ -16,7 +16,7 @@ from analytics.cost.drill import (
 )
 from analytics.cost.sums import CostSum
 from analytics.cost.unit_costs import unit_costs
-from contracts.money import usd
+from contracts.pricing.money import usd
 from dashboard import address
 from dashboard.controls import segmented
 from dashboard.page import Page

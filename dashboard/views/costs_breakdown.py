@@ -11,7 +11,7 @@ from analytics.cost.sums import CostSum
 from analytics.cost.unit_costs import unit_costs
 from analytics.distinct import Kind
 from analytics.series import AnyDimension, Series, series
-from contracts.money import usd
+from contracts.pricing.money import usd
 from dashboard import address, charts
 from dashboard.money_column import Money
 from dashboard.panels import contained, show_chart, show_table

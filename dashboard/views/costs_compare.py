@@ -11,7 +11,7 @@ from analytics.anomaly.drivers import DRIVERS, Change, Driver
 from analytics.cost.comparison import CostComparison, compare_costs, cost_drivers
 from analytics.cost.drill import CostLevel, CostPlace, CostRange, cost_range
 from analytics.scope import Period
-from contracts.money import usd
+from contracts.pricing.money import usd
 from dashboard import charts
 from dashboard.formats import Formats
 from dashboard.money_column import Money

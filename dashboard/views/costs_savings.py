@@ -9,7 +9,7 @@ from analytics.attribution.saved import SavedReport, saved_report
 from analytics.cost.drill import CostPlace, CostRange, question_of
 from analytics.prices.card_list import CardList, card_list
 from analytics.recommendations.listing import recommended
-from contracts.money import usd
+from contracts.pricing.money import usd
 from dashboard.money_column import Money
 from dashboard.panels import Figure, contained, note, show_figures, show_table
 from dashboard.slow_answers import Pending

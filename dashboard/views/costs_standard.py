@@ -9,7 +9,7 @@ from analytics.asked_at import AskedAt
 from analytics.cost.drill import CostBreakdown, CostLevel, CostPlace, CostRange, cost_breakdown
 from analytics.gpu.variance import CostVariance
 from analytics.gpu.variance_report import Standards, last_hours, standards, variance_report
-from contracts.money import usd
+from contracts.pricing.money import usd
 from dashboard.money_column import Money
 from dashboard.panels import Figure, contained, note, show_figures, show_table
 from dashboard.slow_answers import Pending

@@ -6,7 +6,7 @@ from typing import Final
 
 from analytics.cost.drill import CostLevel
 from analytics.cost.sums import CostSum
-from contracts.money import usd
+from contracts.pricing.money import usd
 from dashboard.formats import UNKNOWN, Formats
 from dashboard.visit import Visit
 

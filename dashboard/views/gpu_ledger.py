@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import streamlit as st
 
+from algorithms.gpu_time.ledger import LedgerLines
 from analytics.gpu.ledger_series import LedgerSeries
-from contracts.ledger import LedgerLines
 from dashboard.panels import Figure, show_chart, show_table
 from dashboard.table import Table
 from dashboard.views.time_charts import Line, areas, line_frame

@@ -7,7 +7,7 @@ import streamlit as st
 from analytics.latency.histogram import Histogram
 from analytics.latency.over_time import LatencyOverTime, latency_over_time
 from contracts.errors import InvalidRequest
-from contracts.objectives import PROMPT_CLASS_BELOW_TOKENS, PromptClass, Timed
+from contracts.rules.objectives import PROMPT_CLASS_BELOW_TOKENS, PromptClass, Timed
 from dashboard import states
 from dashboard.address import page_link
 from dashboard.controls import segmented

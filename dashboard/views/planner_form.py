@@ -9,8 +9,8 @@ import streamlit as st
 
 from analytics.planner.hardware import GPUS, WEIGHT_BYTES
 from analytics.planner.question import Made, PlanJob, WhatIf
-from contracts.configuration import PolicyName
 from contracts.errors import InvalidRequest
+from contracts.serving.configuration import PolicyName
 from dashboard.panels import panel
 from dashboard.visit import Visit
 

@@ -9,7 +9,7 @@ from analytics.asked_at import AskedAt
 from analytics.slo.budget_history import budget_history
 from analytics.slo.report import Standing
 from analytics.slo.standings import Promises, promises, standings
-from contracts.objectives import BURN_PAIRS, Objective
+from contracts.rules.objectives import BURN_PAIRS, Objective
 from dashboard.controls import select
 from dashboard.panels import contained, note, panel, show_chart, show_table
 from dashboard.slow_answers import Pending

@@ -12,7 +12,7 @@ from analytics.explorer.found import FoundPage, MatchesOverTime, count_matches, 
 from analytics.explorer.question import MAX_PAGES, OUTCOMES, PAGE_ROWS, SORTS, RequestQuestion, Sort, read_outcome
 from analytics.explorer.search import read_search
 from contracts.errors import InvalidRequest
-from contracts.records import Outcome
+from contracts.recording.records import Outcome
 from dashboard import address, charts, states
 from dashboard.controls import select, text
 from dashboard.money_column import Money

@@ -6,7 +6,7 @@ from functools import partial
 
 import uvicorn
 
-from backends.process import run_process
+from backends.processes.process import run_process
 from backends.web.bounded_protocol import BoundedProtocol
 from backends.web.listener import listen
 from gateway.control.app import create_app

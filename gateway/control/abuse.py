@@ -6,9 +6,9 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
+from algorithms.abuse.incident import Incident
 from backends.control.abuse_incidents import get_incident, list_incidents
-from contracts.abuse.incident import Incident
-from contracts.moments import utc_moment
+from contracts.recording.moments import utc_moment
 from gateway.control.access import Admin
 from gateway.control.fields import Database, Page, Wanted, page_of
 

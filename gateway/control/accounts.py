@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from backends.control import accounts
 from backends.control.accounts import Account, NewUser
-from backends.passwords import MAX_LENGTH, MIN_LENGTH, hash_password
+from backends.secrets.passwords import MAX_LENGTH, MIN_LENGTH, hash_password
 from contracts.control import Role
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Name, Page, Resource, Slug, Wanted, page_of

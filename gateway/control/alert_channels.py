@@ -10,10 +10,10 @@ from backends.control import alert_rules
 from backends.control.alert_log import write_delivery
 from backends.control.alert_outbox import list_deliveries
 from backends.control.changes import begin_change
-from contracts.alerts import ChannelKind
 from contracts.control import AlertChannel, AlertDelivery
-from contracts.ids import uuid7
-from contracts.moments import unix_ns
+from contracts.recording.ids import uuid7
+from contracts.recording.moments import unix_ns
+from contracts.rules.alerts import ChannelKind
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, Slug, Wanted, page_of
 from gateway.control.sealing import Seal

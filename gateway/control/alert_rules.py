@@ -8,8 +8,8 @@ from pydantic import Field
 
 from backends.control import alert_rules
 from backends.control.alert_rules import NewRule, RuleChange
-from contracts.alerts import RuleKind
 from contracts.control import AlertRule
+from contracts.rules.alerts import RuleKind
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, Resource, Slug, Wanted, page_of
 

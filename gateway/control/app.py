@@ -11,7 +11,6 @@ from fastapi import Depends, FastAPI
 
 from backends.audit.options import audit_root
 from backends.audit.signing import AuditSigner
-from backends.background_check import BackgroundCheck
 from backends.channels.inward import read_networks
 from backends.control.bootstrap import (
     DEMO_MODEL,
@@ -27,17 +26,18 @@ from backends.control.changes import Author, read_revision
 from backends.control.database import ControlDatabase
 from backends.control.known_secrets import KEY_PEPPER, check_secrets, make_secrets, remember_secrets
 from backends.control.sealer import Sealer
-from backends.detail_access import DetailAccess
-from backends.disk_room import WatchedDisk
 from backends.engine.embed_order import EMBEDDER_NAME
 from backends.engine.settings import EngineHostSettings
-from backends.llm.engine_address import EngineAddress
-from backends.secret_files import SecretFiles
+from backends.llm.host.engine_address import EngineAddress
+from backends.network.detail_access import DetailAccess
+from backends.processes.background_check import BackgroundCheck
+from backends.secrets.secret_files import SecretFiles
+from backends.segment_log.disk_room import WatchedDisk
 from backends.web.api_page import install_api_page
 from backends.web.body_limit import BodyLimit
 from backends.web.replies import install_error_replies
+from contracts.access.keys import KEY_PREFIX
 from contracts.errors import ConfigurationError, Conflict, TollkeeperError
-from contracts.keys import KEY_PREFIX
 from gateway.control import (
     abuse,
     accounts,

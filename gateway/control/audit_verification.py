@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from backends.audit.signing import AuditKeys, own_keys
 from backends.control.audit_checks import DATABASE, WITNESS, AuditFindings, check_audit
 from backends.control.database import ControlDatabase
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import TollkeeperError
 from gateway.control.access import Admin
 from gateway.control.fields import Resource

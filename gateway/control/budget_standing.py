@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 from backends.control.budgets import Spent, spent_of
 from backends.control.rule_scope import is_each
 from contracts.control import BudgetEvent
-from contracts.limits import BudgetSpec, Metric
-from contracts.moments import utc_moment
-from contracts.periods import budget_period, forecast
-from contracts.rule_words import exact_text
+from contracts.recording.moments import utc_moment
+from contracts.rules.limits import BudgetSpec, Metric
+from contracts.rules.periods import budget_period, forecast
+from contracts.rules.rule_words import exact_text
 
 _MOST_SUBJECTS = 100
 

@@ -14,10 +14,19 @@ from backends.control.budgets import BudgetChange, NewBudget
 from backends.control.sealer import Sealer
 from contracts.control import Budget
 from contracts.errors import InvalidRequest
-from contracts.limits import Period, WhenAway, WhenUnpriced
-from contracts.moments import unix_ns
-from contracts.money import pico_usd
-from contracts.rule_words import exact_text
+from contracts.pricing.money import pico_usd
+from contracts.recording.moments import unix_ns
+from contracts.rules.limits import Period, WhenAway, WhenUnpriced
+from contracts.rules.rule_words import exact_text
+from gateway.config.fields.rule_fields import (
+    BudgetLevel,
+    BudgetUsd,
+    Currency,
+    GpuMilliseconds,
+    Subject,
+    Thresholds,
+    WebhookUrl,
+)
 from gateway.control.access import Admin
 from gateway.control.budget_standing import BudgetEventOut, BudgetStandingOut, standing_of
 from gateway.control.fields import (
@@ -33,7 +42,6 @@ from gateway.control.fields import (
     page_of,
 )
 from gateway.control.sealing import Seal
-from gateway.rule_fields import BudgetLevel, BudgetUsd, Currency, GpuMilliseconds, Subject, Thresholds, WebhookUrl
 
 router = APIRouter(prefix="/v1/tenants/{tenant}/budgets", tags=["budgets"])
 

@@ -9,11 +9,11 @@ from zoneinfo import available_timezones
 from fastapi import Depends, Path, Query, Request
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from backends.background_check import BackgroundCheck
 from backends.control.database import ControlDatabase
 from backends.control.sound_rows import UNSOUND
 from backends.control.unreadable_rows import left_out, row_id, shown_reason
-from backends.credential_references import ReferenceRules
+from backends.processes.background_check import BackgroundCheck
+from backends.secrets.credential_references import ReferenceRules
 from contracts.control import Base
 from contracts.control.organisation import SLUG_PATTERN
 from contracts.errors import TollkeeperError

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path
 from pydantic import Field, StringConstraints
 
 from backends.control import guardrails
-from backends.credential_references import ReferenceRules
+from backends.secrets.credential_references import ReferenceRules
 from contracts.errors import ConfigurationError, InvalidRequest
 from contracts.guardrails.policy import policy_of
 from gateway.control.access import Admin

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.security.utils import get_authorization_scheme_param
 from pydantic import BaseModel
 
-from backends.disk_room import shown_disks
+from backends.segment_log.disk_room import shown_disks
 from backends.web.details import shown_to
 from contracts.errors import ControlUnavailable, TollkeeperError
 from gateway.control.access import TokenBook

@@ -4,12 +4,12 @@ from typing import Any, Final
 
 import jwt
 
-from contracts.configuration import IssuerSpec, Snapshot
 from contracts.errors import AuthenticationFailed, Unavailable
-from contracts.prices import PriceBook
-from gateway.clock import Clock
+from contracts.pricing.prices import PriceBook
+from contracts.serving.configuration import IssuerSpec, Snapshot
 from gateway.identity.issuer_documents import IssuerDocuments
 from gateway.identity.token_issuers import TokenIssuers
+from gateway.request.clock import Clock
 
 _STALE_SECONDS: Final = 3_600.0
 _NO_TENANT: Final = "people"  # who a person pays for is their account's business; the verifier asks for a payer

@@ -11,13 +11,13 @@ from pydantic import Field, model_validator
 from backends.control import budgets, keys
 from backends.control.budgets import NewBudget
 from backends.control.keys import MAX_OVERLAP_SECONDS, KeyRequest
+from contracts.access.keys import KEY_RANDOM_BYTES, new_key
 from contracts.control import ApiKey, FormerSecret
-from contracts.keys import KEY_RANDOM_BYTES, new_key
-from contracts.limits import Period
+from contracts.rules.limits import Period
+from gateway.config.fields.rule_fields import BudgetUsd
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Moment, Name, Page, PageQuery, Resource, Slug, TenantPath, page_of
 from gateway.control.scope_fields import ScopeFields
-from gateway.rule_fields import BudgetUsd
 
 router = APIRouter(prefix="/v1/tenants/{tenant}/keys", tags=["keys"])
 

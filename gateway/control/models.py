@@ -8,10 +8,10 @@ from fastapi import APIRouter, Path
 from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from backends.control import serving
-from gateway.cache_fields import CacheFields
+from gateway.config.fields.cache_fields import CacheFields
+from gateway.config.fields.sampling_fields import SamplingFields
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, ModelId, Page, Resource, Slug, Wanted, page_of
-from gateway.sampling_fields import SamplingFields
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 

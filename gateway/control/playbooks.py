@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path
 
 from backends.control import playbooks
+from gateway.config.fields.failure_fields import PlaybookFields, PlaybookRules
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, Resource, Wanted, page_of
-from gateway.failure_fields import PlaybookFields, PlaybookRules
 
 router = APIRouter(prefix="/v1/playbooks", tags=["playbooks"])
 

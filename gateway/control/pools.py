@@ -18,17 +18,17 @@ from pydantic import (
 from backends.control import serving
 from backends.control.rules import FAILURES_SETTING, QUEUE_SETTING
 from backends.control.serving import NewTarget
-from backends.credential_references import ReferenceRules
-from backends.http_origin import Origin
+from backends.http_client.http_origin import Origin
 from backends.llm.stored_settings import check_settings
+from backends.secrets.credential_references import ReferenceRules
 from backends.web.replies import describe_invalid
-from contracts.configuration import PolicyName, TargetSpec
 from contracts.control import Pool
 from contracts.errors import ConfigurationError, InvalidRequest
+from contracts.serving.configuration import PolicyName, TargetSpec
+from gateway.config.fields.failure_fields import FailureFields
+from gateway.config.fields.queue_fields import QueueFields
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, References, Resource, Slug, Wanted, list_of, page_of
-from gateway.failure_fields import FailureFields
-from gateway.queue_fields import QueueFields
 
 router = APIRouter(prefix="/v1/pools", tags=["pools"])
 

@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints
 from backends.control import prices
 from backends.control.prices import BEGINNING, NewPrice, NewStandardCost
 from contracts.control import Price, StandardCost
-from contracts.usage import Leaf
+from contracts.metering.usage import Leaf
 from gateway.control.access import Admin
 from gateway.control.fields import (
     Body,

@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from backends.control import rates
 from backends.control.prices import BEGINNING
 from backends.control.rates import NewRate
-from contracts.rates import RateKind
+from contracts.pricing.rates import RateKind
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Moment, Page, Resource, Version, Wanted, page_of
 

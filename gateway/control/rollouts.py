@@ -8,17 +8,17 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
+from algorithms.rollouts.rollout_tally import ArmTally, Observed, summed
+from algorithms.rollouts.rollout_verdict import breaches_of
 from backends.control import rollouts
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.rollout_board import is_fresh, observations_of, others_observed
 from backends.control.rollout_rows import spec_of_row
 from contracts.control import Rollout
-from contracts.rollout_tally import ArmTally, Observed, summed
-from contracts.rollout_verdict import breaches_of
+from gateway.config.fields.rollout_fields import RolloutFields
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, ModelId, Page, Slug, Wanted, page_of
-from gateway.rollout_fields import RolloutFields
 
 router = APIRouter(prefix="/v1/rollouts", tags=["rollouts"])
 

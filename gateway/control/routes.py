@@ -10,10 +10,10 @@ from pydantic import Field, model_validator
 from backends.control import routes
 from backends.control.route_guard import read_serving, spec_of
 from contracts.control import Route
+from gateway.config.fields.route_fields import RouteFields
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, ModelId, Page, Resource, Wanted, page_of
-from gateway.route_fields import RouteFields
-from gateway.routes.explanation import Explanation, RequestFields, explain
+from gateway.routing.routes.explanation import Explanation, RequestFields, explain
 
 router = APIRouter(prefix="/v1/routes", tags=["routes"])
 

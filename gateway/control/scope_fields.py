@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from contracts.chat import ReasoningEffort
-from contracts.endpoints import Endpoint
-from contracts.limits import PriorityClass
+from contracts.api.chat import ReasoningEffort
+from contracts.api.endpoints import Endpoint
+from contracts.rules.limits import PriorityClass
 from gateway.control.fields import Body, ModelId
 
 Network = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=64)]

@@ -13,7 +13,7 @@ from backends.control.accounts import Account, find_account
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.user_sessions import begin_session, end_session, is_session_like, new_secret
-from backends.passwords import MAX_LENGTH, is_password
+from backends.secrets.passwords import MAX_LENGTH, is_password
 from contracts.control import Role
 from contracts.errors import AuthenticationFailed, InvalidRequest, LimitExceeded, PermissionDenied
 from gateway.control.access import Admin, bearer

@@ -6,9 +6,9 @@ from pydantic import Field
 
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
-from backends.credential_references import DEFAULT_VARIABLES, ReferenceRules
+from backends.secrets.credential_references import DEFAULT_VARIABLES, ReferenceRules
 from backends.web.listener_settings import ListenerSettings
-from contracts.configuration import control_database_url
+from contracts.serving.configuration import control_database_url
 
 
 class ControlSettings(ListenerSettings):

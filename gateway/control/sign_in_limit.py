@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ipaddress import IPv6Address
 from typing import Final
 
-from backends.network_addresses import address_of
+from backends.network.network_addresses import address_of
 from contracts.errors import LimitExceeded
 
 PER_PAIR: Final = 5  # of one account from one address: at once, and then one more every minute

@@ -10,7 +10,7 @@ from pydantic import Field, field_serializer
 from backends.control import slos
 from backends.control.slos import NewSlo
 from contracts.control.organisation import SLUG_PATTERN
-from contracts.objectives import Indicator, PromptClass
+from contracts.rules.objectives import Indicator, PromptClass
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, Resource, Slug, Wanted, list_of, page_of
 

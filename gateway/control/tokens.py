@@ -9,8 +9,8 @@ from pydantic import Field, StringConstraints
 
 from backends.control import admin_tokens
 from backends.control.admin_tokens import TOKEN_ID_PREFIX, TOKEN_PREFIX, ListedToken, NewToken
+from contracts.access.keys import KEY_RANDOM_BYTES
 from contracts.control import Role
-from contracts.keys import KEY_RANDOM_BYTES
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Moment, Page, Resource, Slug, Wanted, page_of
 

@@ -16,11 +16,11 @@ from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
 from contracts.control import Budget, BudgetEvent
 from contracts.errors import ConfigurationError, TollkeeperError
-from contracts.limits import Metric
-from contracts.rule_words import exact_text
-from contracts.webhook_signature import EVENT_ID_HEADER as EVENT_ID_HEADER
-from contracts.webhook_signature import SIGNATURE_HEADER as SIGNATURE_HEADER
-from contracts.webhook_signature import signature_of as signature_of
+from contracts.rules.limits import Metric
+from contracts.rules.rule_words import exact_text
+from contracts.rules.webhook_signature import EVENT_ID_HEADER as EVENT_ID_HEADER
+from contracts.rules.webhook_signature import SIGNATURE_HEADER as SIGNATURE_HEADER
+from contracts.rules.webhook_signature import signature_of as signature_of
 
 _log = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ from typing import Final
 
 import msgspec
 
+from contracts.api.generation import Delta
 from contracts.errors import UpstreamBroken
-from contracts.generation import Delta
 from contracts.guardrails.finding import About, Shown, Verdict
 from contracts.guardrails.plain_text import plain_text
 from gateway.guardrails.plan import OutputPlan, Streams
-from gateway.guardrails.spelling import AS_IS, IN_JSON, Spelling
-from gateway.guardrails.stream_screen import StreamScreen
+from gateway.guardrails.screening.spelling import AS_IS, IN_JSON, Spelling
+from gateway.guardrails.screening.stream_screen import StreamScreen
 
 _calls: Final = msgspec.json.Decoder(list[dict[str, object]])
 _any: Final = msgspec.json.Decoder()

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from backends.channels.question import HttpAnswer
-from backends.credential_references import ReferenceRules
 from backends.embedder.base import MOST_TOKENS, Embedding
+from backends.secrets.credential_references import ReferenceRules
 from contracts.errors import EmbedderUnavailable
 from gateway.guardrails.means import Means
 

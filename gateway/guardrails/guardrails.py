@@ -8,24 +8,24 @@ from typing import Final
 
 import msgspec
 
-from contracts.chat import ChatRequest, TranslatedChat
-from contracts.configuration import Snapshot
+from contracts.api.chat import ChatRequest, TranslatedChat
+from contracts.api.requests import AnyRequest
 from contracts.errors import ConfigurationError, InvalidRequest, TollkeeperError, Unavailable
 from contracts.guardrails.detector import Closing
 from contracts.guardrails.finding import About, Finding
 from contracts.guardrails.policy import GuardrailPolicy, covering
-from contracts.requests import AnyRequest
-from gateway.exchange import Exchange
+from contracts.serving.configuration import Snapshot
+from gateway.apis.operations import Operation
+from gateway.apis.reading import read_chat
 from gateway.guardrails.means import Means
 from gateway.guardrails.plan import GuardPlan, StageBox, compile_plan
 from gateway.guardrails.request_guard import RequestGuard, refusal
 from gateway.guardrails.request_rule import Objection, RequestRule
 from gateway.guardrails.request_texts import RequestTexts
-from gateway.guardrails.screen import Screen
+from gateway.guardrails.screening.screen import Screen
 from gateway.guardrails.stage import Looks, Stage
-from gateway.operations import Operation
-from gateway.reading import read_chat
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
+from gateway.wire.exchange import Exchange
 
 _log = logging.getLogger(__name__)
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
-from gateway.clock import Clock
+from gateway.request.clock import Clock
 
 if TYPE_CHECKING:
     from backends.channels.question import Questions
-    from backends.credential_references import ReferenceRules
-    from gateway.abuse.incidents import IncidentBook
-    from gateway.semantic.reader import PromptEmbedder
+    from backends.secrets.credential_references import ReferenceRules
+    from gateway.identity.abuse.incidents import IncidentBook
+    from gateway.routing.semantic.reader import PromptEmbedder
 
 
 @dataclass(frozen=True, slots=True)

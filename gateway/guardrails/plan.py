@@ -15,10 +15,10 @@ from contracts.guardrails.finding import About, Side
 from contracts.guardrails.policy import GuardrailPolicy
 from gateway.guardrails.means import Means
 from gateway.guardrails.request_rule import RequestRule
-from gateway.guardrails.screen import Screen
-from gateway.guardrails.spelling import AS_IS, Spelling
+from gateway.guardrails.screening.screen import Screen
+from gateway.guardrails.screening.spelling import AS_IS, Spelling
+from gateway.guardrails.screening.stream_screen import StreamPlan, StreamScreen
 from gateway.guardrails.stage import Looks, Stage, build_stage
-from gateway.guardrails.stream_screen import StreamPlan, StreamScreen
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 Built = TypeVar("Built")

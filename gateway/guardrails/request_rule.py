@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from contracts.requests import AnyRequest
+from contracts.api.requests import AnyRequest
 
 
 class Objection(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ import msgspec
 
 from contracts.errors import MalformedBody
 from contracts.guardrails.finding import Finding, Shown
-from contracts.redaction import is_binary
-from gateway.guardrails.spelling import AS_IS, IN_JSON, Spelling, ends_quoted, stand_in
+from contracts.recording.redaction import is_binary
+from gateway.guardrails.screening.spelling import AS_IS, IN_JSON, Spelling, ends_quoted, stand_in
 
 _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode

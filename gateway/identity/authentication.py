@@ -10,9 +10,9 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from backends.beat import until_beat
-from backends.network_addresses import Address
-from contracts.configuration import KeyEntry, Snapshot
+from backends.network.network_addresses import Address
+from backends.processes.beat import until_beat
+from contracts.access.keys import KEY_PREFIX, digest_of, is_well_formed
 from contracts.errors import (
     AddressNotAllowed,
     AuthenticationFailed,
@@ -20,12 +20,12 @@ from contracts.errors import (
     LimitExceeded,
     PermissionDenied,
 )
-from contracts.keys import KEY_PREFIX, digest_of, is_well_formed
-from gateway.clock import Clock
-from gateway.directory import Directory
-from gateway.exchange import Exchange
+from contracts.serving.configuration import KeyEntry, Snapshot
+from gateway.config.directory import Directory
 from gateway.identity.caller_address import AddressRanges, TrustedProxies
 from gateway.identity.guess_limit import GuessLimit, UnknownCredential
+from gateway.request.clock import Clock
+from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:
     from gateway.identity.token_issuers import TokenIssuers

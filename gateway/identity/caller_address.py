@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from backends.network_addresses import (
+from backends.network.network_addresses import (
     Address,
     Networks,
     address_of,

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from ipaddress import IPv6Address
 from typing import Final
 
-from backends.network_addresses import Address
+from backends.network.network_addresses import Address
 from contracts.errors import AuthenticationFailed, LimitExceeded
 
 _MINUTE_NS: Final = 60_000_000_000

@@ -12,10 +12,10 @@ from typing import Any, Final
 import jwt
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from contracts.configuration import IssuerSpec
 from contracts.errors import TollkeeperError, Unavailable
-from gateway.clock import Clock
+from contracts.serving.configuration import IssuerSpec
 from gateway.identity.issuer_documents import IssuerDocuments
+from gateway.request.clock import Clock
 
 _log = logging.getLogger(__name__)
 

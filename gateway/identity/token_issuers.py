@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import jwt
 
-from contracts.configuration import IssuerSpec, KeyEntry, Snapshot
+from contracts.access.identity import MAX_USER_LENGTH, Identity
 from contracts.errors import AuthenticationFailed, PermissionDenied
-from contracts.identity import MAX_USER_LENGTH, Identity
-from gateway.clock import Clock
+from contracts.serving.configuration import IssuerSpec, KeyEntry, Snapshot
 from gateway.identity.guess_limit import UnknownCredential
 from gateway.identity.issuer_documents import IssuerDocuments
 from gateway.identity.signing_keys import SigningKeys
+from gateway.request.clock import Clock
 
 MAX_REMEMBERED: Final = 10_000
 LEEWAY_SECONDS: Final = 30  # between the provider's clock and ours

@@ -5,8 +5,8 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
-from backends.asker import Asker
-from backends.native import mypyc_attr
+from backends.http_client.asker import Asker
+from backends.processes.native import mypyc_attr
 
 _log = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from gateway.counting import TokenEstimator, learn_ratio, upper_tokens
-from gateway.output_estimates import learn_length
-from gateway.steady_estimates import SteadyEstimates
+from gateway.limits.estimates.counting import TokenEstimator, learn_ratio, upper_tokens
+from gateway.limits.estimates.output_estimates import learn_length
+from gateway.limits.estimates.steady_estimates import SteadyEstimates
 
 _FRESH_NS: Final = 100_000_000  # others teach the same estimators
 _EVERY_NS: Final = 20_000_000  # fifty lessons a second renew averages of twenty to two hundred requests soon enough

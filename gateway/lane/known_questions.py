@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from contracts.chat import ChatRequest
-from gateway.answer_cache.fingerprint import Context
+from contracts.api.chat import ChatRequest
+from gateway.cache.fingerprint import Context
 
 _MOST_BYTES: Final = 4 << 20  # of bodies, in each of two generations
 _LARGEST_BYTES: Final = 64 << 10  # of one body: larger ones would drive out too many

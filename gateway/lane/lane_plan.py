@@ -2,24 +2,24 @@
 
 from typing import Final
 
-from backends.llm.quick_target import QuickTarget
-from contracts.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
+from backends.llm.http.quick_target import QuickTarget
 from contracts.guardrails.policy import covering
-from contracts.plain_counts import plain_counts
-from contracts.prices import UNPRICED, AnyCard, bill
-from contracts.records import RequestRecord
-from contracts.usage import Usage
-from gateway.attempts.target_health import TargetHealth
+from contracts.metering.plain_counts import plain_counts
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import UNPRICED, AnyCard, bill
+from contracts.recording.records import RequestRecord
+from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
+from gateway.apis.operations import CHAT
 from gateway.lane.forecast import Forecast
 from gateway.lane.open_shelf import OpenShelf, open_shelf
 from gateway.lane.record_shapes import KeptShapes, RecordShape
 from gateway.limits.demand import FREE, Rates
 from gateway.limits.headers import RateLines
 from gateway.limits.plan import Lines
-from gateway.metrics.request_counts import SeriesKey
-from gateway.operations import CHAT
-from gateway.served import served_lines
-from gateway.stages import Stages
+from gateway.observability.metrics.request_counts import SeriesKey
+from gateway.request.stages import Stages
+from gateway.routing.health.target_health import TargetHealth
+from gateway.wire.served import served_lines
 
 _KEPT_NS: Final = 1_000_000_000  # a card that begins, or a key that ends, is seen within a second
 _FRESH_NS: Final = 600_000_000

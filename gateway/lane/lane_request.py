@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from backends.llm.base import SendAgain
-from backends.native import mypyc_attr
-from backends.slot_table import NO_SLOT
-from contracts.chat import ChatRequest
-from contracts.configuration import TargetSpec
-from contracts.generation import Result
-from contracts.identity import Identity
-from contracts.limits import PriorityClass
-from contracts.records import GapClock
-from contracts.usage import UNKNOWN_USAGE, Usage
-from gateway.admission import Ticket
-from gateway.exchange import Exchange
-from gateway.grant import Grant
+from backends.processes.native import mypyc_attr
+from backends.segment_log.slot_table import NO_SLOT
+from contracts.access.identity import Identity
+from contracts.api.chat import ChatRequest
+from contracts.api.generation import Result
+from contracts.metering.usage import UNKNOWN_USAGE, Usage
+from contracts.recording.records import GapClock
+from contracts.rules.limits import PriorityClass
+from contracts.serving.configuration import TargetSpec
+from gateway.apis.operations import CHAT
 from gateway.lane.endings import Following
 from gateway.lane.lane_plan import LaneTarget, OpenLane
+from gateway.limits.admission import Ticket
 from gateway.limits.demand import MONEY, TOKENS
+from gateway.limits.grant import Grant
 from gateway.limits.reservation import Reservation
-from gateway.operations import CHAT
-from gateway.reply import Reply, ReplyFacts
-from gateway.request_context import NO_CONTEXT, RequestContext
-from gateway.request_state import RequestState
-from gateway.sent_requests import NOT_SAID, STREAM, Growing
+from gateway.records.sent_requests import NOT_SAID, STREAM, Growing
+from gateway.replies.reply import Reply, ReplyFacts
+from gateway.request.context import NO_CONTEXT, RequestContext
+from gateway.request.request_state import RequestState
+from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane

@@ -2,18 +2,18 @@
 
 from typing import Final
 
-from contracts.caching import CachePolicy
-from contracts.configuration import KeyEntry, ModelSpec, Snapshot
-from contracts.prices import Cost
-from contracts.records import RequestRecord
-from gateway.answer_cache.answer_cache import UNUSED
-from gateway.answer_cache.answer_store import Entry
-from gateway.answer_cache.fingerprint import Context, share_of
+from contracts.pricing.prices import Cost
+from contracts.recording.records import RequestRecord
+from contracts.serving.caching import CachePolicy
+from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot
+from gateway.apis.operations import CHAT
+from gateway.cache.answer_cache import UNUSED
+from gateway.cache.answer_store import Entry
+from gateway.cache.fingerprint import Context, share_of
 from gateway.lane.record_template import RecordTemplate
 from gateway.limits.plan import Lines
-from gateway.metrics.request_counts import SeriesKey
-from gateway.operations import CHAT
-from gateway.stages import Stages
+from gateway.observability.metrics.request_counts import SeriesKey
+from gateway.request.stages import Stages
 
 _VARYING: Final = (
     "request_id",

@@ -5,30 +5,30 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from backends.llm.base import SendAgain
-from backends.llm.quick_target import SentRequest
-from contracts.chat import ChatRequest
-from contracts.configuration import TargetSpec
+from backends.llm.http.quick_target import SentRequest
+from contracts.api.chat import ChatRequest
+from contracts.api.generation import Delta, Result
 from contracts.errors import TollkeeperError, UpstreamBroken
-from contracts.gaps import pack_gaps
-from contracts.generation import Delta, Result
-from contracts.records import CountMethod
-from contracts.usage import Usage
-from contracts.usage_wish import wants_usage
-from gateway.allowance import NEVER, Allowance
-from gateway.chunk_relay import ChunkRelay
-from gateway.clipping import beyond_limit
-from gateway.grant import Grant
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.metering.usage_wish import wants_usage
+from contracts.recording.records import CountMethod
+from contracts.serving.configuration import TargetSpec
+from gateway.apis.rendering import DONE, ChatRenderer
 from gateway.lane.endings import Lesson, StreamEnding
 from gateway.lane.lane_plan import LaneTarget, OpenLane
 from gateway.lane.lane_request import PATH, Arrival, LaneRequest, LetIn
 from gateway.lane.quick_purse import QuickPurse
+from gateway.limits.clipping import beyond_limit
 from gateway.limits.demand import MONEY, TOKENS
-from gateway.piece import part_of
-from gateway.progress import Progress
-from gateway.recorder import WholeRequest
-from gateway.rendering import DONE, ChatRenderer
-from gateway.reply import EVENT_STREAM, Reply
-from gateway.request_state import RequestState
+from gateway.limits.grant import Grant
+from gateway.records.recorder import WholeRequest
+from gateway.replies.allowance import NEVER, Allowance
+from gateway.replies.chunk_relay import ChunkRelay
+from gateway.replies.piece import part_of
+from gateway.replies.progress import Progress
+from gateway.replies.reply import EVENT_STREAM, Reply
+from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane

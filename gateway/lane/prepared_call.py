@@ -5,13 +5,13 @@ from uuid import UUID
 
 from backends.llm.base import ModelCall
 from contracts.errors import TollkeeperError
+from gateway.apis.operations import CHAT
 from gateway.lane.lane_plan import OpenLane
 from gateway.lane.lane_request import Arrival
-from gateway.limiter import nothing_fits
-from gateway.operations import CHAT
-from gateway.request_context import trace_parent
-from gateway.scheduling.request import RANKS
-from gateway.stages import Stages
+from gateway.limits.limiter import nothing_fits
+from gateway.limits.queue.request import RANKS
+from gateway.request.context import trace_parent
+from gateway.request.stages import Stages
 
 _MOST_BYTES: Final = 4096  # of a body: what is longer is rendered and encoded in a thread
 _MARK: Final = b'"cache_control"'  # as is what is kept of a prompt

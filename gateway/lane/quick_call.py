@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backends.llm.base import SendAgain
-from backends.llm.quick_target import SentRequest
-from contracts.configuration import TargetSpec
-from contracts.generation import Result
+from backends.llm.http.quick_target import SentRequest
+from contracts.api.generation import Result
+from contracts.serving.configuration import TargetSpec
 from gateway.lane.endings import Ending, Lesson
 from gateway.lane.lane_plan import LaneTarget, OpenLane
 from gateway.lane.lane_request import AT_ONCE, PATH, Arrival, LaneRequest, LetIn
 from gateway.limits.demand import MONEY, NOTHING, TOKENS, Amounts
-from gateway.progress import Progress
-from gateway.recorder import WholeRequest
-from gateway.reply import Reply
-from gateway.request_state import RequestState
+from gateway.records.recorder import WholeRequest
+from gateway.replies.progress import Progress
+from gateway.replies.reply import Reply
+from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane

@@ -1,6 +1,6 @@
 """Chats that a kept answer is there for, on their short way: looked up, charged, recorded and answered in one turn.
 
-It does what `gateway/answer_cache/answer_cache.py` does behind the dispatcher, with the same store, counters, prices
+It does what `gateway/cache/answer_cache.py` does behind the dispatcher, with the same store, counters, prices
 and journal, where an answer to the very same request is there and nothing is to wait for. Whatever else may be (none is
 there, it is being made, a limit has no room) is left to the dispatcher, with nothing taken.
 """
@@ -9,27 +9,27 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from contracts.chat import ChatRequest
+from contracts.api.chat import ChatRequest
 from contracts.errors import TollkeeperError
-from contracts.ids import IdSource
-from contracts.prices import Cost
-from gateway.answer_cache.answer_cache import UNUSED, AnswerCache, Kept
-from gateway.answer_cache.cache_control import ANY, read_cache_control
-from gateway.answer_cache.fingerprint import fingerprint
-from gateway.answer_cache.kept_answer import KeptAnswer
-from gateway.answer_cache.pricing import price_by
-from gateway.clock import Clock
-from gateway.exchange import Exchange, header_lines
+from contracts.pricing.prices import Cost
+from contracts.recording.ids import IdSource
+from gateway.apis.operations import CHAT
+from gateway.cache.answer_cache import UNUSED, AnswerCache, Kept
+from gateway.cache.cache_control import ANY, read_cache_control
+from gateway.cache.fingerprint import fingerprint
+from gateway.cache.kept_answer import KeptAnswer
+from gateway.cache.pricing import price_by
 from gateway.lane.endings import Ending, Endings, StreamEnding
 from gateway.lane.known_questions import KnownQuestions, Question
 from gateway.lane.open_shelf import OpenShelf
 from gateway.limits.demand import MONEY, NOTHING, TOKENS, Rates
 from gateway.limits.headers import rate_headers
 from gateway.limits.reservation import Reservation, take_at_once
-from gateway.operations import CHAT
-from gateway.recorder import WholeRequest
-from gateway.reply import EVENT_STREAM
-from gateway.stages import Stages
+from gateway.records.recorder import WholeRequest
+from gateway.replies.reply import EVENT_STREAM
+from gateway.request.clock import Clock
+from gateway.request.stages import Stages
+from gateway.wire.exchange import Exchange, header_lines
 
 _SECOND_NS: Final = 1_000_000_000
 

@@ -1,6 +1,7 @@
 """The short way of whole chats that one server answers: from the request to its sending in one turn, without a task.
 
-It does what `gateway/dispatch.py` does, in the same order and with the same neighbours, where nothing can be to wait
+It does what `gateway/request/dispatch.py` does, in the same order and with the same neighbours, where nothing can be
+to wait
 for: the key is known, the counters are this process's and have the room, a connection is idle. Whatever else may be
 (`LanePlan` says what) is left to the dispatcher before anything is taken, or goes on there.
 """
@@ -10,18 +11,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 from backends.llm.encoding_room import LARGE_BODY_BYTES
-from backends.native import mypyc_attr
-from contracts.chat import ChatRequest
-from contracts.configuration import Snapshot, TargetSpec
+from backends.processes.native import mypyc_attr
+from contracts.access.identity import MAX_USER_LENGTH
+from contracts.api.chat import ChatRequest
 from contracts.errors import TollkeeperError
-from contracts.identity import MAX_USER_LENGTH
-from contracts.ids import IdSource
-from gateway.answer_facts import facts_wanted
-from gateway.clipping import most_output
-from gateway.clock import Clock
-from gateway.counting import prompt_bytes
-from gateway.dispatch import Dispatcher
-from gateway.exchange import Exchange, RequestHead
+from contracts.recording.ids import IdSource
+from contracts.serving.configuration import Snapshot, TargetSpec
+from gateway.apis.operations import CHAT
 from gateway.lane.endings import Endings
 from gateway.lane.lane_plan import LanePlan, OpenLane, plan_lane
 from gateway.lane.lane_request import Arrival, LetIn
@@ -31,11 +27,16 @@ from gateway.lane.quick_call import QuickCall
 from gateway.lane.quick_hit import Answered, QuickHits
 from gateway.lane.quick_stream import QuickStream
 from gateway.lane.record_shapes import KeptShapes
+from gateway.limits.clipping import most_output
 from gateway.limits.demand import Amounts
+from gateway.limits.estimates.counting import prompt_bytes
 from gateway.limits.reservation import Reservation, take_at_once
-from gateway.operations import CHAT
-from gateway.request_context import NO_CONTEXT, has_context, read_context, read_trace
-from gateway.stages import Stages
+from gateway.replies.answer_facts import facts_wanted
+from gateway.request.clock import Clock
+from gateway.request.context import NO_CONTEXT, has_context, read_context, read_trace
+from gateway.request.dispatch import Dispatcher
+from gateway.request.stages import Stages
+from gateway.wire.exchange import Exchange, RequestHead
 
 _MAX_PLANS: Final = 10_000
 _read_chat: Final = CHAT.read  # under its own name: every chat's way leads through it

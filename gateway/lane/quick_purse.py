@@ -1,8 +1,8 @@
 """Where an answer on the short way gets more output from: counters of this process, which answer at once."""
 
 from contracts.errors import TollkeeperError
-from gateway.grant import Grant
-from gateway.limiter import Limiter
+from gateway.limits.grant import Grant
+from gateway.limits.limiter import Limiter
 
 
 class QuickPurse:

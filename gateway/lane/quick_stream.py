@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from backends.llm.base import ModelCall, SentAhead
-from contracts.configuration import TargetSpec
+from contracts.serving.configuration import TargetSpec
 from gateway.lane.lane_plan import LaneTarget, OpenLane
 from gateway.lane.lane_request import PATH, Arrival, LaneRequest, LetIn
-from gateway.request_state import RequestState
+from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
     from gateway.lane.quick_lane import QuickLane

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from contracts.records import RequestRecord, encode_record
+from contracts.recording.records import RequestRecord, encode_record
 from gateway.lane.record_template import RecordTemplate
 
 # The fields that differ among the chats of one key for one model at one target.

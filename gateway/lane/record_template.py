@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from contracts.records import RequestRecord, encode_record
+from contracts.recording.records import RequestRecord, encode_record
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _ARRAY_16: Final = b"\xdc"  # MessagePack's mark of an array with two bytes of length

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from contracts.limits import METRICS
+from contracts.rules.limits import METRICS
 
 # In the order of METRICS. As a tuple, since the hot path looks up a counter's amount by its metric's place.
 Amounts: TypeAlias = tuple[int, ...]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from gateway.limits.base import QuickCounter
+from gateway.limits.counters.base import QuickCounter
 from gateway.limits.plan import Lines
 
 Headers = tuple[tuple[bytes, bytes], ...]

@@ -4,13 +4,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, TypeAlias, cast
 
-from contracts.configuration import Snapshot
-from contracts.identity import Identity
-from contracts.limits import METRICS, BudgetSpec, LimitSpec, Rule
-from gateway.limits.base import Counter, CounterStore, LoneQuickCounter, QuickCounter
-from gateway.limits.budget import BudgetCounter
+from contracts.access.identity import Identity
+from contracts.rules.limits import METRICS, BudgetSpec, LimitSpec, Rule
+from contracts.serving.configuration import Snapshot
+from gateway.limits.budgets.budget import BudgetCounter
+from gateway.limits.counters.base import Counter, CounterStore, LoneQuickCounter, QuickCounter
+from gateway.limits.counters.sliding import SlidingCounter
 from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, PLACE, REQUESTS, TOKENS, Amounts, fits
-from gateway.limits.sliding import SlidingCounter
 
 Line: TypeAlias = tuple[Counter, int]  # a counter, and the place of its metric among the amounts
 

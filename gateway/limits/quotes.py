@@ -5,11 +5,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from contracts.configuration import ModelSpec, Snapshot
-from contracts.prices import AnyCard, PriceCard
-from contracts.records import GpuShare
-from contracts.service_tiers import ANY_TIER, BATCH, UNDECIDED
-from contracts.usage import Leaf, Usage
+from contracts.metering.usage import Leaf, Usage
+from contracts.pricing.prices import AnyCard, PriceCard
+from contracts.pricing.service_tiers import ANY_TIER, BATCH, UNDECIDED
+from contracts.recording.records import GpuShare
+from contracts.serving.configuration import ModelSpec, Snapshot
 from gateway.limits.demand import Rates
 
 # Kinds of text a prompt and an answer may turn out to be. Pictures and sound are settled at their own prices.

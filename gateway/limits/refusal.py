@@ -3,9 +3,9 @@
 from typing import Final
 
 from contracts.errors import BudgetExhausted, CountersUnavailable, LimitExceeded, TollkeeperError
-from contracts.limits import BudgetSpec, Metric, Rule
-from contracts.rule_words import exact_text
-from gateway.limits.base import Shortage
+from contracts.rules.limits import BudgetSpec, Metric, Rule
+from contracts.rules.rule_words import exact_text
+from gateway.limits.counters.base import Shortage
 from gateway.limits.headers import duration
 
 # A client told to wait longer than this had better tell its user: the SDKs' automatic retries are called off.

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from backends.native import mypyc_attr
-from gateway.limits.base import Mark
-from gateway.limits.budget import BudgetCounter, reserve_each
+from backends.processes.native import mypyc_attr
+from gateway.limits.budgets.budget import BudgetCounter, reserve_each
+from gateway.limits.counters.base import Mark
+from gateway.limits.counters.sliding import settle_each, take_each
 from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts, fits
 from gateway.limits.plan import Lines
-from gateway.limits.sliding import settle_each, take_each
 
 
 @mypyc_attr(acyclic=True)  # it leads to nothing that leads back

@@ -1,1 +1,1 @@
-"""Which replica of a pool answers: the router, and what it learns from hosts. Choosing is in `contracts/routing/`."""
+"""Which replica of a pool answers: the router, and what it learns from hosts. Choosing is in `algorithms/routing/`."""

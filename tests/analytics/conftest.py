@@ -8,8 +8,8 @@ import pytest
 
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from algorithms.abuse.incident import Incident
+from algorithms.abuse.sighting import Sighting
 from analytics.alerts.abuse import abuse
 from analytics.alerts.evaluator import Evaluator
 from analytics.alerts.sources import Look
@@ -15,10 +17,8 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
-from contracts.abuse.incident import Incident
-from contracts.abuse.sighting import Sighting
-from contracts.alerts import Rule
-from contracts.moments import unix_ns
+from contracts.recording.moments import unix_ns
+from contracts.rules.alerts import Rule
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 AWAY = StoreClient(StoreAddress("http://127.0.0.1:1", "tollkeeper", "reader", ""))

@@ -27,11 +27,11 @@ from backends.control.sealer import Sealer
 from backends.control.slos import Hold, list_holds, write_holds
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
-from contracts.alerts import Finding, Rule, RuleKind
 from contracts.control import AlertDelivery, AlertRule, Budget
 from contracts.errors import Conflict, InvalidRequest, StoreUnavailable
-from contracts.moments import unix_ns
-from contracts.periods import period_bounds
+from contracts.recording.moments import unix_ns
+from contracts.rules.alerts import Finding, Rule, RuleKind
+from contracts.rules.periods import period_bounds
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 PICO = 10**12

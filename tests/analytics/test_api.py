@@ -21,15 +21,15 @@ from backends.control.database import ControlDatabase
 from backends.control.keys import KeyRequest, create_key, revoke_key
 from backends.control.organisation import create_team, create_tenant
 from backends.control.slos import NewSlo, put_slo
-from backends.secret_files import SecretFiles
-from contracts.alerts import Finding, Rule
+from backends.secrets.secret_files import SecretFiles
+from contracts.access.identity import Identity
+from contracts.access.keys import new_key
 from contracts.control import Role
 from contracts.errors import ConfigurationError
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.keys import new_key
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.records import RequestRecord
+from contracts.rules.alerts import Finding, Rule
 
 PEPPER = b"pepper"
 AUTHOR = Author("test", datetime.now(UTC))

@@ -12,9 +12,9 @@ from backends.control.budgets import NewBudget, create_budget
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_team, create_tenant
-from contracts.limits import Period
-from contracts.moments import unix_ns
-from contracts.periods import period_bounds
+from contracts.recording.moments import unix_ns
+from contracts.rules.limits import Period
+from contracts.rules.periods import period_bounds
 
 NOON = datetime(2026, 11, 16, 0, 0, tzinfo=UTC)  # half of November has passed
 USD = 10**12

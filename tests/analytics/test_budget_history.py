@@ -12,10 +12,10 @@ from analytics.slo.budget_history import budget_history
 from analytics.slo.report import slo_report
 from analytics.slo.standings import Promises
 from backends.store.client import StoreClient
+from contracts.access.identity import Identity
 from contracts.errors import NotFound
-from contracts.identity import Identity
-from contracts.objectives import Objective
-from contracts.records import RequestRecord
+from contracts.recording.records import RequestRecord
+from contracts.rules.objectives import Objective
 from tests.analytics.cost.records import request
 
 

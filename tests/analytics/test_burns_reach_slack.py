@@ -22,11 +22,11 @@ from backends.control.sealer import Sealer
 from backends.control.slos import NewSlo, list_holds, put_slo
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import ENGINE_STEPS, GPU_SAMPLES
-from contracts.records import DeviceRecord, RequestRecord, StepRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.names import ENGINE_STEPS, GPU_SAMPLES
+from contracts.recording.records import DeviceRecord, RequestRecord, StepRecord
 from tests.receivers import HttpReceiver
 
 Record = Callable[[Sequence[RequestRecord]], None]

@@ -38,14 +38,14 @@ from analytics.recommendations.evidence import read_uses
 from analytics.scope import Period, Scope
 from analytics.series import series
 from backends.store.client import StoreClient
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.money import usd
-from contracts.objectives import TIMED
-from contracts.rates import BillingTerms, RateBook
-from contracts.records import GpuShare, RequestRecord
-from contracts.rollouts import PLATFORM_TENANT
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.pricing.money import usd
+from contracts.pricing.rates import BillingTerms, RateBook
+from contracts.recording.records import GpuShare, RequestRecord
+from contracts.rules.objectives import TIMED
+from contracts.serving.rollouts import PLATFORM_TENANT
 from tests.analytics.cost.records import request
 
 START: Final = datetime(2058, 6, 1, tzinfo=UTC)

@@ -11,9 +11,9 @@ from analytics.overview import overview
 from analytics.scope import Scope
 from analytics.series import series
 from backends.store.client import StoreClient
-from contracts.identity import Identity
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
+from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
 
 START = datetime(2049, 1, 1, tzinfo=UTC)

@@ -20,8 +20,8 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
 from backends.control.sealer import Sealer
-from contracts.alerts import Finding, Rule
 from contracts.control import AlertChannel, AlertDelivery
+from contracts.rules.alerts import Finding, Rule
 from tests.receivers import HttpReceiver, MailReceiver
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)

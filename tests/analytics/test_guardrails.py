@@ -5,8 +5,8 @@ from uuid import uuid4
 
 from analytics.guardrails import stage_counts
 from analytics.scope import Period
-from contracts.identity import Identity
-from contracts.records import RequestRecord
+from contracts.access.identity import Identity
+from contracts.recording.records import RequestRecord
 
 NOON = datetime(2026, 11, 3, 12, 0, tzinfo=UTC)
 DAY = Period(NOON - timedelta(hours=1), NOON + timedelta(hours=1))

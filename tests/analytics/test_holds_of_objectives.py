@@ -9,7 +9,7 @@ import pytest
 from analytics.alerts.promises import holds_of
 from analytics.alerts.sources import Look
 from backends.control.slos import Hold
-from contracts.objectives import BURN_PAIRS, HOOKS, BurnPair, Objective
+from contracts.rules.objectives import BURN_PAIRS, HOOKS, BurnPair, Objective
 
 
 @dataclass

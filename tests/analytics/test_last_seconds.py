@@ -9,7 +9,7 @@ import pytest
 from analytics.comparison.rollout_report import rollout_report
 from analytics.queries import query, query_names
 from backends.store.columns import arrow_batch
-from contracts.names import REQUESTS
+from contracts.recording.names import REQUESTS
 from tests.analytics.cost.records import request
 
 _WHOLE_SECONDS = r"\b{column}\s*(?:<|>(?!=))\s*toDateTime\("

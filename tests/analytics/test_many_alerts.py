@@ -18,8 +18,8 @@ from backends.control.sealer import Sealer
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from contracts.control import Alert, AlertDelivery, AlertRule, AlertSilence, Budget, BudgetState, Tenant
-from contracts.moments import unix_ns, utc_moment
-from contracts.periods import period_bounds
+from contracts.recording.moments import unix_ns, utc_moment
+from contracts.rules.periods import period_bounds
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 TENANTS = 1_000

@@ -12,13 +12,13 @@ import pytest
 from analytics.slo.indicators import count_windows
 from analytics.slo.report import slo_report
 from backends.store.client import StoreClient
-from contracts.gaps import pack_gaps, unpack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.objectives import BURN_WINDOWS, STEPS_TENTHS_MS, Counts, Objective
-from contracts.records import RequestRecord
-from contracts.rollouts import PLATFORM_TENANT
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps, unpack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.records import RequestRecord
+from contracts.rules.objectives import BURN_WINDOWS, STEPS_TENTHS_MS, Counts, Objective
+from contracts.serving.rollouts import PLATFORM_TENANT
 
 Record = Callable[[Sequence[RequestRecord]], None]
 MILLISECOND_NS = 1_000_000

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from analytics.app import create_app
 from analytics.settings import AnalyticsSettings
 from backends.control.admin_tokens import TOKEN_PREFIX
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from tests.openapi_errors import check_with_schemathesis, served, undocumented
 
 

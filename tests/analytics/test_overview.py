@@ -17,11 +17,11 @@ from analytics.scope import Period, Scope
 from analytics.series import series
 from analytics.volume import Volume
 from backends.store.client import StoreClient
-from contracts.gaps import pack_gaps, unpack_gaps
-from contracts.identity import Identity
-from contracts.price_state import price_state
-from contracts.records import Outcome, RequestRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps, unpack_gaps
+from contracts.metering.usage import Usage
+from contracts.pricing.price_state import price_state
+from contracts.recording.records import Outcome, RequestRecord
 
 Record = Callable[[Sequence[RequestRecord]], None]
 

@@ -20,12 +20,12 @@ from analytics.quality.judge import Judge, JudgeSettings
 from analytics.quality.report import LEAST_ANSWERS, Sample, compare, quality_report
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
+from contracts.access.identity import Identity
 from contracts.errors import InvalidRequest, NotFound, Unavailable
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import CONTENT
-from contracts.records import ContentRecord, RequestRecord
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.names import CONTENT
+from contracts.recording.records import ContentRecord, RequestRecord
 
 Record = Callable[[Sequence[RequestRecord]], None]
 COUNTS = st.dictionaries(st.integers(0, 500), st.integers(1, 50), min_size=1, max_size=30)

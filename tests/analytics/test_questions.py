@@ -15,9 +15,9 @@ from analytics.rows import UnexpectedRow, money_of, number_of, numbers_of, text_
 from analytics.scope import Scope
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
+from contracts.access.identity import Identity
 from contracts.errors import StoreUnavailable
-from contracts.identity import Identity
-from contracts.records import RequestRecord
+from contracts.recording.records import RequestRecord
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 # A row per value or rule, not per request; and what is bounded to the nanosecond, or by one side alone.

@@ -20,11 +20,11 @@ from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from backends.store.row_policies import POLICIES, TEAM_READER, TEAM_TABLES, TENANT_READER, TENANT_TABLES
+from contracts.access.identity import Identity
 from contracts.errors import NotFound, PermissionDenied
-from contracts.identity import Identity
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 
 NOW = datetime.now(UTC)
 LEAD = Reach("acme", "search")

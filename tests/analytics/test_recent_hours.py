@@ -10,9 +10,9 @@ import pytest
 from analytics.percentiles import latencies
 from analytics.scope import RECENT_KEPT, Scope
 from backends.store.client import StoreClient
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.records import RequestRecord
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps
+from contracts.recording.records import RequestRecord
 
 NOW = datetime.now(UTC).replace(second=0, microsecond=0)
 HOUR = timedelta(hours=1)

@@ -9,9 +9,9 @@ from uuid import uuid4
 from analytics.runs import RunTotals, run_totals
 from analytics.scope import Period
 from backends.store.client import StoreClient
-from contracts.identity import Identity
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
+from contracts.recording.records import RequestRecord
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 HOUR = Period(NOON, NOON + timedelta(hours=1))

@@ -24,11 +24,11 @@ from analytics.overview import LatencyQuestion, overview, overview_latency, with
 from analytics.scope import Period, Scope
 from analytics.series import series
 from backends.store.client import StoreClient
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.objectives import TIMED
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.records import RequestRecord
+from contracts.rules.objectives import TIMED
 from tests.analytics.cost.records import request
 
 START = datetime(2051, 3, 1, tzinfo=UTC)

@@ -7,10 +7,10 @@ from uuid import uuid4
 from analytics.alerts.sources import Look
 from analytics.alerts.spending import unpriced_usage
 from backends.store.client import StoreClient
-from contracts.alerts import Rule
-from contracts.identity import Identity
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
+from contracts.recording.records import RequestRecord
+from contracts.rules.alerts import Rule
 from tests.analytics.cost.records import request
 
 Record = Callable[[Sequence[RequestRecord]], None]

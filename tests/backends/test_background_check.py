@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from backends.background_check import BackgroundCheck
+from backends.processes.background_check import BackgroundCheck
 
 
 async def test_a_result_and_a_failure_are_passed_on() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.beat import until_beat
+from backends.processes.beat import until_beat
 
 
 class _Loop:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.compiled import LIST, ROOT, CompiledFinder, digest_of, find_compiled
+from backends.processes.compiled import LIST, ROOT, CompiledFinder, digest_of, find_compiled
 from tollkeeper.compile import HOT
 
 SOURCES = ["gateway/one.py", "contracts/two.py"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.connection_table import PROBES, ConnectionLimits, ConnectionTable
+from backends.network.connection_table import PROBES, ConnectionLimits, ConnectionTable
 from contracts.errors import ConfigurationError
 
 

@@ -7,11 +7,11 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.asker import Asker
-from backends.http_connection import Connection
-from backends.http_origin import Origin
-from backends.http_pool import HttpPool
-from backends.http_timeouts import Timeouts
+from backends.http_client.asker import Asker
+from backends.http_client.http_connection import Connection
+from backends.http_client.http_origin import Origin
+from backends.http_client.http_pool import HttpPool
+from backends.http_client.http_timeouts import Timeouts
 from contracts.errors import UpstreamBroken
 from tests.backends.test_http_pool import HEAD, Receiver
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.http_head import LastHead
+from backends.http_client.http_head import LastHead
 
 NAMES = st.sampled_from(["Host", "Accept", "X-A", "Content-Type", "Content-Length2", "X-Content-Length"])
 LINES = st.lists(st.tuples(NAMES, st.text("abc ,:123", max_size=8)), max_size=5)

@@ -6,10 +6,10 @@ from contextlib import closing
 import pytest
 import uvloop
 
-from backends.http_connection import Connection
-from backends.http_origin import Origin
-from backends.http_pool import HttpPool
-from backends.http_timeouts import Timeouts
+from backends.http_client.http_connection import Connection
+from backends.http_client.http_origin import Origin
+from backends.http_client.http_pool import HttpPool
+from backends.http_client.http_timeouts import Timeouts
 from contracts.errors import ConfigurationError, UpstreamBroken, UpstreamTimeout, UpstreamUnreachable
 from tests.gateway.model_server import eventually, new_upstream, upstream
 
@@ -212,7 +212,7 @@ async def test_after_a_single_byte_of_the_reply_nothing_is_sent_again(new_pool, 
 @pytest.mark.interpreted
 @pytest.mark.parametrize(("after", "requests"), [(0.05, 3), (0.4, 2)])
 async def test_a_server_that_takes_its_time_to_die_had_the_request(new_pool, upstream, monkeypatch, after, requests):
-    monkeypatch.setattr("backends.http_connection._STALE_SECONDS", 0.2)
+    monkeypatch.setattr("backends.http_client.http_connection._STALE_SECONDS", 0.2)
     upstream.always(OK)
     pool = new_pool()
     await ask(pool)

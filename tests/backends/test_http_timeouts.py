@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from backends.http_connection import Connection
-from backends.http_origin import Origin
-from backends.http_pool import HttpPool
-from backends.http_timeouts import Timeouts
-from backends.llm.http_reply import ReplyReader
-from backends.llm.http_settings import read_timeouts
-from contracts.chat import ChatRequest, Message
-from contracts.configuration import TargetSpec
+from backends.http_client.http_connection import Connection
+from backends.http_client.http_origin import Origin
+from backends.http_client.http_pool import HttpPool
+from backends.http_client.http_timeouts import Timeouts
+from backends.llm.http.http_reply import ReplyReader
+from backends.llm.http.http_settings import read_timeouts
+from contracts.api.chat import ChatRequest, Message
 from contracts.errors import UpstreamTimeout
+from contracts.serving.configuration import TargetSpec
 from tests.backends.askers import AsTold
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

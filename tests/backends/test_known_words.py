@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Encoding, Tokenizer
 
 from backends.engine.settings import BUILTIN_PATH
-from backends.known_words import KNOWN_PATTERNS, KnownWords, are_words_apart
+from backends.tokenization.known_words import KNOWN_PATTERNS, KnownWords, are_words_apart
 
 BUILTIN = json.loads((BUILTIN_PATH / "tokenizer.json").read_bytes())
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-import backends.tokenizer
+import backends.tokenization.tokenizer
 from backends.engine.settings import BUILTIN_PATH
 from backends.engine.torch_engine.model_files import read_model_files
-from backends.tokenizer import PIECE_CHARACTERS, PromptFormat
+from backends.tokenization.tokenizer import PIECE_CHARACTERS, PromptFormat
 from contracts.errors import InvalidRequest
 
 FILES = read_model_files(BUILTIN_PATH)
@@ -48,8 +48,8 @@ WORDS = st.sampled_from(
 def test_a_long_text_has_the_tokens_that_the_library_finds(words, repeats, joined_by):
     text = joined_by.join(words * repeats)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backends.tokenizer, "PIECE_CHARACTERS", 64)
-        patch.setattr(backends.tokenizer, "_MOST_UNCUT", 256)
+        patch.setattr(backends.tokenization.tokenizer, "PIECE_CHARACTERS", 64)
+        patch.setattr(backends.tokenization.tokenizer, "_MOST_UNCUT", 256)
         expected = library(text)
         assert FORM.encode_within(text, len(expected)) == expected
         assert FORM.encode_within(text, len(expected) + 1) == expected

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 
-from backends.otlp import PackedBatch, build_export_request, parse_export_request, rejected_records
+from backends.telemetry.otlp import PackedBatch, build_export_request, parse_export_request, rejected_records
 from contracts.errors import InvalidRequest
 
 RECORDS = st.lists(

@@ -6,7 +6,7 @@ import sys
 _SCRIPT = """
 import logging
 from types import SimpleNamespace
-from backends.process import run_process
+from backends.processes.process import run_process
 
 def run(settings):
     logging.getLogger("tollkeeper.test").info("ready")

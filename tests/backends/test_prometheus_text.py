@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.prometheus_text import read_families, read_samples
+from backends.telemetry.prometheus_text import read_families, read_samples
 
 # What the parser raises a ValueError on, and what it raises others on: an empty label name, an integer too large.
 UNREADABLE = ["", "# HELP x y", "x", "x{", 'x{a="1"', "x{a=1} 2", "x many", "1x 2", "{} 1"]

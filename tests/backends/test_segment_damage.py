@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from backends import segment_damage
-from backends.segment_damage import read_losses
-from backends.segments import Entry, Position, SegmentLog
+from backends.segment_log import segment_damage
+from backends.segment_log.segment_damage import read_losses
+from backends.segment_log.segments import Entry, Position, SegmentLog
 from contracts.errors import ConfigurationError
 
 SECTOR = 4096

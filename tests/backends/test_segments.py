@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backends.segment_damage import read_losses
-from backends.segments import Entry, Fsync, LogFull, Position, SegmentLog
+from backends.segment_log.segment_damage import read_losses
+from backends.segment_log.segments import Entry, Fsync, LogFull, Position, SegmentLog
 from contracts.errors import ConfigurationError
 
 HEADER = 32
@@ -280,7 +280,7 @@ def test_a_stretch_of_zeros_is_not_taken_for_empty_entries(tmp_path: Path) -> No
 def test_a_second_opening_of_the_directory_is_refused(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path, max_bytes=PLENTY)
     script = (
-        "import sys; from pathlib import Path; from backends.segments import SegmentLog; "
+        "import sys; from pathlib import Path; from backends.segment_log.segments import SegmentLog; "
         "SegmentLog(Path(sys.argv[1]), max_bytes=1)"
     )
     other = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
@@ -309,7 +309,7 @@ def test_a_full_disk_is_a_full_log_and_leaves_no_half_entry(log: SegmentLog, mon
 
 def test_what_was_appended_survives_kill_9(tmp_path: Path) -> None:
     script = (
-        "import sys, itertools; from pathlib import Path; from backends.segments import SegmentLog\n"
+        "import sys, itertools; from pathlib import Path; from backends.segment_log.segments import SegmentLog\n"
         "log = SegmentLog(Path(sys.argv[1]), max_bytes=1 << 30, segment_bytes=2000)\n"
         "for n in itertools.count():\n"
         "    log.append(b'%d' % n); print(n, flush=True)"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backends.slot_file import SLOT_BYTES, SlotFile, read_slots
+from backends.segment_log.slot_file import SLOT_BYTES, SlotFile, read_slots
 
 MAX = SlotFile.MAX_BYTES
 

@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from backends import slot_table
-from backends.slot_table import NO_SLOT, SLOT_BYTES, SlotTable, form_of
+from backends.segment_log import slot_table
+from backends.segment_log.slot_table import NO_SLOT, SLOT_BYTES, SlotTable, form_of
 
 
 def put(table: SlotTable, value: bytes, amount: int | None = None) -> int:

@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from backends.tls import LOOK_SECONDS, TlsFiles, client_tls, own_server_tls, server_tls
+from backends.network.tls import LOOK_SECONDS, TlsFiles, client_tls, own_server_tls, server_tls
 from contracts.errors import ConfigurationError
 from tests.certificates import Authority
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from backends.engine.settings import BUILTIN_PATH
 from backends.engine.torch_engine.model_files import read_model_files
-from backends.tokenizer import PromptFormat
+from backends.tokenization.tokenizer import PromptFormat
 from contracts.errors import InvalidRequest
 
 FILES = read_model_files(BUILTIN_PATH)

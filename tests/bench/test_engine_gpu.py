@@ -5,6 +5,9 @@ from argparse import Namespace
 
 import pytest
 
+from algorithms.gpu_time.attribution import attribute
+from algorithms.gpu_time.step_fit import fit
+from algorithms.gpu_time.step_model import DECODE, PREFILL, StepModel, StepRow
 from bench.engine_gpu import PROMISES, measure
 from bench.gpu_attribution import Mix, add_coalitions, add_prediction, add_tenants, calibration, recorded_mixes
 from bench.gpu_figures import FigureFile, Promise, report_figures
@@ -14,10 +17,7 @@ from bench.gpu_runs import Answer, Run
 from bench.gpu_steps import FOLDER, read_runs
 from bench.gpu_workloads import Workload, coalition_batches, renewed, two_tenants, uniform
 from bench.report import Report
-from contracts.attribution import attribute
-from contracts.records import StepRecord
-from contracts.step_fit import fit
-from contracts.step_model import DECODE, PREFILL, StepModel, StepRow
+from contracts.recording.records import StepRecord
 
 TRUE = StepModel(token_ns=10_000.0, ridge_tokens=200.0, pair_ns=0.2, read_ns=8.0, logit_ns=2_000.0, fixed_ns=500_000.0)
 

@@ -12,7 +12,7 @@ from bench.fuzzing.answers import Answer, Fault, check_answer, check_error, ends
 from bench.fuzzing.bodies import Mutation, Raw, mutated
 from bench.fuzzing.properties import Failed, Property, attempt
 from bench.fuzzing.requests import Splice, cut, spliced
-from gateway.messages.operation import MESSAGES
+from gateway.apis.messages.operation import MESSAGES
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 WHOLE = HEAD + b"content-length: 2\r\n\r\n{}"

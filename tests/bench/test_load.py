@@ -23,7 +23,7 @@ from bench.load.sample import MOST_FOREIGN, Sample, Series, lag_quantile, slope_
 from bench.load.tools import Tools
 from bench.report import Report
 from contracts.errors import ConfigurationError
-from gateway.config_file import FileSource
+from gateway.config.file import FileSource
 
 NONE = Quantiles(n=0, p50=-1, p90=-1, p99=-1, p999=-1, max=-1)
 TIMES = {"n": 3, "p50": 1.5, "p90": 2, "p99": 3, "p999": 3, "max": 3.5}

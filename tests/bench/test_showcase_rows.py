@@ -6,7 +6,7 @@ import pytest
 
 from bench.showcase_gpus import GPU_SECONDS
 from bench.showcase_rows import HISTORY_DAYS, RATES, ShowcaseRows, showcase_rows
-from contracts.records import decode_record, encode_record
+from contracts.recording.records import decode_record, encode_record
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

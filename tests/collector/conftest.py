@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from backends.otlp import CONTENT_TYPE, LOGS_PATH, build_export_request
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.records import EVENT_NAMES, RequestRecord, encode_record
-from contracts.usage import Usage
+from backends.telemetry.otlp import CONTENT_TYPE, LOGS_PATH, build_export_request
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.records import EVENT_NAMES, RequestRecord, encode_record
 from tests.ports import find_free_port, find_free_ports
 
 PATIENCE_SECONDS = 20.0

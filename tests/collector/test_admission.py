@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
 from collector.counters import Counters
 from collector.pipeline import Pipeline
 from collector.processors.cardinality import CardinalityLimiter
@@ -22,7 +22,7 @@ from collector.receivers.memory import MemoryLimiter
 from collector.rows import Processed
 from collector.spool import Spool, SpooledBatch
 from contracts.errors import LimitExceeded
-from contracts.names import TENANT
+from contracts.recording.names import TENANT
 from tests.collector.otlp_samples import NOW, gauge_request, key_values, span_request
 
 Make = Callable[..., Any]

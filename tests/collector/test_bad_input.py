@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
 from collector.counters import Counters
 from collector.pipeline import Pipeline
 from collector.processors.attributes import text_of

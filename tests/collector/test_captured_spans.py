@@ -11,7 +11,7 @@ import pytest
 
 from collector.processors.spans import SpansProcessor
 from collector.spool import SpooledBatch
-from contracts.telemetry import SpanRow
+from contracts.recording.telemetry import SpanRow
 from tests.collector.otlp_samples import NOW, key_values, span_request
 
 CAPTURED = Path(__file__).parent / "captured"

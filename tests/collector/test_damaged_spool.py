@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
 from collector.spool import Spool
 
 SECTOR = 4096

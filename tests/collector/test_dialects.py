@@ -7,7 +7,7 @@ import pytest
 
 from collector.processors.spans import SpansProcessor
 from collector.spool import SpooledBatch
-from contracts.dialects import SPELLINGS, reading_of
+from contracts.recording.dialects import SPELLINGS, reading_of
 from tests.collector.otlp_samples import (
     CURRENT_SEMCONV,
     NOW,

@@ -17,9 +17,9 @@ from backends.store.batch_claims import BatchClaims
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from backends.store.turns import StoreTurns
+from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
-from contracts.identity import Identity
-from contracts.names import REQUESTS
+from contracts.recording.names import REQUESTS
 from migrations.store import migrate_store, read_migrations
 
 Make = Callable[..., Any]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
 from backends.store.batch_claims import BatchClaims
 from backends.store.columns import arrow_batch
 from backends.store.turns import StoreTurns
@@ -30,8 +30,8 @@ from collector.processors.logs import LogsProcessor
 from collector.rows import TableRows
 from collector.spool import Spool, SpooledBatch
 from contracts.errors import ConfigurationError, StoreRefused, StoreUnavailable, TollkeeperError
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 
 Make = Callable[..., Any]
 

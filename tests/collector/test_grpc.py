@@ -17,8 +17,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import Me
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
-from backends.otlp import TRACES_PATH, parse_logs
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
+from backends.telemetry.otlp import TRACES_PATH, parse_logs
 from collector.processors.spans import SpansProcessor
 from collector.spool import Spool
 from tests.collector.otlp_samples import gauge_request, span_request

@@ -19,8 +19,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from backends.otlp import TRACES_PATH, build_export_request, rejected_records
-from contracts.gaps import pack_gaps
+from backends.telemetry.otlp import TRACES_PATH, build_export_request, rejected_records
+from contracts.metering.gaps import pack_gaps
 from tests.collector.conftest import RECORD_KEY
 
 Make = Callable[..., Any]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
 from backends.store.batch_claims import TABLE, BatchClaims
 from backends.store.columns import arrow_batch
 from collector.counters import Counters
@@ -23,8 +23,8 @@ from collector.exporters.planner import ANOTHERS, InsertPlanner
 from collector.rows import BrokenRecord, Processed
 from collector.spool import Spool, SpooledBatch
 from contracts.errors import StoreRefused
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 
 COLLECTORS = 3
 BATCHES = 6

@@ -10,7 +10,7 @@ from collector.processors.metrics import MetricsProcessor
 from collector.processors.times import NEWEST_NS, OLDEST_NS
 from collector.rows import Processed
 from collector.spool import SpooledBatch
-from contracts.telemetry import MetricRow
+from contracts.recording.telemetry import MetricRow
 from tests.collector.otlp_samples import NOW, gauge_request, key_values
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from backends.pieces import Pieces
+from backends.segment_log.pieces import Pieces
 from tests.collector.conftest import CollectorProcess, wait_until
 from tests.collector.test_store import behind
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
 from collector.counters import Counters
 from collector.pipeline import Pipeline
 from collector.processors.logs import LogsProcessor

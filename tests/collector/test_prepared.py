@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow
 import pytest
 
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
 from backends.store.columns import arrow_batch
 from collector.exporters.prepared import PreparedInsert, ReadAhead
 from collector.rows import BrokenRecord, Processed
 from collector.spool import Spool, SpooledBatch
-from contracts.names import REQUESTS, Table
-from contracts.records import RequestRecord
+from contracts.recording.names import REQUESTS, Table
+from contracts.recording.records import RequestRecord
 
 
 def process(batch: SpooledBatch) -> Processed:

@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from backends.otlp import build_export_request
+from backends.telemetry.otlp import build_export_request
 from collector.processors.attributes import (
     MAX_ATTRIBUTES,
     MAX_VALUE_CHARACTERS,
@@ -23,9 +23,9 @@ from collector.processors.spans import SpansProcessor
 from collector.processors.times import NEWEST_NS, OLDEST_NS, clamp_time
 from collector.rows import Processed
 from collector.spool import SpooledBatch
-from contracts.dialects import CONTENT_ATTRIBUTES, SPELLINGS, reading_of
-from contracts.records import AttemptRecord, DeviceRecord, KvRecord, StepRecord, encode_record
-from contracts.telemetry import SpanRow
+from contracts.recording.dialects import CONTENT_ATTRIBUTES, SPELLINGS, reading_of
+from contracts.recording.records import AttemptRecord, DeviceRecord, KvRecord, StepRecord, encode_record
+from contracts.recording.telemetry import SpanRow
 
 Make = Callable[..., Any]
 

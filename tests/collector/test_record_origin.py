@@ -12,9 +12,9 @@ import pytest
 from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from backends.otlp import build_export_request
-from contracts.names import BATCH_ID, BATCH_SIGNATURE
-from contracts.records import EVENT_NAMES, RequestRecord, encode_record
+from backends.telemetry.otlp import build_export_request
+from contracts.recording.names import BATCH_ID, BATCH_SIGNATURE
+from contracts.recording.records import EVENT_NAMES, RequestRecord, encode_record
 from tests.collector.conftest import RECORD_KEY, CollectorProcess, make_request_record, packed_batch
 
 EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from backends.prometheus_metrics import metrics_request
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
+from backends.telemetry.prometheus_metrics import metrics_request
 from collector.counters import Counters
 from collector.pipeline import Pipeline
 from collector.processors.metrics import MetricsProcessor
 from collector.receivers.prometheus import PrometheusReceiver
 from collector.spool import Spool
-from contracts.telemetry import MetricRow
+from contracts.recording.telemetry import MetricRow
 
 NOW = 1_795_000_000_000_000_000
 TARGET = "http://gpu-1:9400/metrics"

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
 from collector.spool import Spool, SpooledBatch
 from contracts.errors import LimitExceeded
 

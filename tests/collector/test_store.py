@@ -18,11 +18,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import SpanKind
 
-from backends.otlp import TRACES_PATH, build_export_request
 from backends.store.client import StoreClient
 from backends.store.columns import STORE_TYPES
-from contracts.identity import Identity
-from contracts.names import LOGS, METRICS, TRACES
+from backends.telemetry.otlp import TRACES_PATH, build_export_request
+from contracts.access.identity import Identity
+from contracts.recording.names import LOGS, METRICS, TRACES
 from tests.collector.conftest import RECORD_KEY
 
 Make = Callable[..., Any]

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow
 import pytest
 
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
 from backends.store.batch_claims import BatchClaims
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
@@ -22,10 +22,10 @@ from collector.exporters.planner import InsertPlanner
 from collector.exporters.token_window import REMEMBERED_INSERTS, TokenWindow
 from collector.rows import Processed
 from collector.spool import Spool, SpooledBatch
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
+from contracts.access.identity import Identity
+from contracts.recording.ids import uuid7
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 
 NOW_NS = time.time_ns() // 10**9 * 10**9
 REMEMBERED = 4  # inserts, where the store's own window is two more

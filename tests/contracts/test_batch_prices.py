@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
-from contracts.prices import PriceBook, PriceCard, StandardCostCard, Tier, bill, cost_of, price_card
-from contracts.usage import LEAVES, Usage
+from contracts.metering.usage import LEAVES, Usage
+from contracts.pricing.prices import PriceBook, PriceCard, StandardCostCard, Tier, bill, cost_of, price_card
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 USED = Usage(input_text=1000, cache_read_text=100, output_text=200)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.caching import MAX_TTL_SECONDS, CachePolicy, cache_policy
 from contracts.errors import ConfigurationError
+from contracts.serving.caching import MAX_TTL_SECONDS, CachePolicy, cache_policy
 
 
 @pytest.mark.parametrize("given_fields", [None, {}])

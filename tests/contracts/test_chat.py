@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from contracts.chat import ChatChunk, ChatReply, ChatRequest, ChunkDelta
-from contracts.completion import CompletionRequest
-from contracts.embedding import EmbeddingRequest
-from contracts.usage_wish import wants_usage
+from contracts.api.chat import ChatChunk, ChatReply, ChatRequest, ChunkDelta
+from contracts.api.completion import CompletionRequest
+from contracts.api.embedding import EmbeddingRequest
+from contracts.metering.usage_wish import wants_usage
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 KINDS: dict[Any, dict[str, Any]] = {

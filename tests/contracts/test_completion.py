@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from contracts.completion import CompletionRequest
-from contracts.embedding import EmbeddingRequest
+from contracts.api.completion import CompletionRequest
+from contracts.api.embedding import EmbeddingRequest
+from contracts.api.token_inputs import count_of, entries_of
 from contracts.errors import InvalidRequest
-from contracts.token_inputs import count_of, entries_of
 
 
 @pytest.mark.parametrize(

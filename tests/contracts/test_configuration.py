@@ -2,9 +2,9 @@
 
 import pytest
 
-from contracts.configuration import EMPTY_SNAPSHOT, ModelSpec, PoolSpec, Snapshot, TargetSpec
 from contracts.errors import ConfigurationError
-from contracts.prices import PriceBook
+from contracts.pricing.prices import PriceBook
+from contracts.serving.configuration import EMPTY_SNAPSHOT, ModelSpec, PoolSpec, Snapshot, TargetSpec
 
 POOL = PoolSpec("small", (TargetSpec("small-1", "small", "scripted"),))
 

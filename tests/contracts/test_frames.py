@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.engine.frame_splitter import MAX_FRAME_BYTES, FrameSplitter
+from contracts.engine.wire import Abort, Delta, Finished, FromHost, frame, from_gateway, from_host
 from contracts.errors import InvalidRecord
-from contracts.frame_splitter import MAX_FRAME_BYTES, FrameSplitter
-from contracts.wire import Abort, Delta, Finished, FromHost, frame, from_gateway, from_host
 
 MESSAGES: list[FromHost] = [
     Delta(request_id=b"a" * 16, token_ids=list(range(300)), content="words " * 40),

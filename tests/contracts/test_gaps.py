@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidRecord
-from contracts.gaps import GAP_UNIT_NS, MAX_GAP_UNITS, gap_units, gaps_between, pack_gaps, unpack_gaps
+from contracts.metering.gaps import GAP_UNIT_NS, MAX_GAP_UNITS, gap_units, gaps_between, pack_gaps, unpack_gaps
 
 MANY = settings(max_examples=150, deadline=None)
 

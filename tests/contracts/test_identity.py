@@ -1,6 +1,6 @@
 """Who pays: five levels and tags, and what a caller may add for one request."""
 
-from contracts.identity import ANONYMOUS, Identity
+from contracts.access.identity import ANONYMOUS, Identity
 
 ACME = Identity("acme", "search", "ranking", "key_1", tags={"env": "prod", "feature": "chat"})
 

@@ -6,7 +6,7 @@ from uuid import RFC_4122, UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.ids import IdSource, sibling_of, unix_ms_of, uuid7
+from contracts.recording.ids import IdSource, sibling_of, unix_ms_of, uuid7
 
 SOME = settings(max_examples=100, deadline=None)
 TIMES_NS = st.integers(0, (2**48 - 1) * 1_000_000 + 999_999)

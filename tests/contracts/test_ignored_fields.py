@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from contracts.ignored_fields import IGNORED_FIELDS, is_ignored, without_ignored
+from contracts.api.ignored_fields import IGNORED_FIELDS, is_ignored, without_ignored
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "parameters.md"
 

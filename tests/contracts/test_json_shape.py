@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.json_shape import misfit
+from algorithms.json_shape import misfit
 
 PERSON = {
     "type": "object",

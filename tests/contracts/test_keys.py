@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.keys import KEY_LENGTH, KEY_PREFIX, digest_of, hint_of, is_well_formed, new_key, new_key_id
+from contracts.access.keys import KEY_LENGTH, KEY_PREFIX, digest_of, hint_of, is_well_formed, new_key, new_key_id
 
 KEY = new_key(bytes(range(32)))
 RANDOM = st.binary(min_size=32, max_size=32)

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.message_usage import input_usage, message_usage
-from contracts.usage import LEAVES, UNKNOWN_USAGE, Usage
+from contracts.metering.message_usage import input_usage, message_usage
+from contracts.metering.usage import LEAVES, UNKNOWN_USAGE, Usage
 
 COUNTS = st.none() | st.integers(0, 10**6)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.moments import EPOCH, unix_ns
+from contracts.recording.moments import EPOCH, unix_ns
 
 
 @settings(max_examples=80, deadline=None)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.money import MAX_PICO_USD, pico_usd, pico_usd_per_token, usd
+from contracts.pricing.money import MAX_PICO_USD, pico_usd, pico_usd_per_token, usd
 
 SOME = settings(max_examples=80, deadline=None)
 

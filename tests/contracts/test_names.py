@@ -6,8 +6,9 @@ import typing
 import msgspec
 import pytest
 
-from contracts.dialects import CONTENT_ATTRIBUTES, SPELLINGS, reading_of
-from contracts.names import (
+from contracts.metering.usage import LEAVES, Usage
+from contracts.recording.dialects import CONTENT_ATTRIBUTES, SPELLINGS, reading_of
+from contracts.recording.names import (
     ATTEMPTS,
     CACHE_READ_TOKENS,
     CACHE_WRITE_TOKENS,
@@ -36,9 +37,16 @@ from contracts.names import (
     span_attributes,
     span_name,
 )
-from contracts.records import EVENT_NAMES, AttemptRecord, DeviceRecord, GpuShare, KvRecord, RequestRecord, StepRecord
-from contracts.telemetry import LogRow, SpanRow
-from contracts.usage import LEAVES, Usage
+from contracts.recording.records import (
+    EVENT_NAMES,
+    AttemptRecord,
+    DeviceRecord,
+    GpuShare,
+    KvRecord,
+    RequestRecord,
+    StepRecord,
+)
+from contracts.recording.telemetry import LogRow, SpanRow
 
 REQUEST = RequestRecord(request_id=bytes(range(16)), started_at_ns=1, duration_ns=1)
 SMALLEST = {

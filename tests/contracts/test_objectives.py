@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidRequest
-from contracts.objectives import (
+from contracts.rules.objectives import (
     BURN_PAIRS,
     PROMPT_CLASS_BELOW_TOKENS,
     STEPS_TENTHS_MS,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
-from contracts.limits import BudgetSpec, Scope
-from contracts.periods import Forecast, budget_period, forecast, period_bounds
+from contracts.rules.limits import BudgetSpec, Scope
+from contracts.rules.periods import Forecast, budget_period, forecast, period_bounds
 
 HOUR_NS = 3600 * 10**9
 ZONES = ("UTC", "Europe/Berlin", "America/St_Johns", "America/Havana", "America/Sao_Paulo", "Asia/Kathmandu",

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
-from contracts.prices import PriceBook, PriceCard, StandardCostCard
-from contracts.usage import INPUT_LEAVES, LEAVES
+from contracts.metering.usage import INPUT_LEAVES, LEAVES
+from contracts.pricing.prices import PriceBook, PriceCard, StandardCostCard
 
 SOME = settings(max_examples=80, deadline=None)
 YEAR_2026 = datetime(2026, 1, 1, tzinfo=UTC)

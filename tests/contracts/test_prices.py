@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
-from contracts.prices import (
+from contracts.metering.usage import LEAVES, UNKNOWN_USAGE, Usage
+from contracts.pricing.prices import (
     UNPRICED,
     PriceCard,
     StandardCostCard,
@@ -18,7 +19,6 @@ from contracts.prices import (
     is_billable,
     price_card,
 )
-from contracts.usage import LEAVES, UNKNOWN_USAGE, Usage
 
 SOME = settings(max_examples=80, deadline=None)
 USAGES = st.builds(Usage, *[st.none() | st.integers(0, 10**6)] * len(LEAVES))

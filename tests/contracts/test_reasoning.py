@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from contracts.reasoning import EFFORTS, asked_effort, clip_effort
-from gateway.reading import read_chat
+from contracts.api.reasoning import EFFORTS, asked_effort, clip_effort
+from gateway.apis.reading import read_chat
 
 
 @pytest.mark.parametrize("cap", EFFORTS)

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contracts.access.identity import Identity
 from contracts.errors import InvalidRecord
-from contracts.gaps import MAX_GAP_UNITS, pack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.records import (
+from contracts.metering.gaps import MAX_GAP_UNITS, pack_gaps
+from contracts.metering.usage import LEAVES, MAX_TOKENS_PER_LEAF, Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.records import (
     EVENT_NAMES,
     EVENT_PREFIX,
     AttemptRecord,
@@ -29,7 +30,6 @@ from contracts.records import (
     encode_record,
     event_name_of,
 )
-from contracts.usage import LEAVES, MAX_TOKENS_PER_LEAF, Usage
 
 FEW = settings(max_examples=25, deadline=None)
 MANY = settings(max_examples=150, deadline=None)

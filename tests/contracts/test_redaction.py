@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
-from contracts.redaction import (
+from contracts.recording.redaction import (
     DEFAULT_PATTERNS,
     EMAIL,
     SECRETS,
@@ -17,7 +17,7 @@ from contracts.redaction import (
     may_hold_secrets,
     read_patterns,
 )
-from contracts.said import answered, asked
+from contracts.recording.said import answered, asked
 
 REDACTOR = Redactor()
 

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
+from contracts.api.rerank import MAX_TEXTS, PairReply, RerankRequest, ScoreRequest, check_sides, rerank_order
 from contracts.errors import InvalidRequest, InvalidUsage
-from contracts.prices import is_billable
-from contracts.rerank import MAX_TEXTS, PairReply, RerankRequest, ScoreRequest, check_sides, rerank_order
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import is_billable
 
 
 def rerank(**fields):

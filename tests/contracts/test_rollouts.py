@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
+from algorithms.rollouts.rollout_tally import ArmTally, Observed, Seen, SlidingTally, from_plain, summed, to_plain
+from algorithms.rollouts.rollout_verdict import breaches_of, least_difference, wilson
 from contracts.errors import ConfigurationError
-from contracts.rollout_tally import ArmTally, Observed, Seen, SlidingTally, from_plain, summed, to_plain
-from contracts.rollout_verdict import breaches_of, least_difference, wilson
-from contracts.rollouts import (
+from contracts.serving.rollouts import (
     RolloutGuards,
     RolloutRules,
     RolloutSpec,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from contracts.configuration import ModelSpec, PoolSpec, TargetSpec
 from contracts.errors import ConfigurationError
-from contracts.route_checks import MAX_DEPTH, Serving, find_faults, sound_routes
-from contracts.routes import Hours, route_spec
+from contracts.serving.configuration import ModelSpec, PoolSpec, TargetSpec
+from contracts.serving.route_checks import MAX_DEPTH, Serving, find_faults, sound_routes
+from contracts.serving.routes import Hours, route_spec
 
 
 def serving(**rules):

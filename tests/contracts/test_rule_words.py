@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
-from contracts.limits import MAX_AMOUNT, LimitSpec, Metric, Scope, Window
-from contracts.money import pico_usd
-from contracts.rule_words import (
+from contracts.pricing.money import pico_usd
+from contracts.rules.limits import MAX_AMOUNT, LimitSpec, Metric, Scope, Window
+from contracts.rules.rule_words import (
     MAX_GPU_MILLISECONDS,
     MAX_USD,
     amount_text,

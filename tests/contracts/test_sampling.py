@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from contracts.chat import ChatRequest
-from contracts.completion import CompletionRequest
-from contracts.configuration import ModelSpec
+from contracts.api.chat import ChatRequest
+from contracts.api.completion import CompletionRequest
 from contracts.errors import ConfigurationError, UnsupportedValue
-from contracts.sampling import SamplingPolicy, sampling_policy
+from contracts.serving.configuration import ModelSpec
+from contracts.serving.sampling import SamplingPolicy, sampling_policy
 
 
 def policy(defaults: dict[str, Any] | None = None, pinned: dict[str, Any] | None = None) -> SamplingPolicy:

@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.errors import ConfigurationError
-from contracts.semantic import MAX_EXAMPLES, SemanticReading, dump_semantic, semantic_spec
+from contracts.serving.semantic import MAX_EXAMPLES, SemanticReading, dump_semantic, semantic_spec
 
 
 def intents(**more):

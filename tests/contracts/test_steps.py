@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from contracts.errors import InvalidRecord
-from contracts.records import StepRecord, decode_record, encode_record
+from contracts.recording.records import StepRecord, decode_record, encode_record
 
 REQUEST_ID = bytes(range(16))
 STEP_LISTS = (

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidUsage
-from contracts.openai_usage import openai_usage, usage_from_openai
-from contracts.usage import (
+from contracts.metering.openai_usage import openai_usage, usage_from_openai
+from contracts.metering.usage import (
     INPUT_LEAVES,
     LEAVES,
     MAX_TOKENS_PER_LEAF,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import InvalidUsage
-from contracts.openai_usage import usage_from_openai
-from contracts.usage import OpenAIUsage, Usage
+from contracts.metering.openai_usage import usage_from_openai
+from contracts.metering.usage import OpenAIUsage, Usage
 
 COUNTS = st.integers(0, 1000)
 

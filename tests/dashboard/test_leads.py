@@ -12,13 +12,13 @@ from streamlit.testing.v1 import AppTest
 
 from analytics.reach import EVERYTHING, Reach
 from backends.store.columns import arrow_batch
+from contracts.access.identity import Identity
 from contracts.control import Role
 from contracts.errors import PermissionDenied
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 from dashboard import frame, panels
 from dashboard.control_reach import require_within
 from dashboard.exports import FrameSource, as_csv

@@ -18,13 +18,13 @@ from analytics.cost.question import CostQuestion
 from analytics.cost.report import cost_report
 from backends.control.alert_log import settle_alerts
 from backends.control.database import ControlDatabase
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.columns import arrow_batch
-from contracts.alerts import Finding, Rule
-from contracts.identity import Identity
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
+from contracts.rules.alerts import Finding, Rule
 from dashboard import formats
 from dashboard.views.costs_words import signed_money, signed_percent
 from gateway.control.app import create_app

@@ -14,11 +14,11 @@ from streamlit.testing.v1 import AppTest
 import dashboard
 from backends.control.bootstrap import DEMO_MODEL
 from backends.store.columns import arrow_batch
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 
 APP = str(Path(dashboard.__file__).with_name("app.py"))
 

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from bench.streamlit_client import StreamlitViewer
 from dashboard.arrival import SESSION_COOKIE
 from dashboard.control_plane import ControlPlane, open_client

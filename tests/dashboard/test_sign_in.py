@@ -18,8 +18,8 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from backends import passwords
-from backends.secret_files import SecretFiles
+from backends.secrets import passwords
+from backends.secrets.secret_files import SecretFiles
 from dashboard import oidc, sign_in
 from dashboard.control_plane import ControlPlane, open_client
 from dashboard.reader import control_connections

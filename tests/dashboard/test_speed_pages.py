@@ -21,13 +21,13 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.slos import NewSlo, put_slo
 from backends.store.columns import arrow_batch
+from contracts.access.identity import Identity
 from contracts.errors import PermissionDenied
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import ENGINE_STEPS, REQUESTS
-from contracts.records import GpuShare, RequestRecord, StepRecord
-from contracts.usage import Usage
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.names import ENGINE_STEPS, REQUESTS
+from contracts.recording.records import GpuShare, RequestRecord, StepRecord
 from dashboard.own_requests import slowest_of_own
 
 MS = 10**6

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import pytest
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from contracts.errors import StoreUnavailable

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from backends.otlp import CONTENT_TYPE, LOGS_PATH
 from backends.store.client import StoreClient
+from backends.telemetry.otlp import CONTENT_TYPE, LOGS_PATH
 from bench.crashing.service import Service
 from tests.collector.conftest import RECORD_KEY, make_request_record, packed_batch, wait_until
 from tests.conftest import StoreProcess

@@ -12,8 +12,8 @@ import openai
 import pytest
 from typer.testing import CliRunner
 
-from contracts.ledger import ledger_lines
-from contracts.records import StepRecord
+from algorithms.gpu_time.ledger import ledger_lines
+from contracts.recording.records import StepRecord
 from tests.e2e.installation import Installation, wait_until
 from tollkeeper.cli import app
 

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from backends.engine.settings import BUILTIN_PATH
-from contracts.records import AttemptRecord, Record, RequestRecord, decode_record
+from contracts.recording.records import AttemptRecord, Record, RequestRecord, decode_record
 from gateway.app import Gateway
-from gateway.clock import Clock
-from gateway.journal import unpack_entry
+from gateway.records.journal import unpack_entry
+from gateway.request.clock import Clock
 from gateway.settings import GatewaySettings
 from tests.gateway.host_process import MODEL, TOOLS_MODEL, TOOLS_TEMPLATE, HostProcess, tiny_model
 from tests.gateway.model_server import eventually, new_upstream, reset, upstream
@@ -126,7 +126,7 @@ class Running:
         self.gateway = gateway
         self.reasons: list[str] = []  # that the log has, and no client is told
         self._handler = _Reasons(self.reasons)
-        for name in ("gateway.attempts.trial", "gateway.dispatch"):
+        for name in ("gateway.routing.attempts.trial", "gateway.request.dispatch"):
             logging.getLogger(name).addHandler(self._handler)
             logging.getLogger(name).setLevel(logging.INFO)  # as in a gateway's process
         self.port = gateway.port
@@ -199,7 +199,7 @@ class Running:
             result = client.close()
             if asyncio.iscoroutine(result):
                 await result
-        for name in ("gateway.attempts.trial", "gateway.dispatch"):
+        for name in ("gateway.routing.attempts.trial", "gateway.request.dispatch"):
             logging.getLogger(name).removeHandler(self._handler)
         await self.gateway.stop()
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from backends.otlp import parse_export_request
-from contracts.ids import uuid7
-from contracts.records import RequestRecord, decode_record, encode_record
-from gateway.journal import Journal
-from gateway.shipper import Shipper
+from backends.telemetry.otlp import parse_export_request
+from contracts.recording.ids import uuid7
+from contracts.recording.records import RequestRecord, decode_record, encode_record
+from gateway.records.journal import Journal
+from gateway.records.shipper import Shipper
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway.exchange import Line
+from gateway.wire.exchange import Line
 
 
 class QuietLine(Line):

@@ -7,14 +7,14 @@ import sys
 import time
 from pathlib import Path
 
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
+from contracts.access.identity import ANONYMOUS
 from contracts.errors import JournalFull
-from contracts.identity import ANONYMOUS
-from contracts.ids import uuid7
-from contracts.records import RequestRecord, encode_record
-from gateway.admission import Admission
-from gateway.journal import RECORD_ROOM_BYTES, Journal
-from gateway.shipper import Shipper
+from contracts.recording.ids import uuid7
+from contracts.recording.records import RequestRecord, encode_record
+from gateway.limits.admission import Admission
+from gateway.records.journal import RECORD_ROOM_BYTES, Journal
+from gateway.records.shipper import Shipper
 
 RECORD = encode_record(RequestRecord(request_id=b"r" * 16, started_at_ns=1, duration_ns=1))
 

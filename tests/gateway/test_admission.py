@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from backends.segment_file import SegmentFile
+from backends.segment_log.segment_file import SegmentFile
+from contracts.access.identity import ANONYMOUS
 from contracts.errors import JournalFull, Unavailable
-from contracts.identity import ANONYMOUS
-from gateway.admission import Admission
-from gateway.journal import RECORD_ROOM_BYTES, Journal
+from gateway.limits.admission import Admission
+from gateway.records.journal import RECORD_ROOM_BYTES, Journal
 
 MEBIBYTE = 1 << 20
 

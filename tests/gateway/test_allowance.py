@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.api.generation import Delta
 from contracts.errors import LimitExceeded, TollkeeperError
-from contracts.generation import Delta
-from gateway.allowance import NEVER, Allowance
-from gateway.progress import Progress
+from gateway.replies.allowance import NEVER, Allowance
+from gateway.replies.progress import Progress
 
 
 class Purse:

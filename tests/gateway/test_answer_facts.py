@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from contracts.chat import ChatRequest
-from contracts.completion import CompletionRequest
-from contracts.generation import Delta
-from gateway.answer_facts import AnswerFacts, facts_wanted
+from contracts.api.chat import ChatRequest
+from contracts.api.completion import CompletionRequest
+from contracts.api.generation import Delta
+from gateway.replies.answer_facts import AnswerFacts, facts_wanted
 
 TOOLS: Any = [{"type": "function", "function": {"name": "f"}}]
 JSON_OBJECT = {"type": "json_object"}

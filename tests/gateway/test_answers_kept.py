@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from gateway.responses.reply import ResponseReply
+from gateway.apis.responses.reply import ResponseReply
 
 KEY = "tk-" + "A" * 43
 

@@ -12,8 +12,8 @@ import pytest
 from bench.fuzzing.answers import Answer, check_error
 from bench.fuzzing.bodies import SECRET, example_of, full_example_of
 from bench.fuzzing.rig import KEY, SCRIPTED, SERVED, FuzzRig
-from gateway.operations import Operation
-from gateway.rendering import ErrorShape
+from gateway.apis.operations import Operation
+from gateway.apis.rendering import ErrorShape
 
 EXPIRED, ELSEWHERE, OTHER_MODEL, NOBODYS = ("tk-" + letter * 43 for letter in "EWMN")
 ACME = {"tenant": "acme", "team": "core", "project": "apollo"}

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from contracts.gaps import unpack_gaps
+from contracts.metering.gaps import unpack_gaps
 
 MESSAGES: Any = [{"role": "user", "content": "one two three"}]
 

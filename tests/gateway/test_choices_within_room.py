@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.app import Gateway
 from gateway.settings import GatewaySettings
-from tests.gateway.batches.batch_kit import chat_line, create, ended, results
+from tests.gateway.apis.batches.batch_kit import chat_line, create, ended, results
 from tests.gateway.conftest import Running
 from tests.gateway.model_server import Upstream
 from tests.patient_loop import PatientUvloop

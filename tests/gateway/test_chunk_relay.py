@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.generation import Delta
-from gateway.allowance import Allowance
-from gateway.chunk_relay import ChunkRelay
-from gateway.clock import Clock
-from gateway.exchange import Exchange, RequestHead
-from gateway.progress import Progress
+from contracts.api.generation import Delta
+from gateway.replies.allowance import Allowance
+from gateway.replies.chunk_relay import ChunkRelay
+from gateway.replies.progress import Progress
+from gateway.request.clock import Clock
+from gateway.wire.exchange import Exchange, RequestHead
 from tests.gateway.quiet_line import QuietLine
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.clock import Clock
+from gateway.request.clock import Clock
 
 LIMIT = {"id": "each", "tenant": "acme", "level": "tenant", "metric": "requests", "amount": 5}
 BUDGET = {"id": "month", "tenant": "acme", "level": "tenant", "period": "day", "amount_usd": "0.001"}

@@ -9,7 +9,7 @@ import openai
 import pytest
 import yaml
 
-from contracts.gaps import unpack_gaps
+from contracts.metering.gaps import unpack_gaps
 from gateway.app import Gateway
 from gateway.settings import GatewaySettings
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from contracts.gaps import unpack_gaps
+from contracts.metering.gaps import unpack_gaps
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import textwrap
 
 import pytest
 
+from contracts.access.keys import digest_of
 from contracts.errors import ConfigurationError
-from contracts.keys import digest_of
-from gateway.config_file import FileSource
+from gateway.config.file import FileSource
 
 KEY = "tk-" + "A" * 43
 PEPPER = b"pepper"

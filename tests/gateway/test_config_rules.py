@@ -4,10 +4,10 @@ import textwrap
 
 import pytest
 
-from contracts.configuration import DEFAULT_POLICY, KeyPolicy
 from contracts.errors import ConfigurationError
-from contracts.limits import LimitSpec, QueueSpec, Scope, TenantSpec
-from gateway.config_file import FileSource
+from contracts.rules.limits import LimitSpec, QueueSpec, Scope, TenantSpec
+from contracts.serving.configuration import DEFAULT_POLICY, KeyPolicy
+from gateway.config.file import FileSource
 
 KEY, OTHER = "tk-" + "A" * 43, "tk-" + "B" * 43
 GOOD = f"""\

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from gateway.http import HttpConnection
+from gateway.wire.http import HttpConnection
 
 LARGE = 16 * 1024 * 1024  # more than the system's socket buffers take
 

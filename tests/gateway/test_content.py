@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from contracts.records import ContentRecord
-from contracts.redaction import Redactor
-from gateway.content import ContentKeeper, read_redactor
+from contracts.recording.records import ContentRecord
+from contracts.recording.redaction import Redactor
+from gateway.records.content import ContentKeeper, read_redactor
 
 MAIL = "ada@example.org"
 KEPT = {"tenants": [{"id": "acme", "keeps_content": True}]}
@@ -94,7 +94,7 @@ def test_a_file_of_patterns_is_read_at_the_start(tmp_path: Path) -> None:
 
 
 async def test_what_waits_for_redaction_is_bounded_in_bytes(start_gateway, kit, eventually, monkeypatch):
-    monkeypatch.setattr("gateway.content._MOST_WAITING_BYTES", 10)
+    monkeypatch.setattr("gateway.records.content._MOST_WAITING_BYTES", 10)
     gateway = await start_gateway(kit.configuration(("scripted-1", [kit.scripted()]), **KEPT))
     answer = await gateway.ask(gateway.request(json.dumps(CHAT).encode()))
     keeper: ContentKeeper = gateway.gateway.recorder.content

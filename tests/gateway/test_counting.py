@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.counting import ENOUGH_REPORTS, IMAGE_BYTES, TokenEstimator, prompt_bytes
+from gateway.limits.estimates.counting import ENOUGH_REPORTS, IMAGE_BYTES, TokenEstimator, prompt_bytes
 
 
 def test_before_any_report_four_bytes_are_a_token():

@@ -14,8 +14,8 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.keys import KeyRequest
 from backends.control.serving import NewTarget
-from backends.credential_references import ReferenceRules
-from backends.secret_files import SecretFiles
+from backends.secrets.credential_references import ReferenceRules
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 from gateway.app import Gateway
 from gateway.settings import GatewaySettings

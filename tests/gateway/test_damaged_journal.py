@@ -9,7 +9,7 @@ import pytest
 
 from bench.fleet.fleet import total_budget
 from bench.fleet.gateway import GatewayProcess
-from gateway.journal import Journal
+from gateway.records.journal import Journal
 from tests.gateway.journal_road import road
 
 __all__ = ["road"]  # fixtures

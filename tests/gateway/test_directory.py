@@ -7,15 +7,15 @@ import time
 
 import pytest
 
-from contracts.configuration import EMPTY_SNAPSHOT, KeyEntry, Snapshot
+from contracts.access.identity import Identity
+from contracts.access.keys import digest_of
 from contracts.errors import AuthenticationFailed, ControlUnavailable
-from contracts.identity import Identity
-from contracts.keys import digest_of
-from contracts.prices import PriceBook
-from gateway import directory as module
-from gateway.clock import Clock
-from gateway.directory import Directory
+from contracts.pricing.prices import PriceBook
+from contracts.serving.configuration import EMPTY_SNAPSHOT, KeyEntry, Snapshot
+from gateway.config import directory as module
+from gateway.config.directory import Directory
 from gateway.identity.authentication import Authenticator
+from gateway.request.clock import Clock
 
 KEY = "tk-" + "K" * 43
 PEPPER = b"pepper"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from contracts.gaps import unpack_gaps
+from contracts.metering.gaps import unpack_gaps
 
 WITHIN_SECONDS = 0.1
 

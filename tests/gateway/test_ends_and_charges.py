@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from contracts.generation import Delta, Result
-from contracts.usage import Usage
+from contracts.api.generation import Delta, Result
+from contracts.metering.usage import Usage
 
 TOKENS = {"id": "tokens", "tenant": "acme", "level": "tenant", "metric": "tokens", "amount": 100_000}
 LIMITS = [TOKENS | {"window": "minute"}]

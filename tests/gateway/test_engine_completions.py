@@ -8,8 +8,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from backends.engine.settings import BUILTIN_PATH
-from contracts.gaps import unpack_gaps
-from contracts.records import StepRecord
+from contracts.metering.gaps import unpack_gaps
+from contracts.recording.records import StepRecord
 from tests.gateway.host_process import MODEL, HostProcess
 
 PROMPT = "A bridge is a structure"

@@ -13,13 +13,13 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import TenantChange
 from backends.control.serving import NewTarget
-from contracts.configuration import KeyEntry
+from contracts.access.keys import digest_of, new_key
 from contracts.control import ApiKey
 from contracts.errors import ControlUnavailable
-from contracts.keys import digest_of, new_key
-from gateway.clock import Clock
-from gateway.database_source import DatabaseSource
-from gateway.directory import Directory
+from contracts.serving.configuration import KeyEntry
+from gateway.config.database_source import DatabaseSource
+from gateway.config.directory import Directory
+from gateway.request.clock import Clock
 
 KEYS = 5_000
 PEPPER = b"pepper"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from backends import disk_room, segment_file
+from backends.segment_log import disk_room, segment_file
+from contracts.access.identity import ANONYMOUS
 from contracts.errors import JournalFull
-from contracts.identity import ANONYMOUS
-from gateway.admission import Admission
-from gateway.journal import RECORD_ROOM_BYTES, Journal
+from gateway.limits.admission import Admission
+from gateway.records.journal import RECORD_ROOM_BYTES, Journal
 from tests.gateway.journal_road import refusal, road
 
 __all__ = ["road"]  # fixtures

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contracts.records import AttemptRecord, GpuShare, RequestRecord, StepRecord
+from contracts.recording.records import AttemptRecord, GpuShare, RequestRecord, StepRecord
 from tests.gateway.host_process import MODEL, HostProcess
 
 EMBEDDER = "minilm-l6-v2"

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from contracts.errors import ConfigurationError
-from gateway.config_file import FileSource
-from gateway.directory import RefusedSnapshot
+from gateway.config.directory import RefusedSnapshot
+from gateway.config.file import FileSource
 
 OTHER = "tk-" + "B" * 43
 
@@ -34,7 +34,7 @@ def served(kit, upstream, **more):
 @pytest.fixture
 def quick_looks(monkeypatch):
     """Look at the file more often than a gateway does."""
-    monkeypatch.setattr("gateway.directory._POLL_SECONDS", 0.02)
+    monkeypatch.setattr("gateway.config.directory._POLL_SECONDS", 0.02)
 
 
 def slow_stream(upstream, pieces=15):

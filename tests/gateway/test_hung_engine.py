@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from backends.llm import engine_host
-from contracts.wire import Submit
+from backends.llm.host import engine_host
+from contracts.engine.wire import Submit
 from tests.backends.llm.engine_fake import Play, builtin_hello
 from tests.gateway.test_engine_faults import ask, new_host, start_with, states, streamed_text
 

@@ -3,8 +3,8 @@
 import pytest
 
 from contracts.errors import ConfigurationError
-from contracts.records import RequestRecord, decode_record, encode_record
-from gateway.journal import Journal, unpack_entry
+from contracts.recording.records import RequestRecord, decode_record, encode_record
+from gateway.records.journal import Journal, unpack_entry
 
 MEBIBYTE = 1 << 20
 

@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from backends.slot_table import SlotTable
+from backends.segment_log.slot_table import SlotTable
 from bench.fleet.gateway import GatewayProcess
 from bench.fleet.redis_server import RedisServer
 

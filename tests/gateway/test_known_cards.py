@@ -5,9 +5,9 @@ from decimal import Decimal
 
 import pytest
 
-from contracts.configuration import Snapshot
-from contracts.prices import AnyCard, PriceBook, price_card
-from gateway.known_cards import KnownCards
+from contracts.pricing.prices import AnyCard, PriceBook, price_card
+from contracts.serving.configuration import Snapshot
+from gateway.limits.estimates.known_cards import KnownCards
 
 SECOND_NS = 1_000_000_000
 TURN = datetime(2026, 3, 1, 12, 0, 0, 250_000, UTC)

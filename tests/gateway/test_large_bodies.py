@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import gateway.large_bodies
+import gateway.wire.large_bodies
 from contracts.errors import BodyTooComplex
-from gateway.large_bodies import check_body
+from gateway.wire.large_bodies import check_body
 
 FIELDS = 1000
 PADDING = "x" * (256 << 10)
@@ -41,8 +41,8 @@ def test_what_a_body_holds_is_counted_outside_of_strings(value, is_ascii, window
     fields, items = counted(value)
     most = max(fields, -(-items // 10))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gateway.large_bodies, "_WINDOW", window)
-        patch.setattr(gateway.large_bodies, "_is_within", lambda *_: False)
+        patch.setattr(gateway.wire.large_bodies, "_WINDOW", window)
+        patch.setattr(gateway.wire.large_bodies, "_is_within", lambda *_: False)
         check_body(body, most)
         if fields and most == fields:
             with pytest.raises(BodyTooComplex):

@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from backends.tls import TlsFiles, client_tls
+from backends.network.tls import TlsFiles, client_tls
 from contracts.errors import ConfigurationError
 from tests.certificates import Authority
 from tests.gateway.conftest import KEY, RawClient
@@ -96,7 +96,7 @@ async def test_a_stream_goes_on_while_the_certificate_is_renewed_and_new_clients
 async def test_a_renewed_certificate_that_cannot_be_used_leaves_the_old_one_and_shows_as_degraded(
     secure, authority, issued, eventually, caplog, monkeypatch
 ):
-    monkeypatch.setattr("gateway.server._SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr("gateway.wire.server._SWEEP_SECONDS", 0.05)
     gateway = await secure()
     other = authority.issue("other")
     issued.key.write_bytes(other.key.read_bytes())

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.configuration import Snapshot
-from contracts.identity import Identity
-from contracts.prices import PriceBook, price_card
-from contracts.records import RequestRecord, decode_record, encode_record
-from contracts.usage import Leaf, Usage
-from gateway.clock import Clock
-from gateway.counting import TokenEstimator
-from gateway.journal import Journal, unpack_entry
-from gateway.lost_requests import record_lost
-from gateway.recorder import Recorder, WholeRequest
-from gateway.sent_requests import BATCHED, HEAD, NOT_SAID, STREAM, SentRequests
-from gateway.settlement import Settlement
+from contracts.access.identity import Identity
+from contracts.metering.usage import Leaf, Usage
+from contracts.pricing.prices import PriceBook, price_card
+from contracts.recording.records import RequestRecord, decode_record, encode_record
+from contracts.serving.configuration import Snapshot
+from gateway.limits.estimates.counting import TokenEstimator
+from gateway.records.journal import Journal, unpack_entry
+from gateway.records.lost_requests import record_lost
+from gateway.records.recorder import Recorder, WholeRequest
+from gateway.records.sent_requests import BATCHED, HEAD, NOT_SAID, STREAM, SentRequests
+from gateway.request.clock import Clock
+from gateway.request.settlement import Settlement
 
 START_NS = 1_790_000_000_000_000_000
 WHO = Identity(tenant="acme", team="core", project="apollo", key_id="key_1", user="ann", tags={"job": "7"})

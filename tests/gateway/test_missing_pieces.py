@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from backends.pieces import STORE, STORED_ROWS, Pieces
+from backends.segment_log.pieces import STORE, STORED_ROWS, Pieces
 from tests.gateway.conftest import configuration, scripted
 from tollkeeper.cli import app
 
@@ -25,7 +25,7 @@ async def test_a_missing_part_is_logged_shown_and_served_without(start_gateway, 
     gone = data / name
     shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
 
-    with caplog.at_level(logging.ERROR, "backends.pieces"):
+    with caplog.at_level(logging.ERROR, "backends.segment_log.pieces"):
         second = await start_gateway(CONFIG, data=data)
     assert [record.message for record in caplog.records if f"/{name} was missing" in record.message]
     page = second.gateway.health()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.output_estimates import (
+from gateway.limits.estimates.output_estimates import (
     DEFAULT_TOKENS,
     ENOUGH_ANSWERS,
     MEMORY_ANSWERS,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from contracts.errors import ConfigurationError
-from contracts.holds import HeldFor, HoldSpec, hold_on, is_canary
+from contracts.rules.holds import HeldFor, HoldSpec, hold_on, is_canary
 
 NIGHT_KEY = "tk-" + "N" * 43
 FAR_NS = 2**62  # in the next century

@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from backends import process_watch
+from backends.processes import process_watch
 from contracts.errors import ConfigurationError
-from gateway.process_watch import read_addresses
+from gateway.observability.process_watch import read_addresses
 
 
 class Peer:

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.gaps import GAP_UNIT_NS
-from contracts.generation import Delta
-from gateway.progress import Progress
+from contracts.api.generation import Delta
+from contracts.metering.gaps import GAP_UNIT_NS
+from gateway.replies.progress import Progress
 
 PIECES = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 10_000)),  # choice, tokens, units since the last

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-import backends.llm.http_reply  # noqa: F401  # errors of its own
-import gateway.targets  # noqa: F401
+import backends.llm.http.http_reply  # noqa: F401  # errors of its own
+import gateway.config.targets  # noqa: F401
 from contracts import errors
-from contracts.configuration import TargetSpec
 from contracts.errors import TollkeeperError, UpstreamError, UpstreamRejected
-from gateway.operations import OPERATIONS
-from gateway.public_errors import public_error
+from contracts.serving.configuration import TargetSpec
+from gateway.apis.operations import OPERATIONS
+from gateway.wire.public_errors import public_error
 
 SECRETS = ("t2", "10.0.0.7", "8000", "llm.corp.internal", "gpt-4o-prod", "/srv/models", "engine-a.sock", "secret-pool")
 DETAIL = (

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.chat import ChatRequest
+from contracts.api.chat import ChatRequest
 from contracts.errors import InvalidRequest, MalformedBody
-from gateway.reading import read_chat, read_tags
+from gateway.apis.reading import read_chat, read_tags
 
 JSON = "application/json"
 VALUES = st.recursive(

@@ -2,10 +2,10 @@
 
 import pytest
 
-from backends.otlp import parse_export_request
-from backends.segments import SegmentLog
-from gateway import shipper as shipping
-from gateway.journal import unpack_entry
+from backends.segment_log.segments import SegmentLog
+from backends.telemetry.otlp import parse_export_request
+from gateway.records import shipper as shipping
+from gateway.records.journal import unpack_entry
 from tests.gateway.journal_road import OK, number_of, refusal, road
 
 __all__ = ["road"]  # fixtures

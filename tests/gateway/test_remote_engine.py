@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backends.engine.settings import BUILTIN_PATH
-from backends.llm.engine_address import EngineAddress
+from backends.llm.host.engine_address import EngineAddress
 from contracts.errors import ConfigurationError
 from tests.certificates import Authority
 from tests.ports import find_free_ports
@@ -140,7 +140,7 @@ async def test_a_host_takes_renewed_files_for_new_connections_while_it_runs(
 async def test_who_does_not_prove_who_it_is_gets_nothing_and_says_why(
     start_host, start_gateway, kit, authority, tmp_path, eventually, monkeypatch, case
 ):
-    monkeypatch.setattr("backends.llm.engine_host._HELLO_SECONDS", 1.0)
+    monkeypatch.setattr("backends.llm.host.engine_host._HELLO_SECONDS", 1.0)
     stranger = Authority(tmp_path, "strangers")
     theirs = certificates(stranger if case == "the host's authority" else authority, "host",
                           *(["engine.example"] if case == "the host's name" else []))  # fmt: skip

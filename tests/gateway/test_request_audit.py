@@ -14,7 +14,7 @@ from backends.audit.options import audit_root
 from backends.audit.places import DirectoryPlace, segment_names
 from backends.audit.signing import AuditSigner, own_keys
 from backends.audit.verification import verify_chain
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
 AUDITED = {"tenants": [{"id": "acme", "audits_requests": True}]}

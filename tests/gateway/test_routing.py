@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
-from contracts.prices import PriceBook
-from gateway.routing.router import Router
+from contracts.pricing.prices import PriceBook
+from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
+from gateway.routing.replicas.router import Router
 
 
 def snapshot_of(weights: list[int]) -> Snapshot:

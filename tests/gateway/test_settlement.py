@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from contracts.chat import ChatRequest, Message
-from contracts.configuration import EMPTY_SNAPSHOT, Snapshot, TargetSpec
+from contracts.api.chat import ChatRequest, Message
+from contracts.api.generation import Delta, Result
 from contracts.errors import (
     ClientGone,
     ConnectTimeout,
@@ -23,15 +23,15 @@ from contracts.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from contracts.generation import Delta, Result
-from contracts.prices import PriceBook, price_card
-from contracts.usage import Usage
-from gateway.attempt import Attempt
-from gateway.batches.line_exchange import LineExchange
-from gateway.counting import TokenEstimator
-from gateway.operations import CHAT, EMBEDDINGS
-from gateway.request_state import RequestState
-from gateway.settlement import Settlement
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import PriceBook, price_card
+from contracts.serving.configuration import EMPTY_SNAPSHOT, Snapshot, TargetSpec
+from gateway.apis.batches.line_exchange import LineExchange
+from gateway.apis.operations import CHAT, EMBEDDINGS
+from gateway.limits.estimates.counting import TokenEstimator
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
+from gateway.request.settlement import Settlement
 
 PRICED = Snapshot(
     1, {}, {}, {}, PriceBook([price_card("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)})])

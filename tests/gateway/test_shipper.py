@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
-from backends.otlp import parse_export_request
-from contracts.records import AttemptRecord, encode_record
-from gateway import shipper as shipping
-from gateway.shipper import Shipper
+from backends.telemetry.otlp import parse_export_request
+from contracts.recording.records import AttemptRecord, encode_record
+from gateway.records import shipper as shipping
+from gateway.records.shipper import Shipper
 from tests.gateway.journal_road import OK, refusal, road
 
 __all__ = ["road"]  # fixtures
@@ -173,7 +173,7 @@ async def test_it_backs_off_while_the_collector_is_away_and_catches_up(road, in_
         pauses.append((asyncio.current_task(), seconds))
         await sleep(min(seconds, 0.002))
 
-    monkeypatch.setattr("gateway.shipper.asyncio.sleep", noted)
+    monkeypatch.setattr("gateway.records.shipper.asyncio.sleep", noted)
     road.collector.always(refusal(503))
     road.write(3)
     shipper = road.shipper()

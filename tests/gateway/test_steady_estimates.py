@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.output_estimates import OutputEstimator
-from gateway.steady_estimates import SteadyEstimates
+from gateway.limits.estimates.output_estimates import OutputEstimator
+from gateway.limits.estimates.steady_estimates import SteadyEstimates
 
 
 class Says(OutputEstimator):

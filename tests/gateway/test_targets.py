@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from contracts.configuration import PoolSpec, Snapshot, TargetSpec
 from contracts.errors import ConfigurationError, UpstreamError
-from contracts.prices import PriceBook
-from gateway.targets import TargetRegistry, TargetReplaced, resolve_key
+from contracts.pricing.prices import PriceBook
+from contracts.serving.configuration import PoolSpec, Snapshot, TargetSpec
+from gateway.config.targets import TargetRegistry, TargetReplaced, resolve_key
 
 
 def spec(name: str = "t", **fields) -> TargetSpec:

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.llm.engine_stream import EngineStream
-from contracts.chat import ChatRequest, Message
+from backends.llm.host.engine_stream import EngineStream
+from contracts.api.chat import ChatRequest, Message
+from contracts.api.generation import Delta, Result
+from contracts.engine.wire import Delta as WireDelta
+from contracts.engine.wire import FinishReason, TokenLogprob
 from contracts.errors import LimitExceeded
-from contracts.generation import Delta, Result
-from contracts.records import CountMethod
-from contracts.usage import Usage
-from contracts.wire import Delta as WireDelta
-from contracts.wire import FinishReason, TokenLogprob
-from gateway.allowance import Allowance
-from gateway.chat_reply import ChatReply
-from gateway.exchange import Exchange, Line, RequestHead
-from gateway.progress import Progress
-from gateway.reply import ReplyFacts
+from contracts.metering.usage import Usage
+from contracts.recording.records import CountMethod
+from gateway.replies.allowance import Allowance
+from gateway.replies.chat_reply import ChatReply
+from gateway.replies.progress import Progress
+from gateway.replies.reply import ReplyFacts
+from gateway.wire.exchange import Exchange, Line, RequestHead
 
 REQUEST_ID = UUID(int=1)
 MS = 1_000_000

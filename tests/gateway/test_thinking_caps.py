@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from backends.llm.openai_body import BodyFields, body_for
+from backends.llm.http.openai_body import BodyFields, body_for
 
 CAPPED_KEY = "tk-" + "C" * 43
 CAP = 10
@@ -152,7 +152,7 @@ def call_for():
     from uuid import UUID
 
     from backends.llm.base import ModelCall
-    from gateway.operations import CHAT as OPERATION
+    from gateway.apis.operations import CHAT as OPERATION
 
     def make(body, cap):
         data = json.dumps(body).encode()

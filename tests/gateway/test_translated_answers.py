@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.translated_reply import TranslatedReply
+from gateway.replies.translated_reply import TranslatedReply
 
 MODEL = "m"
 ASKED = {

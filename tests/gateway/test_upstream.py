@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from contracts.gaps import unpack_gaps
+from contracts.metering.gaps import unpack_gaps
 
 
 @pytest.fixture

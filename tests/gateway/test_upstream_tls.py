@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backends.tls import TlsFiles, server_context, server_tls
+from backends.network.tls import TlsFiles, server_context, server_tls
 from contracts.errors import ConfigurationError
 from tests.certificates import Authority
 
@@ -106,7 +106,7 @@ async def test_a_server_that_misses_a_certificate_of_ours_is_quoted(start_gatewa
 async def test_a_renewed_client_certificate_is_shown_on_new_connections(
     start_gateway, kit, new_upstream, authority, monkeypatch, eventually
 ):
-    monkeypatch.setattr("backends.tls.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("backends.network.tls.LOOK_SECONDS", 0.0)
     issued, ours = authority.issue("server"), authority.issue("client", "gateway")
     files = TlsFiles(issued.certificate, issued.key, authority.path)
     upstream = await new_upstream(server_tls(files, clients="required"))
@@ -201,7 +201,7 @@ async def test_a_rotation_to_another_refused_key_is_tried_once(keyed, upstream):
 
 
 async def test_a_rotated_key_is_used_within_a_second_without_a_refusal(keyed, upstream, monkeypatch, eventually):
-    monkeypatch.setattr("backends.llm.http_credentials._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("backends.llm.http.http_credentials._LOOK_SECONDS", 0.01)
     gateway, file = keyed
     file.write_text("second")
     assert "second" not in gateway.target("mock", "u1")._head_end

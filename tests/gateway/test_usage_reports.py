@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.gaps import unpack_gaps
+from contracts.metering.gaps import unpack_gaps
 from tests.gateway.model_server import Upstream
 
 up = Upstream

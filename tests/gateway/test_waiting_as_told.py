@@ -5,7 +5,7 @@ import asyncio
 import openai
 import pytest
 
-from gateway.clock import Clock
+from gateway.request.clock import Clock
 
 CLIENTS = 20
 pytestmark = pytest.mark.usefixtures("patient_clock")  # clients wait, and windows pass, in one time

@@ -11,13 +11,13 @@ import pytest
 
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
+from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError, StoreRefused
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 from migrations.cluster import ClusterRendering
 from migrations.store import read_migrations
 

@@ -9,7 +9,7 @@ from backends.store.columns import arrow_batch
 from backends.store.known_columns import KnownColumns
 from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError
-from contracts.names import REQUESTS
+from contracts.recording.names import REQUESTS
 from migrations.store import migrate_store, read_migrations
 from tests.migrations.test_exactly_once import request_batch
 

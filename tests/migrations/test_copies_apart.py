@@ -8,12 +8,12 @@ import pyarrow
 
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
-from contracts.rollouts import PLATFORM_TENANT
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps
+from contracts.recording.ids import uuid7
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
+from contracts.serving.rollouts import PLATFORM_TENANT
 from migrations.store import migrate_store, read_migrations
 
 APART = 26

@@ -9,13 +9,13 @@ import pyarrow
 import pytest
 
 from backends.store.columns import arrow_batch
+from contracts.access.identity import Identity
 from contracts.errors import StoreUnavailable
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import ENGINE_STEPS, REQUESTS
-from contracts.records import RequestRecord, StepRecord
-from contracts.usage import Usage
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.names import ENGINE_STEPS, REQUESTS
+from contracts.recording.records import RequestRecord, StepRecord
 
 # Rows of a past week would expire from the rollup by minutes, so the batches are of now.
 NOW_NS = time.time_ns() // 10**9 * 10**9

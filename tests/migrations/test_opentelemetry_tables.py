@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backends.store.client import StoreClient
-from contracts.dialects import CONTENT_ATTRIBUTES
+from contracts.recording.dialects import CONTENT_ATTRIBUTES
 
 TRACE_ID, SPAN_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "00f067aa0ba902b7"
 AT = "now64(9) - INTERVAL 1 HOUR"

@@ -7,11 +7,11 @@ from uuid import uuid4
 
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 from migrations.store import migrate_store, read_migrations
 
 STATES = 30

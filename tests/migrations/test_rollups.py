@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from backends.store.columns import arrow_batch
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import REQUESTS
-from contracts.records import GpuShare, Outcome, RequestRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import GpuShare, Outcome, RequestRecord
 
 # The last midnight: rows of a past week would expire from the rollup by minutes.
 MIDNIGHT = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 from migrations.database import alembic_config, migrate_database
 

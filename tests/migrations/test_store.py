@@ -9,7 +9,7 @@ import pytest
 
 from backends.store.columns import STORE_TYPES
 from contracts.errors import ConfigurationError, NewerSchema, StoreUnavailable
-from contracts.names import TABLES
+from contracts.recording.names import TABLES
 from migrations.store import SCRIPTS, StoreMigration, migrate_store, read_migrations
 
 # `now64()` at arrival, and what ClickHouse computes itself: not written by anyone.

@@ -15,6 +15,7 @@ ANSWERING = (
     "analytics",
     "collector",
     "contracts",
+    "algorithms",
     "backends/control",
     "backends/llm",
     "backends/objects",

@@ -14,19 +14,35 @@ from typing import Final
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("contracts", "backends", "gateway", "collector", "analytics", "dashboard", "migrations", "tollkeeper")
+PACKAGES = (
+    "contracts",
+    "algorithms",
+    "backends",
+    "gateway",
+    "collector",
+    "analytics",
+    "dashboard",
+    "migrations",
+    "tollkeeper",
+)
 HELPERS = ("bench", "tests")  # here a test's own assertions on a text are its purpose; helpers are held to the rule
 
 # By file and function: whose text it is, and why nothing better is to be had.
 FOREIGN: Final = {
-    ("gateway/reading.py", "_malformed"): "msgspec: a DecodeError has its position and reason in its text alone",
-    ("gateway/reading.py", "invalid_field"): "msgspec: a ValidationError has its field in its text alone",
-    ("gateway/batches/input_lines.py", "_decoded"): "msgspec: which required field is missing is in its text alone",
-    ("gateway/config_file.py", "_complaint"): "pydantic: puts 'Value error, ' before a validator's own text",
-    ("backends/process.py", "run_process"): "pydantic: puts 'Value error, ' before a validator's own text",
+    ("gateway/apis/reading.py", "_malformed"): "msgspec: a DecodeError has its position and reason in its text alone",
+    ("gateway/apis/reading.py", "invalid_field"): "msgspec: a ValidationError has its field in its text alone",
+    (
+        "gateway/apis/batches/input_lines.py",
+        "_decoded",
+    ): "msgspec: which required field is missing is in its text alone",
+    ("gateway/config/file.py", "_complaint"): "pydantic: puts 'Value error, ' before a validator's own text",
+    ("backends/processes/process.py", "run_process"): "pydantic: puts 'Value error, ' before a validator's own text",
     ("backends/web/replies.py", "describe_invalid"): "pydantic: puts 'Value error, ' before a validator's own text",
     ("backends/engine/vllm_engine/failures.py", "request_failure"): "vLLM: a refused grammar is a plain ValueError",
-    ("backends/llm/streamed_call.py", "refuses_stream"): "model servers: refuse a stream by many codes, or by none",
+    (
+        "backends/llm/http/streamed_call.py",
+        "refuses_stream",
+    ): "model servers: refuse a stream by many codes, or by none",
     ("backends/providers/failures.py", "_failure_in"): "LiteLLM: has one class for several causes",
     ("backends/providers/failures.py", "_unsupported"): "LiteLLM: names the parameters in its text alone",
     ("backends/providers/failures.py", "_said_in"): "LiteLLM: quotes the provider's JSON in its text",

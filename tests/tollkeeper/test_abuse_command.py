@@ -6,11 +6,11 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from algorithms.abuse.incident import Incident
+from algorithms.abuse.sighting import Sighting
 from backends.control.abuse_incidents import write_incidents
 from backends.control.database import ControlDatabase
-from contracts.abuse.incident import Incident
-from contracts.abuse.sighting import Sighting
-from contracts.moments import unix_ns
+from contracts.recording.moments import unix_ns
 from tollkeeper.cli import app
 
 

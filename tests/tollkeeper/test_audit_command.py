@@ -21,7 +21,7 @@ from backends.audit.signing import AuditSigner
 from backends.control.audit_chain import read_rows
 from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from gateway.control.audit_witness import AuditWitness
 from tests.backends.audit.conftest import request_facts
 from tests.tollkeeper.conftest import announced

@@ -19,15 +19,15 @@ from backends.control.archive import digest_control, load_control, write_control
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_team, create_tenant
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.columns import arrow_batch
 from backends.store.digests import digest_of
 from backends.store.tables import list_tables
 from backends.store.turns import StoreTurns
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
+from contracts.access.identity import Identity
+from contracts.recording.ids import uuid7
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 from migrations.database import migrate_database
 from tollkeeper.cli import app
 

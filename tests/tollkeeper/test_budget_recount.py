@@ -15,9 +15,9 @@ from backends.control.budgets import GatewayState, publish_states
 from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
 from backends.store.columns import arrow_batch
-from contracts.identity import Identity
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
+from contracts.access.identity import Identity
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
 from tollkeeper.cli import app
 

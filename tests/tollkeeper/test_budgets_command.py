@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from backends.control import budgets
 from backends.control.budgets import GatewayState, PassedThreshold
 from backends.control.database import ControlDatabase
-from contracts.moments import unix_ns
+from contracts.recording.moments import unix_ns
 from tollkeeper.cli import app
 
 CREATE = ("budgets", "create", "demo", "--period", "month")

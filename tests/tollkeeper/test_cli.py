@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from contracts.keys import is_well_formed
+from contracts.access.keys import is_well_formed
 from tests.ports import find_free_port, find_free_ports
 from tollkeeper.cli import app
 from tollkeeper.control_client import ControlClient

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.compiled import ROOT, CompiledModules, State
+from backends.processes.compiled import ROOT, CompiledModules, State
 from tollkeeper import compile as compiling
 from tollkeeper import doctor
 from tollkeeper.compile import HOT, UNREAD, CannotCompile, compile_modules, main

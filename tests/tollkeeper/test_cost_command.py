@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from backends.store.columns import arrow_batch
-from contracts.identity import Identity
-from contracts.names import ENGINE_STEPS, REQUESTS
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
+from contracts.recording.names import ENGINE_STEPS, REQUESTS
 from tests.analytics.cost.records import request
 from tests.analytics.gpu.steps import steps_of_minutes
 from tollkeeper.cli import app

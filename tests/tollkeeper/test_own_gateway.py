@@ -10,7 +10,7 @@ import pytest
 import uvloop
 import yaml
 
-from backends.tls import days_left
+from backends.network.tls import days_left
 from contracts.errors import ConfigurationError
 from gateway.app import Gateway
 from gateway.settings import GatewaySettings

@@ -10,10 +10,10 @@ import httpx
 import pytest
 import uvicorn
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.web.listener import listen
+from contracts.access.keys import is_well_formed
 from contracts.errors import ConfigurationError
-from contracts.keys import is_well_formed
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
 from migrations.database import migrate_database

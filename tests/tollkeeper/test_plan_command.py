@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from algorithms.gpu_time.step_model import StepModel
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.setup_file import read_setup, setup_as_json
 from contracts.errors import ConfigurationError
-from contracts.step_model import StepModel
 from tollkeeper.cli import app
 
 MODEL = StepModel(token_ns=27_000, ridge_tokens=170, pair_ns=0.26, read_ns=40, logit_ns=2_000, fixed_ns=300_000)

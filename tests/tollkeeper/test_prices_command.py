@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
 from tollkeeper.cli import app

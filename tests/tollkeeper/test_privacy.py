@@ -19,13 +19,13 @@ from backends.control.sound_rows import SoundRows
 from backends.store.checks.check import check_store
 from backends.store.columns import arrow_batch
 from backends.store.turns import StoreTurns
+from contracts.access.identity import Identity
 from contracts.control import AuditEntry, Limit, Tenant
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import ATTEMPTS, CONTENT, ENGINE_STEPS, LOGS, REQUESTS, TRACES
-from contracts.records import AttemptRecord, ContentRecord, RequestRecord, StepRecord
-from contracts.telemetry import LogRow, SpanRow
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.names import ATTEMPTS, CONTENT, ENGINE_STEPS, LOGS, REQUESTS, TRACES
+from contracts.recording.records import AttemptRecord, ContentRecord, RequestRecord, StepRecord
+from contracts.recording.telemetry import LogRow, SpanRow
 from tollkeeper.cli import app
 
 NS = 10**9

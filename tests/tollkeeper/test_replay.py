@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from contracts.access.keys import new_key
 from contracts.errors import ConfigurationError
-from contracts.keys import new_key
-from contracts.records import RequestRecord, decode_record
+from contracts.recording.records import RequestRecord, decode_record
 from gateway.app import Gateway
-from gateway.journal import unpack_entry
+from gateway.records.journal import unpack_entry
 from gateway.settings import GatewaySettings
 from tests.tollkeeper.streaming_gateway import StreamingGateway, chunk, serving, usage
 from tollkeeper.replay.chat import CANCELLED, GatewayClient, Outcome

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from backends.store.columns import arrow_batch
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import REQUESTS
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.names import REQUESTS
 from tests.analytics.cost.records import request
 from tollkeeper.cli import app
 

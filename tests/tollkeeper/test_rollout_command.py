@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from backends.store.columns import arrow_batch
-from contracts.names import REQUESTS
+from contracts.recording.names import REQUESTS
 from tests.analytics.cost.records import request
 from tollkeeper.cli import app
 from tollkeeper.control_client import ControlClient

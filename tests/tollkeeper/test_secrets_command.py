@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from backends.control.sealer import KEY_FILE, KEYS_VARIABLE
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from tollkeeper.cli import app
 from tollkeeper.installation import Installation
 

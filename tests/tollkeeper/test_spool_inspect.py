@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
 from collector.spool import Spool, SpooledBatch
-from contracts.identity import Identity
-from contracts.records import RequestRecord, encode_record
-from gateway.dead_letters import DeadLetters as GatewayDeadLetters
+from contracts.access.identity import Identity
+from contracts.recording.records import RequestRecord, encode_record
+from gateway.records.dead_letters import DeadLetters as GatewayDeadLetters
 from tollkeeper.cli import app
 
 SECOND_NS = 1_000_000_000

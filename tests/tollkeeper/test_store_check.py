@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from backends.segments import SegmentLog
+from backends.segment_log.segments import SegmentLog
 from backends.store.columns import arrow_batch
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import ATTEMPTS, ENGINE_STEPS, REQUESTS
-from contracts.records import AttemptRecord, GpuShare, RequestRecord, StepRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.names import ATTEMPTS, ENGINE_STEPS, REQUESTS
+from contracts.recording.records import AttemptRecord, GpuShare, RequestRecord, StepRecord
 from tollkeeper.cli import app
 
 NS = 10**9

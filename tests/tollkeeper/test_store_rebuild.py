@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from backends.store.columns import arrow_batch
 from backends.store.turns import StoreTurns
-from contracts.names import REQUESTS
+from contracts.recording.names import REQUESTS
 from tests.tollkeeper.test_store_check import DAMAGES, check, fill, request
 from tollkeeper.cli import app
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backends import process_watch
+from backends.processes import process_watch
 from contracts.errors import ConfigurationError
 from tests.ports import find_free_port
 from tollkeeper import children

@@ -7,9 +7,9 @@ import msgspec
 
 from analytics.comparison.pairs import Answer, TokenScore
 from contracts.errors import InvalidUsage
-from contracts.openai_usage import usage_from_openai
-from contracts.usage import UNKNOWN_USAGE, OpenAIUsage, Usage
-from gateway.routes.refusal import begins_as_refusal
+from contracts.metering.openai_usage import usage_from_openai
+from contracts.metering.usage import UNKNOWN_USAGE, OpenAIUsage, Usage
+from gateway.routing.routes.refusal import begins_as_refusal
 
 _decode: Final = msgspec.json.Decoder().decode
 _DONE: Final = "[DONE]"

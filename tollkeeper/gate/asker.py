@@ -10,8 +10,8 @@ import httpx
 
 from analytics.comparison.pairs import Answer, Pair
 from contracts.errors import ConfigurationError
-from contracts.prices import PriceBook, bill
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import PriceBook, bill
 from tollkeeper.gate.answer_stream import AnswerStream
 from tollkeeper.gate.prompts import Prompt
 from tollkeeper.own_gateway import trust

@@ -17,10 +17,10 @@ from analytics.comparison.gate import Bounds, GateReport, judge
 from analytics.comparison.pairs import Pair
 from backends.control.prices import load_cards
 from backends.embedder.child import EmbedderChild
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, TollkeeperError
-from contracts.prices import PriceBook
-from gateway.rollouts.likeness import likeness
+from contracts.pricing.prices import PriceBook
+from gateway.routing.rollouts.likeness import likeness
 from tollkeeper.gate.asker import Asker
 from tollkeeper.gate.prompts import MOST_PROMPTS, Prompt, read_prompts, recorded_prompts
 from tollkeeper.installation import Installation

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from analytics.runs import RunTotals, run_totals
 from analytics.scope import Period
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.client import StoreClient
 from contracts.errors import TollkeeperError
 from dashboard.settings import DashboardSettings

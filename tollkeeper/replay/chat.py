@@ -12,13 +12,13 @@ from typing import Final
 
 import msgspec
 
-from backends.http_origin import Origin
-from backends.http_pool import HttpPool
-from backends.http_timeouts import Timeouts
-from backends.llm.sse import EventSplitter, data_of
-from contracts.chat import ChatChunk
+from backends.http_client.http_origin import Origin
+from backends.http_client.http_pool import HttpPool
+from backends.http_client.http_timeouts import Timeouts
+from backends.llm.http.sse import EventSplitter, data_of
+from contracts.api.chat import ChatChunk
 from contracts.errors import ConfigurationError, UpstreamError, UpstreamUnreachable
-from contracts.usage import OpenAIUsage
+from contracts.metering.usage import OpenAIUsage
 from tollkeeper.own_gateway import trust
 
 CANCELLED: Final = "cancelled"

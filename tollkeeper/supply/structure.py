@@ -14,6 +14,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 PRODUCT: Final = (
     "contracts",
+    "algorithms",
     "backends",
     "gateway",
     "collector",

@@ -6,7 +6,7 @@ from typing import Self
 
 from prometheus_client.samples import Sample
 
-from backends.prometheus_text import read_samples
+from backends.telemetry.prometheus_text import read_samples
 
 Key = tuple[str, ...]
 

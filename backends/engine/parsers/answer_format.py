@@ -11,8 +11,8 @@ from backends.engine.parsers.llama3_json import Llama3JsonParser
 from backends.engine.parsers.reasoning import ReasoningParser, ReasoningTags
 from backends.engine.parsers.tool_call import ToolCallParser
 from backends.engine.parsers.tools import read_tools
+from contracts.engine.wire import Grammar, Submit
 from contracts.errors import ConfigurationError, InvalidRequest
-from contracts.wire import Grammar, Submit
 
 ToolFormat = Literal["hermes", "llama3_json"]
 PROMPT_TAIL_TOKENS: Final = 16  # a tag and the white space after it, even in single characters

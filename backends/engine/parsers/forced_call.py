@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from backends.engine.parsers.hermes import CLOSE, OPEN
+from contracts.engine.wire import Grammar
 from contracts.errors import InvalidRequest
-from contracts.wire import Grammar
 
 REQUIRED: Final = "required"  # of `Submit.tool_choice`
 NAMED: Final = "function:"

@@ -1,10 +1,11 @@
-"""The keys of one sequence's KV blocks, by `contracts.block_keys`: equal keys mean equal content from the first on."""
+"""The keys of one sequence's KV blocks, by `contracts.engine.block_keys`: equal keys mean equal content from the
+first on."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from contracts.block_keys import KEY_BYTES, chain, public_hash, root_key
+from contracts.engine.block_keys import KEY_BYTES, chain, public_hash, root_key
 
 __all__ = ["KEY_BYTES", "BlockKeys", "public_hash", "root_key"]
 

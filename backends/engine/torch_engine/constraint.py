@@ -13,8 +13,8 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from backends.engine.grammar_size import check_size
+from contracts.engine.wire import Grammar
 from contracts.errors import InvalidRequest
-from contracts.wire import Grammar
 
 _MAX_STEP_ITEMS: Final = 20_000  # of the parser, for one mask: the step waits for it
 _MAX_QUOTED: Final = 200

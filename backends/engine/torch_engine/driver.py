@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from backends.engine.torch_engine.engine import Event, TorchEngine
-from contracts.wire import Delta, Finished, FinishReason, Submit, TokenLogprob
+from contracts.engine.wire import Delta, Finished, FinishReason, Submit, TokenLogprob
 
 
 @dataclass(slots=True)

@@ -35,10 +35,10 @@ from backends.engine.torch_engine.scheduler import Plan, Scheduler
 from backends.engine.torch_engine.sequence import Request, Row, Sequence
 from backends.engine.torch_engine.settings import EngineSettings
 from backends.engine.torch_engine.step_meter import StepMeter
-from contracts.block_keys import public_hash
+from contracts.engine.block_keys import public_hash
+from contracts.engine.wire import Delta, Finished, FinishReason, ModelHello, Sampling, Submit
 from contracts.errors import ConfigurationError, InvalidRequest, TollkeeperError, Unavailable, UpstreamTimeout
-from contracts.records import KvRecord, StepRecord
-from contracts.wire import Delta, Finished, FinishReason, ModelHello, Sampling, Submit
+from contracts.recording.records import KvRecord, StepRecord
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from contracts.wire import Finished, Submit
+from contracts.engine.wire import Finished, Submit
 
 
 class Submitted(Protocol):

@@ -12,7 +12,7 @@ from backends.engine.torch_engine.detokenizer import TextStream, Vocabulary
 from backends.engine.torch_engine.request_check import ModelLimits, check_request
 from backends.engine.torch_engine.sampling_state import SamplingState
 from backends.engine.torch_engine.sequence import Request, Sequence
-from contracts.wire import Submit
+from contracts.engine.wire import Submit
 
 
 @dataclass(slots=True)

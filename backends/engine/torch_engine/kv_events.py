@@ -10,7 +10,7 @@ from typing import Final
 
 from backends.engine.torch_engine.block_hash import public_hash
 from backends.engine.torch_engine.block_manager import KvChange
-from contracts.records import KvRecord
+from contracts.recording.records import KvRecord
 
 MAX_PENDING: Final = 65_536
 REMOVALS_WAIT_NS: Final = 250_000_000  # until then a mirror takes evicted blocks for cached, which costs little

@@ -6,9 +6,9 @@ from backends.engine.parsers.answer import AnswerPiece
 from backends.engine.torch_engine.detokenizer import Vocabulary
 from backends.engine.torch_engine.sampler import ScoredToken
 from backends.engine.torch_engine.sequence import Request, Sequence
+from contracts.engine.wire import Delta, Finished, FinishReason, TokenLogprob
 from contracts.errors import TollkeeperError
-from contracts.usage import Usage
-from contracts.wire import Delta, Finished, FinishReason, TokenLogprob
+from contracts.metering.usage import Usage
 
 _FIVE_MINUTES, _HOUR = 300, 3600  # how long prefixes are kept
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from contracts.engine.wire import Sampling, Submit
 from contracts.errors import InvalidRequest, UnknownModel
-from contracts.wire import Sampling, Submit
 
 MAX_STOPS: Final = 64
 MAX_STOP_CHARACTERS: Final = 4096

@@ -13,7 +13,7 @@ import torch
 
 from backends.engine.torch_engine.constraint import Constraint
 from backends.engine.torch_engine.sampling_state import SamplingState
-from contracts.wire import Sampling
+from contracts.engine.wire import Sampling
 
 NO_TOKEN: Final = -1
 _INFINITE = float("inf")

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from contracts.wire import Sampling
+from contracts.engine.wire import Sampling
 
 _GREEDY_BELOW: Final = 1e-5  # temperatures that differ from 0 by less would overflow
 _UNIT: Final = 2.0**-53

@@ -1,4 +1,4 @@
-"""Which sequences compute how many tokens in the next step, by `contracts.batching`. Counts and blocks, no tensors.
+"""Which sequences compute how many tokens in the next step, by `algorithms.batching`. Counts and blocks, no tensors.
 
 Decodes go first, one token each; what is left of the step's token budget goes to prompts, in chunks, in the order of
 priority and arrival. Fairness between tenants is the gateway's: here priority is taken as given.
@@ -7,9 +7,9 @@ priority and arrival. Fairness between tenants is the gateway's: here priority i
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from algorithms.batching import WaitingLine, least_urgent, may_displace, share_step, spare_blocks
 from backends.engine.torch_engine.block_manager import BlockManager
 from backends.engine.torch_engine.sequence import Row, Sequence, State
-from contracts.batching import WaitingLine, least_urgent, may_displace, share_step, spare_blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
+from algorithms.gpu_time.attribution import RequestTime
 from backends.engine.parsers.answer import AnswerParser
 from backends.engine.torch_engine.block_hash import BlockKeys
 from backends.engine.torch_engine.constraint import Constraint
 from backends.engine.torch_engine.detokenizer import TextStream
 from backends.engine.torch_engine.sampling_state import SamplingState
-from contracts.attribution import RequestTime
-from contracts.wire import FinishReason, Submit
+from contracts.engine.wire import FinishReason, Submit
 
 
 class State(Enum):

@@ -7,14 +7,14 @@ from typing import Final
 
 import torch
 
+from algorithms.gpu_time.attribution import METHOD, attribute
+from algorithms.gpu_time.ledger_clock import Lifecycle
+from algorithms.gpu_time.step_fit import fit
+from algorithms.gpu_time.step_fitter import StepFitter
+from algorithms.gpu_time.step_model import DECODE, PREFILL, StepModel, StepRow
 from backends.engine.step_book import QueueFacts, StepBook
 from backends.engine.torch_engine.sequence import Row
-from contracts.attribution import METHOD, attribute
-from contracts.ledger_clock import Lifecycle
-from contracts.records import StepRecord
-from contracts.step_fit import fit
-from contracts.step_fitter import StepFitter
-from contracts.step_model import DECODE, PREFILL, StepModel, StepRow
+from contracts.recording.records import StepRecord
 
 _TOGETHER: Final = 64
 _REFIT_STEPS: Final = 4096  # a fit takes as long as ten steps; drift is answered sooner

@@ -8,7 +8,7 @@ from backends.engine.parsers.answer_format import PROMPT_TAIL_TOKENS, AnswerForm
 from backends.engine.torch_engine.detokenizer import Vocabulary
 from backends.engine.vllm_engine.answer_text import ChoiceParser, TagParser
 from backends.engine.vllm_engine.sampling import grammar_fields
-from contracts.wire import Submit
+from contracts.engine.wire import Submit
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from backends.engine.parsers.answer import AnswerParser, AnswerPiece
 from backends.engine.torch_engine.detokenizer import TextStream
-from contracts.wire import FinishReason
+from contracts.engine.wire import FinishReason
 
 
 class ChoiceParser(Protocol):

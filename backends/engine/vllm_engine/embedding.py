@@ -15,8 +15,8 @@ from backends.engine.refusal import embed_refusal
 from backends.engine.vllm_engine.failures import request_failure
 from backends.engine.vllm_engine.llm_client import LlmClient, LlmOutput, LlmPrompt, LlmVector
 from backends.engine.vllm_engine.step_metering import Account, StepMetering
+from contracts.engine.wire import Embed, Embedded, ModelHello
 from contracts.errors import ClientGone
-from contracts.wire import Embed, Embedded, ModelHello
 
 
 class Conclude(Protocol):

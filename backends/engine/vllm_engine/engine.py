@@ -27,9 +27,9 @@ from backends.engine.vllm_engine.intake import Intake
 from backends.engine.vllm_engine.kv_events.source import KvSource, NoKvEvents
 from backends.engine.vllm_engine.llm_client import LlmClient, LlmOutput, LlmVector
 from backends.engine.vllm_engine.step_metering import Account, StepMetering
+from contracts.engine.wire import Embed, FinishReason, ModelHello, Sampling, Submit
 from contracts.errors import TollkeeperError, Unavailable, UpstreamTimeout
-from contracts.records import KvRecord, StepRecord
-from contracts.wire import Embed, FinishReason, ModelHello, Sampling, Submit
+from contracts.recording.records import KvRecord, StepRecord
 
 _log = logging.getLogger(__name__)
 

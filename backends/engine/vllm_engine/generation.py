@@ -9,9 +9,9 @@ from backends.engine.vllm_engine.answer_text import ChoiceText
 from backends.engine.vllm_engine.keeping.orders import read_answer, written_tokens
 from backends.engine.vllm_engine.llm_client import LlmChoice, LlmOutput, LlmRequest, LlmTimes
 from backends.engine.vllm_engine.step_metering import Account
+from contracts.engine.wire import Delta, Finished, FinishReason, Submit, TokenLogprob
 from contracts.errors import TollkeeperError
-from contracts.usage import UNKNOWN_USAGE, Usage
-from contracts.wire import Delta, Finished, FinishReason, Submit, TokenLogprob
+from contracts.metering.usage import UNKNOWN_USAGE, Usage
 
 _SECOND_NS: Final = 1e9
 _FIVE_MINUTES: Final = 300

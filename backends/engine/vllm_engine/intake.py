@@ -13,8 +13,8 @@ from backends.engine.vllm_engine.generation import Generation
 from backends.engine.vllm_engine.keeping.orders import order_fields
 from backends.engine.vllm_engine.llm_client import Adapter, LlmPrompt, LlmRequest
 from backends.engine.vllm_engine.sampling import sampling_fields
+from contracts.engine.wire import Submit
 from contracts.errors import InvalidRequest, Unavailable
-from contracts.wire import Submit
 
 MAX_IMAGES = 64
 

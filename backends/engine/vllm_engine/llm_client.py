@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from contracts.wire import Image
+from contracts.engine.wire import Image
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from backends.engine.grammar_size import check_size
+from contracts.engine.wire import Grammar, Sampling, Submit
 from contracts.errors import InvalidRequest
-from contracts.wire import Grammar, Sampling, Submit
 
 # vLLM checks a grammar on the loop that all answers pass, in a time that grows with its square: 50 kB take 40 ms there.
 MAX_GRAMMAR_BYTES: Final = 1 << 16

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from algorithms.gpu_time.ledger_clock import Lifecycle
 from backends.engine.base import Facts
 from backends.engine.step_book import QueueFacts
-from contracts.ledger_clock import Lifecycle
-from contracts.records import GpuShare, StepRecord
+from contracts.recording.records import GpuShare, StepRecord
 
 
 @dataclass(frozen=True, slots=True)

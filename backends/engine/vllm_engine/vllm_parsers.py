@@ -15,8 +15,8 @@ from backends.engine.vllm_engine.answer_forms import AnswerForm
 from backends.engine.vllm_engine.answer_text import ChoiceParser
 from backends.engine.vllm_engine.failures import first_line
 from backends.engine.vllm_engine.sampling import grammar_fields
+from contracts.engine.wire import Submit
 from contracts.errors import ConfigurationError, InvalidRequest
-from contracts.wire import Submit
 
 _CONSTRAINTS: Final = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from backends.segment_damage import FOLDER, read_losses
+from backends.segment_log.segment_damage import FOLDER, read_losses
 from backends.store.checks.finding import Finding
 
 _LOGS: Final = ("journal*", "journal*/dead-letters", "spool*", "budgets*")

@@ -16,16 +16,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from backends.otlp import LOGS_PATH, build_export_request
-from backends.segments import Entry, SegmentLog
+from backends.segment_log.segments import Entry, SegmentLog
+from backends.telemetry.otlp import LOGS_PATH, build_export_request
 from bench.crashing.service import Service
 from bench.fleet.connection import Connection
 from bench.fleet.fleet import key_of
 from bench.fleet.gateway import GatewayProcess, free_port
 from bench.regressions.model_servers import Json, ModelServer, Write, target, whole
 from bench.report import Report
-from contracts.ids import uuid7
-from contracts.records import EVENT_NAMES, RequestRecord, encode_record
+from contracts.recording.ids import uuid7
+from contracts.recording.records import EVENT_NAMES, RequestRecord, encode_record
 
 _SECTOR_BYTES: Final = 4096
 _CHATS: Final = 300

@@ -27,7 +27,7 @@ import httpx
 import psutil
 
 from backends.engine.settings import BUILTIN_PATH
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from bench.crashing.ledger import compare

@@ -22,7 +22,7 @@ from typing import Final
 import uvloop
 import yaml
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from backends.store.turns import StoreTurns

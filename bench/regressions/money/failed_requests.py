@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from bench.load.processes import free_ports
 from bench.report import Report
-from contracts.identity import Identity
-from contracts.money import pico_usd
-from contracts.records import RequestRecord, encode_record
-from gateway.journal import Journal
+from contracts.access.identity import Identity
+from contracts.pricing.money import pico_usd
+from contracts.recording.records import RequestRecord, encode_record
+from gateway.records.journal import Journal
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _PORTS: Final = 9

@@ -19,8 +19,8 @@ from bench.fleet.connection import Connection
 from bench.fleet.fleet import key_of, total_budget
 from bench.fleet.gateway import GatewayProcess
 from bench.report import Report
-from contracts.money import PICO_USD_PER_USD
-from contracts.records import RequestRecord
+from contracts.pricing.money import PICO_USD_PER_USD
+from contracts.recording.records import RequestRecord
 
 _KILLS: Final = 3
 _AT_ONCE: Final = 32

@@ -23,8 +23,8 @@ from typing import Any, Final
 from bench.load.gateway_process import ROOT, MeasuredGateway, environment
 from bench.load.processes import PinnedProcess, free_ports
 from bench.report import Report
-from contracts.records import RequestRecord, decode_record
-from gateway.journal import Journal, unpack_entry
+from contracts.recording.records import RequestRecord, decode_record
+from gateway.records.journal import Journal, unpack_entry
 
 _PREFIXES: Final = "anthropic|gemini|bedrock|vertex_ai|azure|openrouter|mistral|xai|openai|groq"
 _NO_MODEL: Final = {"azure/our-chat", "azure/eu/gpt-4o-2024-11-20"}  # of which the page says that they have no price

@@ -34,21 +34,21 @@ from backends.control.bootstrap import DEMO_MODEL, DEMO_TENANT, add_demo
 from backends.control.budgets import NewBudget, create_budget
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from bench.crashing.service import Service
 from bench.load.processes import free_ports
 from bench.report import Report
 from bench.store_process import StoreProcess
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.keys import KEY_PREFIX
-from contracts.money import PICO_USD_PER_USD
-from contracts.names import ENGINE_STEPS, REQUESTS
-from contracts.rates import GpuRate, RateBook
-from contracts.records import RequestRecord, StepRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.access.keys import KEY_PREFIX
+from contracts.metering.usage import Usage
+from contracts.pricing.money import PICO_USD_PER_USD
+from contracts.pricing.rates import GpuRate, RateBook
+from contracts.recording.ids import uuid7
+from contracts.recording.names import ENGINE_STEPS, REQUESTS
+from contracts.recording.records import RequestRecord, StepRecord
 from migrations.database import migrate_database
 
 _TENANT: Final = "fabrikam"

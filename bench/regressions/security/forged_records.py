@@ -19,14 +19,14 @@ import grpc
 from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from backends.otlp import CONTENT_TYPE, build_export_request
+from backends.telemetry.otlp import CONTENT_TYPE, build_export_request
 from bench.crashing.service import Service
 from bench.load.processes import free_ports
 from bench.report import Report
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import BATCH_SIGNATURE
-from contracts.records import EVENT_NAMES, RequestRecord, encode_record
+from contracts.access.identity import Identity
+from contracts.recording.ids import uuid7
+from contracts.recording.names import BATCH_SIGNATURE
+from contracts.recording.records import EVENT_NAMES, RequestRecord, encode_record
 
 _EXPORT: Final = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 _SERVICE: Final = "tollkeeper-gateway"

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import grpc
 
-from backends.otlp import CONTENT_TYPE
+from backends.telemetry.otlp import CONTENT_TYPE
 from bench.load.processes import free_ports
 from bench.regressions.security.forged_records import batch_of_record
 from bench.report import Report

@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 import yaml
 
 from bench.crashing.service import Service
-from contracts.records import RequestRecord, decode_record
-from gateway.journal import Journal, unpack_entry
+from contracts.recording.records import RequestRecord, decode_record
+from gateway.records.journal import Journal, unpack_entry
 from tests.gateway.model_server import Step, Upstream, UpstreamRequest
 
 WORDS: Final = [f"word{place:03d}" for place in range(300)]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from bench.regressions.streams._ignoring import PATTERNS, WORDS, Stage, delivered, played
 from bench.report import Report
-from contracts.records import RequestRecord
+from contracts.recording.records import RequestRecord
 from tests.gateway.model_server import Upstream
 
 _MOST: Final = 20

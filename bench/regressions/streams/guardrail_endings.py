@@ -19,7 +19,7 @@ from bench.filtered_streams import MODELS, POLICIES, draw_case, fault_of
 from bench.load.processes import free_ports
 from bench.refusal_sentences import REFUSALS
 from bench.report import Report
-from gateway.routes.refusal import begins_as_refusal
+from gateway.routing.routes.refusal import begins_as_refusal
 from tests.gateway.conftest import Running, http_target
 from tests.gateway.model_server import Upstream
 

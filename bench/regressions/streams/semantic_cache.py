@@ -22,7 +22,7 @@ from bench.load.machine import Cores
 from bench.load.peers import MODEL, Peer
 from bench.load.processes import free_ports
 from bench.report import Report
-from gateway.answer_cache.fingerprint import figures_and_negations
+from gateway.cache.fingerprint import figures_and_negations
 
 SIMILARITY: Final = 0.95
 _TRIES: Final = 3  # an embedding that takes longer than the gateway waits for is a miss that says nothing

@@ -1,15 +1,15 @@
-"""The watch over keys: floods, probing, harvests and shared keys, by the rules of `contracts.abuse.spec`."""
+"""The watch over keys: floods, probing, harvests and shared keys, by the rules of `algorithms.abuse.spec`."""
 
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from contracts.abuse.key_watch import Use
-from contracts.abuse.spec import AbuseSpec, abuse_spec
+from algorithms.abuse.key_watch import Use
+from algorithms.abuse.spec import AbuseSpec, abuse_spec
 from contracts.guardrails.finding import About, Finding, Shown
-from gateway.abuse.incidents import IncidentBook, Suspect
-from gateway.abuse.key_watches import KeyWatches
 from gateway.guardrails.means import Means
+from gateway.identity.abuse.incidents import IncidentBook, Suspect
+from gateway.identity.abuse.key_watches import KeyWatches
 
 _log = logging.getLogger(__name__)
 

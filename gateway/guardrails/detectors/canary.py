@@ -12,10 +12,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from contracts.detectors.canary import CANARY_PATTERNS, canary_line, canary_marker, is_canary
+from algorithms.detectors.canary import CANARY_PATTERNS, canary_line, canary_marker, is_canary
 from contracts.guardrails.finding import About, Finding
-from gateway.guardrails.expression import Expression
 from gateway.guardrails.means import Means
+from gateway.guardrails.screening.expression import Expression
 from gateway.guardrails.settings import read_settings
 
 _OWN_ROLES: Final = frozenset({"system", "developer"})

@@ -1,7 +1,7 @@
 """The classifier: texts that mean what labelled examples of the policy mean, by the embedder's vectors.
 
 How near a text is to the middle of a label's examples and to the three nearest of them, against a threshold that is
-calibrated on the examples themselves (`gateway/semantic`), as routes by meaning have it.
+calibrated on the examples themselves (`gateway/routing/semantic`), as routes by meaning have it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from msgspec import Meta
 
 from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import About, Finding, Shown
-from contracts.semantic import SemanticSpec, semantic_spec
+from contracts.serving.semantic import SemanticSpec, semantic_spec
 from gateway.guardrails.means import Means
 from gateway.guardrails.settings import read_settings
-from gateway.semantic.reader import PromptEmbedder, SemanticReader
+from gateway.routing.semantic.reader import PromptEmbedder, SemanticReader
 
 _NAME: Final = "guardrail"  # of its only lesson
 _UNAVAILABLE: Final = "unavailable"

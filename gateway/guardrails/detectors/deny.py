@@ -9,8 +9,8 @@ import msgspec
 from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import Finding
 from contracts.guardrails.plain_text import plain_text
-from gateway.guardrails.expression import Expression, checked, escaped
 from gateway.guardrails.means import Means
+from gateway.guardrails.screening.expression import Expression, checked, escaped
 from gateway.guardrails.settings import read_settings
 
 _MOST_KEYWORDS: Final = 5_000

@@ -6,11 +6,11 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from contracts.detectors.injection import DEFAULT_THRESHOLD, injection_in
-from contracts.detectors.injection_traces import TRACES
+from algorithms.detectors.injection import DEFAULT_THRESHOLD, injection_in
+from algorithms.detectors.injection_traces import TRACES
 from contracts.guardrails.finding import Finding
-from gateway.guardrails.expression import Expression
 from gateway.guardrails.means import Means
+from gateway.guardrails.screening.expression import Expression
 from gateway.guardrails.settings import read_settings
 
 _OWN_ROLES: Final = frozenset({"system", "developer"})  # whose words are the application's
@@ -29,7 +29,7 @@ class InjectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class InjectionDetector:
-    """Finds attempts by what they say; see `contracts.detectors.injection`."""
+    """Finds attempts by what they say; see `algorithms.detectors.injection`."""
 
     patterns: tuple[str, ...] = ()
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from contracts.chat import GenerationRequest, PositiveInt
+from contracts.api.chat import GenerationRequest, PositiveInt
+from contracts.api.requests import AnyRequest
 from contracts.errors import ConfigurationError
-from contracts.requests import AnyRequest
 from gateway.guardrails.means import Means
 from gateway.guardrails.request_rule import Objection
 from gateway.guardrails.settings import read_settings

@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Meta
 
 from backends.channels.question import Questions
-from backends.credential_references import read_reference
+from backends.secrets.credential_references import read_reference
 from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import About, Finding, Shown
-from contracts.webhook_signature import SIGNATURE_HEADER, signature_of
+from contracts.rules.webhook_signature import SIGNATURE_HEADER, signature_of
 from gateway.guardrails.means import Means
 from gateway.guardrails.settings import read_settings
 

@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
+from contracts.api.requests import AnyRequest
 from contracts.errors import ConfigurationError
-from contracts.requests import AnyRequest
 from gateway.guardrails.means import Means
 from gateway.guardrails.request_rule import Objection
 from gateway.guardrails.settings import read_settings

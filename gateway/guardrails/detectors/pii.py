@@ -11,10 +11,10 @@ from stdnum import iban
 from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import Finding
 from contracts.guardrails.places import Places
-from contracts.redaction import card_spans
+from contracts.recording.redaction import card_spans
 from gateway.guardrails.detectors.national_ids import NATIONAL_IDS, SURE_IDS
-from gateway.guardrails.expression import Expression
 from gateway.guardrails.means import Means
+from gateway.guardrails.screening.expression import Expression
 from gateway.guardrails.settings import read_settings
 
 Spans = list[tuple[int, int]]

@@ -11,15 +11,15 @@ from msgspec import Meta
 from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import Finding
 from contracts.guardrails.places import Places
-from contracts.redaction import KEY_PREFIXES
-from gateway.guardrails.expression import Expression
+from contracts.recording.redaction import KEY_PREFIXES
 from gateway.guardrails.means import Means
+from gateway.guardrails.screening.expression import Expression
 from gateway.guardrails.settings import read_settings
 
 # Also within JSON or code that was sent as text, where a line's end is two characters and the second is a letter.
 _WORD: Final = r"(?:\b|\\[nrtbf])"
 # The shapes that providers give their keys, as their documentation has them (November 2026), beside those of
-# `contracts.redaction`, and what they are called in a verdict.
+# `contracts.recording.redaction`, and what they are called in a verdict.
 _SHAPES: Final[Mapping[str, str]] = {
     "private_key": r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----[A-Za-z0-9+/=\s\\:,.()]*"
     r"(?:-----END [A-Z ]{0,30}KEY(?: BLOCK)?-----)?",

@@ -14,9 +14,9 @@ import sqlalchemy as sa
 from alembic import context, op
 
 from backends.control.sealer import Sealer
-from backends.secret_files import SecretFiles
-from contracts.alerts import shown_address
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
+from contracts.rules.alerts import shown_address
 
 revision: str = "0008"
 down_revision: str | None = "0007"

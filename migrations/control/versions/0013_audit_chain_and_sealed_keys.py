@@ -16,7 +16,7 @@ from alembic import context, op
 
 from backends.control.audit_chain import BEGINNING, entry_hash, facts_hash
 from backends.control.sealer import Sealer
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.control.base import UtcDateTime
 from contracts.errors import ConfigurationError
 

@@ -10,10 +10,10 @@ import pytest
 from analytics.anomaly.spend import is_unusual, spend_anomalies, usual_day
 from analytics.forecast.history import SpendHistory
 from backends.store.client import StoreClient
+from contracts.access.identity import Identity
 from contracts.errors import InvalidRequest
-from contracts.identity import Identity
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.recording.records import RequestRecord
 
 DAY = date(2026, 11, 18)
 USD = 10**12

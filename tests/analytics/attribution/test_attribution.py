@@ -17,13 +17,13 @@ from analytics.prices.usage_groups import usage_groups
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
+from contracts.access.identity import Identity
 from contracts.errors import InvalidRequest, NotFound
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.names import ENGINE_STEPS
-from contracts.prices import PriceBook, price_card
-from contracts.records import RequestRecord, StepRecord
-from contracts.usage import Usage
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import PriceBook, price_card
+from contracts.recording.names import ENGINE_STEPS
+from contracts.recording.records import RequestRecord, StepRecord
 from tests.analytics.cost.records import request
 
 MS = 10**6

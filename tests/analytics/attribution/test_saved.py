@@ -5,8 +5,8 @@ from decimal import Decimal
 
 from analytics.attribution.saved import AnswerSaving, BatchSaving, SavedReport, answer_savings, batch_savings
 from analytics.prices.usage_groups import UsageGroup
-from contracts.prices import PriceBook, price_card
-from contracts.usage import LEAVES
+from contracts.metering.usage import LEAVES
+from contracts.pricing.prices import PriceBook, price_card
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 BOOK = PriceBook(

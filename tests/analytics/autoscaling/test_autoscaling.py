@@ -9,13 +9,13 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from algorithms.gpu_time.step_model import StepModel
 from analytics.autoscaling.exposition import signal_page
 from analytics.autoscaling.signals import ModelSignals, SignalReader, predicted_ttft_seconds, signals_of
 from backends.store.client import Row
 from backends.store.columns import arrow_batch
-from contracts.names import ENGINE_STEPS
-from contracts.records import StepKind, StepRecord
-from contracts.step_model import StepModel
+from contracts.recording.names import ENGINE_STEPS
+from contracts.recording.records import StepKind, StepRecord
 
 MODEL = StepModel(token_ns=1e5, ridge_tokens=10, pair_ns=0, read_ns=0, logit_ns=0, fixed_ns=1e6)
 KNOWN = ModelSignals("m", 2, 6, 8, 0.75, 0.5, 1.25)

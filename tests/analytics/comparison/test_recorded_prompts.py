@@ -11,8 +11,8 @@ import pytest
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from contracts.errors import ConfigurationError
-from contracts.names import CONTENT
-from contracts.records import ContentRecord
+from contracts.recording.names import CONTENT
+from contracts.recording.records import ContentRecord
 from tollkeeper.gate.prompts import recorded_prompts
 
 NOW = datetime.now(UTC)

@@ -10,11 +10,11 @@ import pytest
 from analytics.comparison.intervals import mean, mean_ratio, quantile_ratio, share, share_difference
 from analytics.comparison.rollout_report import rollout_report
 from backends.store.client import StoreClient
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.records import Arm, RequestRecord
-from contracts.rollouts import PLATFORM_TENANT
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.records import Arm, RequestRecord
+from contracts.serving.rollouts import PLATFORM_TENANT
 
 NOON = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
 MS = 1_000_000

@@ -5,9 +5,9 @@ from uuid import uuid4
 
 from hypothesis import strategies as st
 
-from contracts.identity import Identity
-from contracts.records import GpuShare, Outcome, RequestRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
+from contracts.recording.records import GpuShare, Outcome, RequestRecord
 
 OUTCOMES: list[Outcome] = ["ok", "ok", "ok", "error", "cancelled", "rejected"]
 

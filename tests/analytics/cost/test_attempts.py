@@ -12,10 +12,10 @@ from analytics.cost.rendering import report_as_json
 from analytics.cost.report import cost_report
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
-from contracts.identity import Identity
-from contracts.names import ATTEMPTS
-from contracts.records import AttemptRecord, RequestRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
+from contracts.recording.names import ATTEMPTS
+from contracts.recording.records import AttemptRecord, RequestRecord
 from tests.analytics.cost.records import request
 
 Record = Callable[[Sequence[RequestRecord]], None]

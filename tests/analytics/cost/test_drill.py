@@ -33,9 +33,9 @@ from analytics.forecast.outlook import outlook_task
 from analytics.forecast.spend import forecast_spend
 from analytics.scope import Period, Scope
 from backends.store.client import StoreClient
-from contracts.identity import Identity
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
+from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
 
 UTC_ZONE = ZoneInfo("UTC")

@@ -16,11 +16,11 @@ from analytics.cost.question import CostQuestion
 from analytics.cost.report import CostReport, cost_report
 from analytics.cost.sums import CostSum
 from backends.store.client import StoreClient
+from contracts.access.identity import Identity
 from contracts.errors import InvalidRequest
-from contracts.identity import Identity
-from contracts.price_state import price_state
-from contracts.records import RequestRecord
-from contracts.usage import INPUT_LEAVES, OUTPUT_LEAVES, Usage
+from contracts.metering.usage import INPUT_LEAVES, OUTPUT_LEAVES, Usage
+from contracts.pricing.price_state import price_state
+from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request, requests
 
 Record = Callable[[Sequence[RequestRecord]], None]

@@ -26,14 +26,14 @@ from analytics.explorer.waterfall import waterfall
 from analytics.scope import Scope
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
+from contracts.access.identity import Identity
 from contracts.errors import NotFound
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import ATTEMPTS, ENGINE_STEPS
-from contracts.prices import price_card
-from contracts.records import AttemptRecord, GpuShare, RequestRecord, StepRecord
-from contracts.usage import Usage
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import price_card
+from contracts.recording.ids import uuid7
+from contracts.recording.names import ATTEMPTS, ENGINE_STEPS
+from contracts.recording.records import AttemptRecord, GpuShare, RequestRecord, StepRecord
 from tests.analytics.cost.records import request
 
 MS = 10**6

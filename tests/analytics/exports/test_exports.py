@@ -27,13 +27,13 @@ from analytics.gpu.cost import GpuCost, TenantGpuCost
 from analytics.prices.usage_groups import UsageGroup, usage_groups
 from analytics.scope import Period
 from backends.store.client import StoreClient
+from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
-from contracts.identity import Identity
-from contracts.money import usd
-from contracts.prices import AnyCard, StandardCostCard, bill, price_card
-from contracts.rates import BillingTerms, CurrencyRate, RateBook
-from contracts.records import RequestRecord
-from contracts.usage import LEAVES, Usage
+from contracts.metering.usage import LEAVES, Usage
+from contracts.pricing.money import usd
+from contracts.pricing.prices import AnyCard, StandardCostCard, bill, price_card
+from contracts.pricing.rates import BillingTerms, CurrencyRate, RateBook
+from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
 
 Record = Callable[[Sequence[RequestRecord]], None]

@@ -14,10 +14,10 @@ from analytics.exports.scheduled import INDEX, LEASE, ExportPlan, ExportsLeftOut
 from backends.control.database import ControlDatabase
 from backends.control.leases import take_lease
 from backends.store.client import StoreClient
+from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
-from contracts.identity import Identity
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
 
 Record = Callable[[Sequence[RequestRecord]], None]

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from contracts.records import StepRecord
+from contracts.recording.records import StepRecord
 
 _SECOND = 10**9
 

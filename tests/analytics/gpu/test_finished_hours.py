@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from msgspec import structs
 
+from algorithms.gpu_time.ledger import LedgerLines
 from analytics.alerts.ledger_hours import LedgerHours
 from analytics.gpu.books import GpuBooks, gpu_books
 from analytics.gpu.cost import GpuCost, gpu_cost
@@ -20,10 +21,9 @@ from backends.control.database import ControlDatabase
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from contracts.errors import InvalidRequest, StoreUnavailable
-from contracts.ledger import LedgerLines
-from contracts.names import ENGINE_STEPS
-from contracts.rates import GpuRate, RateBook
-from contracts.records import StepRecord
+from contracts.pricing.rates import GpuRate, RateBook
+from contracts.recording.names import ENGINE_STEPS
+from contracts.recording.records import StepRecord
 from tests.analytics.gpu.steps import steps_of_minutes
 
 SECOND = 10**9

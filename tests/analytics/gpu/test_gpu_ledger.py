@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.gpu_time.ledger import LedgerLines, StepTime, ledger_intervals, step_time
 from analytics.gpu.cost import device_models, gpu_cost, tenant_use
 from analytics.gpu.idle import IDLE_POLICIES, IdlePolicy, idle_policy, peak_values, split_idle
 from analytics.gpu.ledger import GpuLedger, gpu_ledger, ledger_as_json, ledger_of
@@ -19,10 +20,9 @@ from analytics.scope import Period
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from contracts.errors import InvalidRequest
-from contracts.ledger import LedgerLines, StepTime, ledger_intervals, step_time
-from contracts.names import ENGINE_STEPS
-from contracts.rates import GpuRate, RateBook
-from contracts.records import StepRecord
+from contracts.pricing.rates import GpuRate, RateBook
+from contracts.recording.names import ENGINE_STEPS
+from contracts.recording.records import StepRecord
 from tests.analytics.gpu.steps import steps_of_minutes
 
 SECOND = 10**9

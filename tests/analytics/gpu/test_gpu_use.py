@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from analytics.gpu.use import gpu_use
 from analytics.scope import Scope
 from backends.store.client import StoreClient
-from contracts.identity import Identity
-from contracts.records import GpuShare, RequestRecord
+from contracts.access.identity import Identity
+from contracts.recording.records import GpuShare, RequestRecord
 from tests.analytics.cost.records import request
 
 START = datetime(2058, 3, 1, tzinfo=UTC)

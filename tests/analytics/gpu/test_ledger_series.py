@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from algorithms.gpu_time.ledger import LedgerLines
 from analytics.gpu.finished_hours import write_hour
 from analytics.gpu.ledger import gpu_ledger
 from analytics.gpu.ledger_series import LedgerSeries, ledger_series
@@ -17,11 +18,10 @@ from analytics.gpu.use import gpu_use
 from analytics.scope import Period, Scope
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
+from contracts.access.identity import Identity
 from contracts.errors import InvalidRequest
-from contracts.identity import Identity
-from contracts.ledger import LedgerLines
-from contracts.names import ENGINE_STEPS, GPU_SAMPLES
-from contracts.records import DeviceRecord, GpuShare, StepRecord
+from contracts.recording.names import ENGINE_STEPS, GPU_SAMPLES
+from contracts.recording.records import DeviceRecord, GpuShare, StepRecord
 from tests.analytics.cost.records import request
 from tests.analytics.gpu.steps import steps_of_minutes
 

@@ -17,7 +17,7 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.prices import NewStandardCost, card_of_standard_cost, create_standard_cost, load_cards
 from contracts.errors import Conflict, InvalidRequest
-from contracts.prices import PriceBook, price_card
+from contracts.pricing.prices import PriceBook, price_card
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 PERIOD = Period(START, START + timedelta(hours=4))

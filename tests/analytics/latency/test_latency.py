@@ -14,11 +14,11 @@ from analytics.latency.histogram import BOUNDS_TENTHS_MS, TENTH_MS_NS, Histogram
 from analytics.latency.over_time import latency_over_time
 from analytics.scope import Scope
 from backends.store.client import StoreClient
+from contracts.access.identity import Identity
 from contracts.errors import InvalidRequest
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
 
 MS = 10**6

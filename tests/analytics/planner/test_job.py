@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import pytest
 
+from algorithms.gpu_time.step_model import StepModel
 from analytics.planner.job import run_job
 from analytics.planner.question import Made, PlanJob, WhatIf
 from analytics.planner.setup import ReplicaSetup
@@ -13,7 +14,6 @@ from analytics.planner.what_if import play
 from analytics.planner.workload import poisson
 from backends.store.client import StoreClient
 from contracts.errors import ConfigurationError, InvalidRequest
-from contracts.step_model import StepModel
 
 MODEL = StepModel(token_ns=27_000, ridge_tokens=170, pair_ns=0.26, read_ns=40, logit_ns=2_000, fixed_ns=300_000)
 SETUP = ReplicaSetup(steps=MODEL, kv_blocks=3_000)

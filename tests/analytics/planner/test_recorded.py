@@ -7,16 +7,16 @@ from uuid import uuid4
 
 import pytest
 
+from algorithms.gpu_time.step_model import StepModel, StepRow
 from analytics.planner.recorded import measured_setup, recorded_workload
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
+from contracts.access.identity import Identity
 from contracts.errors import InvalidRequest
-from contracts.identity import Identity
-from contracts.names import ENGINE_STEPS
-from contracts.records import RequestRecord, StepRecord
-from contracts.step_model import StepModel, StepRow
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.recording.names import ENGINE_STEPS
+from contracts.recording.records import RequestRecord, StepRecord
 
 BEGIN = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=2)
 HOUR = Period(BEGIN, BEGIN + timedelta(hours=1))

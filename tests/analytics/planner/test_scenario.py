@@ -5,12 +5,12 @@ from decimal import Decimal
 
 import pytest
 
+from algorithms.gpu_time.step_model import StepModel
 from analytics.planner.hardware import GPUS, Served, blocks_that_fit, gpu_named, moved, moved_steps
 from analytics.planner.scenario import Objective, Plan, Spot, replicas_needed
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.workload import PlannedRequest, Workload, poisson
 from contracts.errors import InvalidRequest
-from contracts.step_model import StepModel
 
 # Fitted to the recorded steps of an 8B model on an H200.
 MODEL = StepModel(token_ns=27_000, ridge_tokens=170, pair_ns=0.26, read_ns=40, logit_ns=2000, fixed_ns=300_000)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from algorithms.gpu_time.step_model import StepModel, StepRow, compose
+from algorithms.gpu_time.step_samples import StepSample
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.simulation import Simulation
 from analytics.planner.step_luck import StepLuck
 from analytics.planner.step_pace import LEAST, RATIOS, paced
 from analytics.planner.workload import PlannedRequest, Workload, poisson
 from contracts.errors import InvalidRequest
-from contracts.step_model import StepModel, StepRow, compose
-from contracts.step_samples import StepSample
 
 MODEL = StepModel(token_ns=2e4, ridge_tokens=10, pair_ns=0.5, read_ns=20, logit_ns=2e4, fixed_ns=5e5)
 

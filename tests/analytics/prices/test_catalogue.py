@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from analytics.prices.catalogue import Unpriceable, catalogue_cards
 from analytics.prices.litellm_table import LitellmTable
 from contracts.errors import ConfigurationError, NotFound
-from contracts.money import usd
-from contracts.prices import PriceBook, cost_of
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.pricing.money import usd
+from contracts.pricing.prices import PriceBook, cost_of
 
 COUNTS = st.integers(0, 400_000)
 

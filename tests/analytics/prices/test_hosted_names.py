@@ -12,7 +12,7 @@ from analytics.prices.listing import Sold, listed_cards, without_card
 from analytics.prices.litellm_table import LitellmTable
 from analytics.prices.provider_names import price_names
 from contracts.errors import NotFound, TollkeeperError
-from contracts.prices import PriceCard, price_card
+from contracts.pricing.prices import PriceCard, price_card
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 PAGE = (Path(__file__).parents[3] / "docs" / "providers.md").read_text()

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from analytics.prices.listing import Sold, adjusted, as_new_price, bought_under_one_name, not_yet_there, that_fit
-from contracts.prices import PriceCard, price_card
+from contracts.pricing.prices import PriceCard, price_card
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 ENDED = datetime(2026, 11, 1, tzinfo=UTC)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from analytics.prices.catalogue import catalogue_cards
-from contracts.money import usd
-from contracts.openai_usage import usage_from_openai
-from contracts.prices import PriceBook, PriceCard, cost_of, price_card
-from contracts.usage import CompletionTokensDetails, OpenAIUsage, PromptTokensDetails, Usage
+from contracts.metering.openai_usage import usage_from_openai
+from contracts.metering.usage import CompletionTokensDetails, OpenAIUsage, PromptTokensDetails, Usage
+from contracts.pricing.money import usd
+from contracts.pricing.prices import PriceBook, PriceCard, cost_of, price_card
 
 READ = datetime(2026, 11, 20, tzinfo=UTC)
 

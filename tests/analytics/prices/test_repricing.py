@@ -14,11 +14,11 @@ from analytics.cost.question import CostQuestion
 from analytics.cost.report import cost_report
 from analytics.prices.repricing import reprice
 from backends.store.client import StoreClient
+from contracts.access.identity import Identity
 from contracts.errors import InvalidRequest
-from contracts.identity import Identity
-from contracts.prices import AnyCard, PriceBook, StandardCostCard, bill, price_card
-from contracts.records import RequestRecord
-from contracts.usage import Leaf, Usage
+from contracts.metering.usage import Leaf, Usage
+from contracts.pricing.prices import AnyCard, PriceBook, StandardCostCard, bill, price_card
+from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
 
 Record = Callable[[Sequence[RequestRecord]], None]

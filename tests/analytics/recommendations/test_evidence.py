@@ -10,10 +10,10 @@ from analytics.recommendations.reading import recommendations
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
-from contracts.identity import Identity
-from contracts.names import ENGINE_STEPS
-from contracts.records import RequestRecord, StepRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
+from contracts.recording.names import ENGINE_STEPS
+from contracts.recording.records import RequestRecord, StepRecord
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 DAY = Period(NOW - timedelta(days=1), NOW)

@@ -6,8 +6,8 @@ from decimal import Decimal
 from analytics.recommendations.evidence import Part, ReplicaHour, Use
 from analytics.recommendations.recommendation import Recommendation, ranked
 from analytics.recommendations.rules import idle_replicas, recommend
-from contracts.prices import PriceBook, PriceCard, price_card
-from contracts.usage import Leaf
+from contracts.metering.usage import Leaf
+from contracts.pricing.prices import PriceBook, PriceCard, price_card
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 NOTHING = Part(0, 0, 0, 0, 0)

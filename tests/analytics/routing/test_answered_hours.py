@@ -25,10 +25,10 @@ from backends.store.retention import apply_rules, set_rule, set_table_days
 from backends.store.row_policies import TEAM_READER, TENANT_READER, told
 from backends.store.tables import list_tables
 from backends.store.turns import StoreTurns
-from contracts.identity import Identity
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import OUTCOMES, request, usages
 
 START = datetime(2057, 3, 1, tzinfo=UTC)

@@ -18,11 +18,11 @@ from analytics.routing.use import Use, UseLine, by_route, total_of
 from analytics.scope import Scope
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
+from contracts.access.identity import Identity
 from contracts.errors import PermissionDenied
-from contracts.identity import Identity
-from contracts.names import ATTEMPTS
-from contracts.records import AttemptRecord, RequestRecord
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.recording.names import ATTEMPTS
+from contracts.recording.records import AttemptRecord, RequestRecord
 
 NOW = datetime.now(UTC).replace(second=0, microsecond=0)
 MS = 10**6

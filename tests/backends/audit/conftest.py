@@ -9,7 +9,7 @@ import pytest
 from backends.audit.chain import AuditChain, ChainBounds
 from backends.audit.entries import KIND_REQUEST, RequestFacts
 from backends.audit.signing import AuditKeys, AuditSigner
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from backends.audit.entries import KIND_REQUEST
 from backends.audit.places import DirectoryPlace, segment_names
 from backends.audit.signing import AuditKeys, AuditSigner
 from backends.audit.verification import verify_chain
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from tests.backends.audit.conftest import fill, request_facts
 from tests.backends.audit.tampering import TAMPERINGS, copy_of
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from algorithms.abuse.incident import Incident
+from algorithms.abuse.sighting import Sighting
 from backends.control.abuse_incidents import (
     forget_incidents,
     get_incident,
@@ -17,10 +19,8 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.erasure import erase_tenant, erase_user, export_tenant
 from backends.control.organisation import TenantChange, create_tenant, update_tenant
-from contracts.abuse.incident import Incident
-from contracts.abuse.sighting import Sighting
 from contracts.errors import NotFound
-from contracts.moments import unix_ns
+from contracts.recording.moments import unix_ns
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 

@@ -17,8 +17,8 @@ from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
 from contracts.control import AuditEntry, Budget, BudgetState
 from contracts.errors import Conflict, InvalidRequest
-from contracts.moments import unix_ns
-from contracts.periods import budget_period
+from contracts.recording.moments import unix_ns
+from contracts.rules.periods import budget_period
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 AUTHOR = Author(name="admin", at=NOW)

@@ -9,9 +9,9 @@ from backends.control.bootstrap import BUILTIN_MODEL, EngineOffer, add_engine
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
-from contracts.configuration import Snapshot
-from contracts.prices import cost_of
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import cost_of
+from contracts.serving.configuration import Snapshot
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 AUTHOR = Author("test", NOW)

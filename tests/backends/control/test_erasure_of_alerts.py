@@ -15,8 +15,8 @@ from backends.control.database import ControlDatabase
 from backends.control.erasure import erase_tenant, erase_user, export_tenant, export_user
 from backends.control.organisation import TenantChange, create_tenant, update_tenant
 from backends.control.sealer import Sealer
-from contracts.alerts import Finding, Rule
 from contracts.control import AlertDelivery
+from contracts.rules.alerts import Finding, Rule
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 AUTHOR = Author("test", NOON)

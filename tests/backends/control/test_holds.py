@@ -8,8 +8,8 @@ from backends.control.database import ControlDatabase
 from backends.control.slos import Hold, list_holds, write_holds
 from backends.control.snapshot import read_snapshot
 from contracts.control import AuditEntry, PolicyHold
-from contracts.holds import HoldSpec
-from contracts.moments import unix_ns
+from contracts.recording.moments import unix_ns
+from contracts.rules.holds import HoldSpec
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 SHED = Hold("up", "shed_batch", "acme", "", "it burns")

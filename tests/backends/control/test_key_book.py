@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from backends.control import key_entries
 from backends.control.key_entries import KeyBook
-from contracts.configuration import KeyEntry
-from contracts.identity import Identity
+from contracts.access.identity import Identity
+from contracts.serving.configuration import KeyEntry
 
 DIGESTS = st.integers(0, 12).map(lambda number: bytes([number]) * 32)
 

@@ -16,11 +16,11 @@ from backends.control.keys import MAX_OVERLAP_SECONDS, KeyRequest
 from backends.control.organisation import TenantChange
 from backends.control.serving import NewTarget
 from backends.control.snapshot import Reading, read_snapshot
-from contracts.configuration import DEFAULT_POLICY, EMPTY_SNAPSHOT, KeyPolicy, Snapshot
+from contracts.access.keys import digest_of, new_key
 from contracts.control import ApiKey, AuditEntry, FormerSecret
 from contracts.errors import Conflict, InvalidRequest, NotFound
-from contracts.keys import digest_of, new_key
-from contracts.moments import unix_ns
+from contracts.recording.moments import unix_ns
+from contracts.serving.configuration import DEFAULT_POLICY, EMPTY_SNAPSHOT, KeyPolicy, Snapshot
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 AUTHOR = Author("admin", NOW)

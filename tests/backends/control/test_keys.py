@@ -14,11 +14,11 @@ from backends.control.keys import KeyRequest
 from backends.control.organisation import TenantChange
 from backends.control.serving import NewTarget
 from backends.control.snapshot import load_snapshot
+from contracts.access.identity import Identity
+from contracts.access.keys import digest_of, new_key
 from contracts.control import ApiKey, AuditEntry
 from contracts.errors import Conflict, InvalidRequest, NotFound
-from contracts.identity import Identity
-from contracts.keys import digest_of, new_key
-from contracts.moments import unix_ns
+from contracts.recording.moments import unix_ns
 
 NOW = datetime(2026, 11, 3, 12, 0, 0, 123456, tzinfo=UTC)
 AUTHOR = Author(name="admin", at=NOW)

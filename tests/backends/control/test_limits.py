@@ -18,7 +18,7 @@ from backends.control.serving import NewTarget
 from backends.control.snapshot import load_snapshot
 from contracts.control import AuditEntry, Limit
 from contracts.errors import Conflict, InvalidRequest, NotFound
-from contracts.limits import QueueSpec, TenantSpec
+from contracts.rules.limits import QueueSpec, TenantSpec
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 AUTHOR = Author(name="admin", at=NOW)

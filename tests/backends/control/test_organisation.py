@@ -14,9 +14,9 @@ from backends.control.changes import Author, read_revision
 from backends.control.database import ControlDatabase
 from backends.control.keys import KeyRequest, create_key, revoke_key
 from backends.control.organisation import TenantChange
+from contracts.access.keys import new_key
 from contracts.control import AuditEntry, Role
 from contracts.errors import Conflict, NotFound
-from contracts.keys import new_key
 
 AUTHOR = Author(name="admin", at=datetime(2026, 11, 3, 12, 0, 0, 123456, tzinfo=UTC), address="192.0.2.7")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.control.sealer import KEY_FILE, Sealer
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
 URL = "https://hooks.slack.example/services/T0/B0/hidden"

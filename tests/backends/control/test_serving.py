@@ -13,10 +13,10 @@ from backends.control.organisation import create_tenant
 from backends.control.prices import NewPrice, NewStandardCost
 from backends.control.serving import NewTarget
 from backends.control.snapshot import load_snapshot
+from contracts.access.keys import digest_of, new_key
 from contracts.errors import Conflict, InvalidRequest, NotFound
-from contracts.keys import digest_of, new_key
-from contracts.prices import cost_of
-from contracts.usage import Leaf, Usage
+from contracts.metering.usage import Leaf, Usage
+from contracts.pricing.prices import cost_of
 
 NOW = datetime(2026, 11, 3, 12, 0, tzinfo=UTC)
 AUTHOR = Author(name="admin", at=NOW)

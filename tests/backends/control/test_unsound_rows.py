@@ -16,9 +16,9 @@ from backends.control.prices import NewPrice, NewStandardCost
 from backends.control.serving import NewTarget
 from backends.control.snapshot import load_snapshot
 from backends.control.unreadable_rows import left_out
-from contracts.configuration import Snapshot
-from contracts.keys import new_key
-from contracts.usage import Leaf
+from contracts.access.keys import new_key
+from contracts.metering.usage import Leaf
+from contracts.serving.configuration import Snapshot
 
 NOW = datetime(2026, 11, 3, 12, 0, tzinfo=UTC)
 AUTHOR = Author(name="admin", at=NOW)

@@ -5,7 +5,7 @@ import pytest
 
 from backends.embedder.base import DIMENSIONS
 from backends.embedder.minilm import MiniLM, _Encoder, _Float32
-from backends.minilm_files import packaged_minilm
+from backends.tokenization.minilm_files import packaged_minilm
 
 TEXTS = ("How do I reset my password?", "I forgot my login and cannot sign in.", "Boil the pasta for ten minutes.")
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from backends.engine.host import EngineHost
-from contracts.frame_splitter import FrameSplitter
-from contracts.records import Record, decode_record
-from contracts.wire import (
+from contracts.engine.frame_splitter import FrameSplitter
+from contracts.engine.wire import (
     WIRE_VERSION,
     Answer,
     Attach,
@@ -29,6 +28,7 @@ from contracts.wire import (
     frame,
     from_host,
 )
+from contracts.recording.records import Record, decode_record
 
 MessageT = TypeVar("MessageT")
 PATIENCE_SECONDS = 60.0

@@ -1,7 +1,7 @@
 """The time between an engine's death and the engine that takes its place is on a line of its own."""
 
+from algorithms.gpu_time.ledger import ledger_lines
 from backends.engine.step_book import StepBook
-from contracts.ledger import ledger_lines
 
 SECOND = 1_000_000_000
 

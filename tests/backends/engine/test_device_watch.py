@@ -12,8 +12,8 @@ from backends.engine.engine_thread import Output
 from backends.engine.placement import DeviceRoom
 from backends.gpu.base import DeviceFault, DeviceIdentity, DeviceProcess, DeviceSample, Round
 from backends.gpu.sampler import GpuSampler
-from contracts.records import DeviceRecord, GpuShare, StepRecord, decode_record
-from contracts.wire import Devices, Embedded, Finished
+from contracts.engine.wire import Devices, Embedded, Finished
+from contracts.recording.records import DeviceRecord, GpuShare, StepRecord, decode_record
 from tests.backends.engine.host_client import HostClient, StartHost, make_submit
 from tests.backends.engine.sleepy_engine import GIB, Gpu, SleepyModels
 

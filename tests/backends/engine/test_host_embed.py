@@ -14,9 +14,9 @@ from tokenizers import Tokenizer
 
 from backends.engine.embed_thread import plan_batches
 from backends.engine.embedder import Embedder
-from backends.minilm_files import packaged_minilm
-from contracts.records import StepRecord
-from contracts.wire import Abort, Embed, Embedded, Hello, ModelHello
+from backends.tokenization.minilm_files import packaged_minilm
+from contracts.engine.wire import Abort, Embed, Embedded, Hello, ModelHello
+from contracts.recording.records import StepRecord
 from tests.backends.engine.host_client import HostClient, StartHost, make_submit
 
 NAME = "minilm-l6-v2"

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contracts.errors import InvalidRecord
-from contracts.frame_splitter import MAX_FRAME_BYTES
-from contracts.wire import (
+from contracts.engine.frame_splitter import MAX_FRAME_BYTES
+from contracts.engine.wire import (
     WIRE_VERSION,
     Abort,
     Answer,
@@ -20,6 +19,7 @@ from contracts.wire import (
     frame,
     from_gateway,
 )
+from contracts.errors import InvalidRecord
 from tests.backends.engine.host_client import RunningHost, StartHost, make_submit
 
 ATTACH = frame(Attach(version=WIRE_VERSION, gateway="g"))

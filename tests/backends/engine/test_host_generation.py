@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from backends.engine.base import ModelOrder
 from backends.engine.engine_thread import EngineThread
 from bench.scripted_engine import Script, ScriptedEngine
-from contracts.wire import Abort, Answer, Grammar, Hello, Submit
+from contracts.engine.wire import Abort, Answer, Grammar, Hello, Submit
 from tests.backends.engine.host_client import HostClient, RunningHost, StartHost, make_submit
 
 TINY_CONTEXT = 512

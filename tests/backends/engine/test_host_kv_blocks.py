@@ -3,16 +3,16 @@
 import asyncio
 import random
 
-from backends.llm.engine_host import Taking
-from backends.llm.engine_hosts import EngineHosts
-from contracts.block_keys import block_hashes
-from contracts.records import KvRecord, decode_record
-from contracts.routing.ask import Ask
-from contracts.routing.block_map import KEY_MASK
-from contracts.routing.fleet import Fleet
-from contracts.routing.policies.table import policy_named
-from contracts.wire import Hello, KvBlocks, KvEvents
-from gateway.routing.cache_mirror import CacheMirror
+from algorithms.routing.ask import Ask
+from algorithms.routing.block_map import KEY_MASK
+from algorithms.routing.fleet import Fleet
+from algorithms.routing.policies.table import policy_named
+from backends.llm.host.engine_host import Taking
+from backends.llm.host.engine_hosts import EngineHosts
+from contracts.engine.block_keys import block_hashes
+from contracts.engine.wire import Hello, KvBlocks, KvEvents
+from contracts.recording.records import KvRecord, decode_record
+from gateway.routing.replicas.cache_mirror import CacheMirror
 from tests.backends.engine.host_client import StartHost, make_submit
 
 PROMPT = list(range(2, 52))  # three blocks and a rest

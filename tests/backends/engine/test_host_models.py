@@ -16,8 +16,8 @@ from backends.engine.base import ModelOrder
 from backends.engine.revival import Revival
 from backends.engine.torch_engine.constraint import Constraint, GrammarCompiler
 from bench.scripted_engine import Script, ScriptedEngine
+from contracts.engine.wire import Grammar, Hello
 from contracts.errors import Unavailable
-from contracts.wire import Grammar, Hello
 from tests.backends.engine.host_client import HostClient, StartHost, make_submit
 from tests.backends.engine.sleepy_engine import SleepyEngine, SleepyModels
 

@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from bench.scripted_engine import Script
-from contracts.wire import WIRE_VERSION, Attach, Finished, Hello
+from contracts.engine.wire import WIRE_VERSION, Attach, Finished, Hello
 from tests.backends.engine.host_client import HostClient, RunningHost, StartHost, make_submit
 
 BUFFER = 1 << 16

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.wire import Finished
+from contracts.engine.wire import Finished
 from tests.backends.engine.host_client import HostClient, make_submit
 
 PATIENCE_SECONDS = 60.0

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.gpu_time.ledger import ledger_lines
 from backends.engine.step_outbox import FRAME_BYTES, IN_FLIGHT_BYTES, StepOutbox
-from contracts.ledger import ledger_lines
-from contracts.records import AttemptRecord, StepRecord, decode_record, encode_record
-from contracts.wire import Delta, Hello, KvEvents, Steps, StepsAck
+from contracts.engine.wire import Delta, Hello, KvEvents, Steps, StepsAck
+from contracts.recording.records import AttemptRecord, StepRecord, decode_record, encode_record
 from tests.backends.engine.host_client import HostClient, StartHost, make_submit
 
 TOKENS = list(range(2, 40))

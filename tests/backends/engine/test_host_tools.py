@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from backends.engine.base import ModelOrder
-from contracts.wire import Delta, Grammar
+from contracts.engine.wire import Delta, Grammar
 from tests.backends.engine.host_client import HostClient, StartHost, make_submit
 from tests.backends.engine.torch_engine.tiny_models import build_tokenizer
 

@@ -11,9 +11,9 @@ from backends.engine.pace import REFERENCE_STEPS
 from backends.gpu.base import DeviceIdentity, DeviceSample, Round
 from backends.gpu.sampler import GpuSampler
 from bench.scripted_engine import Script
+from contracts.engine.wire import Hello
 from contracts.errors import Unavailable
-from contracts.records import StepRecord
-from contracts.wire import Hello
+from contracts.recording.records import StepRecord
 from tests.backends.engine.host_client import StartHost, make_submit
 from tests.backends.engine.sleepy_engine import GIB, Gpu, SleepyModels, a_host, load, measured, thread
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.gpu_time.step_fit import fit
+from algorithms.gpu_time.step_model import StepRow, compose
 from backends.engine.pace import Pace
-from contracts.records import StepRecord
-from contracts.step_fit import fit
-from contracts.step_model import StepRow, compose
+from contracts.recording.records import StepRecord
 
 TOKEN_NS, FIXED_NS = 2_000, 4_000_000
 

@@ -6,12 +6,12 @@ from uuid import UUID
 import pytest
 
 from backends.llm.base import ModelCall
-from backends.llm.engine_target import EngineTarget
-from contracts.chat import ChatRequest
-from contracts.configuration import TargetSpec
-from contracts.generation import Delta, Result, Vectors
-from contracts.usage import UNKNOWN_USAGE, Usage
-from gateway.reading import read_chat
+from backends.llm.host.engine_target import EngineTarget
+from contracts.api.chat import ChatRequest
+from contracts.api.generation import Delta, Result, Vectors
+from contracts.metering.usage import UNKNOWN_USAGE, Usage
+from contracts.serving.configuration import TargetSpec
+from gateway.apis.reading import read_chat
 from tests.backends.llm.engine_fake import FakeHost
 from tests.gateway.model_server import eventually, new_upstream, upstream
 from tests.patient_loop import PatientUvloop

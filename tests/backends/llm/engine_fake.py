@@ -12,10 +12,8 @@ import msgspec
 
 from backends.engine.settings import BUILTIN_PATH
 from backends.engine.torch_engine.model_files import read_model_files
-from contracts.frame_splitter import FrameSplitter
-from contracts.records import GpuShare
-from contracts.usage import Usage
-from contracts.wire import (
+from contracts.engine.frame_splitter import FrameSplitter
+from contracts.engine.wire import (
     WIRE_VERSION,
     Abort,
     Answer,
@@ -34,6 +32,8 @@ from contracts.wire import (
     frame,
     from_gateway,
 )
+from contracts.metering.usage import Usage
+from contracts.recording.records import GpuShare
 
 WORDS = (" one", " two", " three", " four", " five")
 

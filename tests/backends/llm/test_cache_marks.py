@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from backends.llm.cache_marks import kept_prefixes, marks_of
-from backends.llm.engine_messages import messages_of
-from backends.llm.engine_prompt import prompt_of
-from backends.tokenizer import PromptFormat
+from backends.llm.host_inputs.engine_messages import messages_of
+from backends.llm.host_inputs.engine_prompt import prompt_of
+from backends.tokenization.tokenizer import PromptFormat
 from contracts.errors import InvalidRequest
-from gateway.messages.translation import read_messages_as_chat
-from gateway.reading import read_chat
+from gateway.apis.messages.translation import read_messages_as_chat
+from gateway.apis.reading import read_chat
 from tests.backends.llm.engine_fake import builtin_hello
 
 HELLO = builtin_hello()

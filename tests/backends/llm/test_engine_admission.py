@@ -11,16 +11,16 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from backends.llm import engine_target
 from backends.llm.base import ModelCall
-from backends.llm.engine_prompt import prompt_of
-from backends.llm.engine_stream import EngineStream
-from backends.tokenizer import PromptFormat
-from contracts.embedding import EmbeddingRequest
+from backends.llm.host import engine_target
+from backends.llm.host.engine_stream import EngineStream
+from backends.llm.host_inputs.engine_prompt import prompt_of
+from backends.tokenization.tokenizer import PromptFormat
+from contracts.api.embedding import EmbeddingRequest
+from contracts.engine.wire import Delta, Embed, Submit
 from contracts.errors import InvalidRequest
-from contracts.usage import Usage
-from contracts.wire import Delta, Embed, Submit
-from gateway.reading import read_chat
+from contracts.metering.usage import Usage
+from gateway.apis.reading import read_chat
 from tests.backends.llm.engine_fake import FakeHost, Play, builtin_hello
 
 

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backends.llm.engine_address import EngineAddress
-from backends.llm.engine_host import Taking
-from backends.llm.engine_hosts import EngineHosts
-from backends.llm.engine_prompt import prompt_of
-from backends.llm.engine_stream import EngineStream
-from backends.llm.engine_target import EngineTarget
-from backends.llm.step_intake import StepIntake
-from backends.tokenizer import PromptFormat
-from contracts.configuration import TargetSpec
+from backends.llm.host.engine_address import EngineAddress
+from backends.llm.host.engine_host import Taking
+from backends.llm.host.engine_hosts import EngineHosts
+from backends.llm.host.engine_stream import EngineStream
+from backends.llm.host.engine_target import EngineTarget
+from backends.llm.host.step_intake import StepIntake
+from backends.llm.host_inputs.engine_prompt import prompt_of
+from backends.tokenization.tokenizer import PromptFormat
+from contracts.api.generation import Continuation
+from contracts.engine.wire import Abort, Attach, Delta, Devices, ModelHello, Steps, Submit
 from contracts.errors import ConfigurationError, EngineUnavailable, InvalidRequest, UpstreamError
-from contracts.generation import Continuation
-from contracts.records import DeviceRecord, StepRecord, encode_record
-from contracts.wire import Abort, Attach, Delta, Devices, ModelHello, Steps, Submit
-from gateway.reading import read_chat
+from contracts.recording.records import DeviceRecord, StepRecord, encode_record
+from contracts.serving.configuration import TargetSpec
+from gateway.apis.reading import read_chat
 from tests.backends.llm.engine_fake import FakeHost, Play, builtin_hello
 
 

@@ -13,12 +13,12 @@ from tokenizers.processors import TemplateProcessing
 
 from backends.engine.settings import BUILTIN_PATH
 from backends.llm.base import ModelCall
-from backends.llm.engine_completion import prompts_of
-from backends.tokenizer import PromptFormat
+from backends.llm.host_inputs.engine_completion import prompts_of
+from backends.tokenization.tokenizer import PromptFormat
+from contracts.engine.wire import Abort, Submit
 from contracts.errors import EngineUnavailable, InvalidRequest, UpstreamError
-from contracts.ids import sibling_of
-from contracts.wire import Abort, Submit
-from gateway.reading import read_completion
+from contracts.recording.ids import sibling_of
+from gateway.apis.reading import read_completion
 from tests.backends.llm.engine_fake import FakeHost, Play, builtin_hello, replace_struct
 
 REQUEST_ID = UUID(int=7)

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from backends.llm.engine_images import MAX_IMAGE_BYTES, image_of
-from backends.llm.engine_prompt import Prompt, prompt_of
-from backends.tokenizer import PromptFormat
+from backends.llm.host_inputs.engine_images import MAX_IMAGE_BYTES, image_of
+from backends.llm.host_inputs.engine_prompt import Prompt, prompt_of
+from backends.tokenization.tokenizer import PromptFormat
+from contracts.engine.wire import Submit
 from contracts.errors import InvalidRequest, UnsupportedParameter
-from contracts.wire import Submit
-from gateway.reading import read_chat
+from gateway.apis.reading import read_chat
 from tests.backends.llm.engine_fake import FakeHost, builtin_hello
 
 TEMPLATE = (

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.llm.base import ModelCall
-from backends.llm.engine_scores import cosines
+from backends.llm.host_inputs.engine_scores import cosines
+from contracts.api.generation import Vectors
+from contracts.engine.wire import Embed
 from contracts.errors import InvalidRequest, UpstreamBroken
-from contracts.generation import Vectors
-from contracts.wire import Embed
-from gateway.reading import read_rerank, read_score
+from gateway.apis.reading import read_rerank, read_score
 from tests.backends.llm.engine_fake import FakeHost, builtin_hello
 
 

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from backends.llm.engine_stream import EngineStream
+from backends.llm.host.engine_stream import EngineStream
+from contracts.api.generation import Delta, Result
+from contracts.engine.wire import Delta as WireDelta
+from contracts.engine.wire import Finished
 from contracts.errors import UpstreamBroken
-from contracts.generation import Delta, Result
-from contracts.records import CountMethod
-from contracts.usage import Usage
-from contracts.wire import Delta as WireDelta
-from contracts.wire import Finished
+from contracts.metering.usage import Usage
+from contracts.recording.records import CountMethod
 
 
 class Told:

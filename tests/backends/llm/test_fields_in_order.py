@@ -2,8 +2,8 @@
 
 from msgspec.structs import astuple
 
-from contracts.chat import ChatChunk, ChatReply, ChunkChoice, ChunkDelta
-from contracts.usage import LEAVES, Usage
+from contracts.api.chat import ChatChunk, ChatReply, ChunkChoice, ChunkDelta
+from contracts.metering.usage import LEAVES, Usage
 
 
 def test_fields_that_are_read_by_their_places_stand_there():

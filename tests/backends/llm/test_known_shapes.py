@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.http_connection import Connection
-from backends.http_origin import Origin
-from backends.http_pool import HttpPool
+from backends.http_client.http_connection import Connection
+from backends.http_client.http_origin import Origin
+from backends.http_client.http_pool import HttpPool
 from backends.llm.answer_reader import only_delta
-from backends.llm.http_reply import ReplyReader
-from backends.llm.http_settings import read_timeouts
-from backends.llm.known_shapes import KnownShapes
-from backends.llm.text_shape import TextShape
-from contracts.chat import ChatRequest, Message
+from backends.llm.http.http_reply import ReplyReader
+from backends.llm.http.http_settings import read_timeouts
+from backends.llm.http.known_shapes import KnownShapes
+from backends.llm.http.text_shape import TextShape
+from contracts.api.chat import ChatRequest, Message
 from tests.backends.askers import AsTold
 from tests.backends.llm.test_text_shape import HEAD, SPEC, Relaying, Told, Wire, event, framed
 

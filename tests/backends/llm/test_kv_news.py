@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backends.llm.kv_news import KvNews
-from contracts.wire import Answer, Hello, KvBlocks
+from backends.llm.host.kv_news import KvNews
+from contracts.engine.wire import Answer, Hello, KvBlocks
 
 URL = "unix:///h.sock"
 HELLO = Hello(version=1, engine="e", engine_kind="vllm", engine_version="1", models=[], clock_ns=0, wall_ns=0,

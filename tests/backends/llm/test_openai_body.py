@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from backends.llm.base import ModelCall
-from backends.llm.openai_body import BodyFields, body_for
-from backends.llm.openai_http import OpenAIHttpTarget
-from contracts.configuration import TargetSpec
-from contracts.embedding import EmbeddingRequest
+from backends.llm.http.openai_body import BodyFields, body_for
+from backends.llm.http.openai_http import OpenAIHttpTarget
+from contracts.api.embedding import EmbeddingRequest
 from contracts.errors import ConfigurationError
+from contracts.serving.configuration import TargetSpec
 
 PLAIN = BodyFields()
 

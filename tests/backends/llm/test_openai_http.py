@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from backends.llm.openai_http import OpenAIHttpTarget
-from contracts.configuration import TargetSpec
+from backends.llm.http.openai_http import OpenAIHttpTarget
 from contracts.errors import ConfigurationError, UpstreamBroken, UpstreamError, UpstreamRejected
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.serving.configuration import TargetSpec
 
 WHOLE = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a"}]}).encode()
 STREAM = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "a"}]}).encode()
@@ -187,7 +187,7 @@ async def test_a_cancelled_call_closes_its_connection(upstream, target, call_of,
 
 @pytest.mark.interpreted
 async def test_a_reply_over_the_bound_is_cut_off(upstream, target, call_of, sink, monkeypatch):
-    monkeypatch.setattr("backends.llm.http_reply._MAX_GENERATED_BODY", 1000)
+    monkeypatch.setattr("backends.llm.http.http_reply._MAX_GENERATED_BODY", 1000)
     upstream.always(upstream.whole(upstream.completion("x" * 1000)))
     with pytest.raises(UpstreamBroken, match="more than 1000 bytes"):
         await target.call(call_of(WHOLE), sink)

@@ -8,14 +8,14 @@ import pytest
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 
-from backends.llm.engine_completion import prompts_of
-from backends.llm.engine_inputs import inputs_of
-from backends.llm.engine_prompt import Prompt, prompt_of
-from backends.llm.openai_http import OpenAIHttpTarget
-from backends.tokenizer import PromptFormat
-from contracts.configuration import TargetSpec
+from backends.llm.host_inputs.engine_completion import prompts_of
+from backends.llm.host_inputs.engine_inputs import inputs_of
+from backends.llm.host_inputs.engine_prompt import Prompt, prompt_of
+from backends.llm.http.openai_http import OpenAIHttpTarget
+from backends.tokenization.tokenizer import PromptFormat
 from contracts.errors import ConfigurationError, InvalidRequest, UnsupportedParameter
-from gateway.reading import read_chat, read_completion, read_embedding
+from contracts.serving.configuration import TargetSpec
+from gateway.apis.reading import read_chat, read_completion, read_embedding
 from tests.backends.llm.engine_fake import builtin_hello
 
 HELLO = builtin_hello()

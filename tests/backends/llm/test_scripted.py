@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from backends.llm.scripted import ScriptedTarget
-from contracts.configuration import TargetSpec
 from contracts.errors import ConfigurationError, InvalidRequest, UpstreamBroken, UpstreamError, UpstreamUnreachable
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.serving.configuration import TargetSpec
 
 
 def target(**script) -> ScriptedTarget:

@@ -7,12 +7,12 @@ from uuid import UUID
 import pytest
 
 from backends.llm.base import ModelCall
-from backends.llm.openai_body import BodyFields, body_for, with_usage
-from backends.llm.openai_http import OpenAIHttpTarget
-from contracts.chat import StreamOptions
-from contracts.configuration import TargetSpec
+from backends.llm.http.openai_body import BodyFields, body_for, with_usage
+from backends.llm.http.openai_http import OpenAIHttpTarget
+from contracts.api.chat import StreamOptions
 from contracts.errors import UpstreamBroken
-from gateway.reading import read_chat
+from contracts.serving.configuration import TargetSpec
+from gateway.apis.reading import read_chat
 from tests.backends.llm.conftest import MemorySink
 
 BODY = b'{"model":"mock","messages":[{"role":"user","content":"Hi"}],"stream":true}'

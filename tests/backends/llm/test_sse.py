@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backends.llm.sse import MAX_EVENT_BYTES, MAX_EVENTS, EventSplitter, data_of
+from backends.llm.http.sse import MAX_EVENT_BYTES, MAX_EVENTS, EventSplitter, data_of
 from contracts.errors import UpstreamBroken
 
 LINE = st.text(st.characters(blacklist_characters="\r\n", blacklist_categories=["Cs"]), max_size=8).map(str.encode)

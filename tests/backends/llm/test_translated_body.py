@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from backends.llm.base import ModelCall
-from backends.llm.openai_body import BodyFields, body_for
-from contracts.chat import Message, TranslatedChat
+from backends.llm.http.openai_body import BodyFields, body_for
+from contracts.api.chat import Message, TranslatedChat
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
 MARKED = json.dumps({**CHAT, "cache_control": "x"}).encode()

@@ -3,9 +3,9 @@
 import pytest
 
 from backends.objects.responses import ResponseStore
+from contracts.access.owner import Owner
+from contracts.api.stored_responses import MAX_HISTORY_RESPONSES, StoredResponse
 from contracts.errors import InvalidRequest
-from contracts.owner import Owner
-from contracts.stored_responses import MAX_HISTORY_RESPONSES, StoredResponse
 
 ACME = Owner("acme", "core/apollo")
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from backends.credential_references import ReferenceRules
 from backends.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, Order
 from backends.providers.credentials import Credentials
 from backends.providers.environment import withdraw
 from backends.providers.fields import fields_of, parameters_of
+from backends.secrets.credential_references import ReferenceRules
+from contracts.engine.wire import Patience
 from contracts.errors import TargetMisconfigured, UnsupportedParameter
-from contracts.wire import Patience
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from backends.providers.usage import reported_usage
-from contracts.openai_usage import usage_from_openai
-from contracts.usage import OpenAIUsage, Usage
+from contracts.metering.openai_usage import usage_from_openai
+from contracts.metering.usage import OpenAIUsage, Usage
 
 
 def usage(found: dict[str, Any], *, has_guessed: bool = False, is_complete: bool = True) -> Usage | None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from contracts.errors import ConfigurationError
 

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.store.columns import STORE_TYPES, arrow_batch
+from contracts.access.identity import Identity
 from contracts.errors import InvalidRecord
-from contracts.gaps import pack_gaps, unpack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.money import MAX_PICO_USD, usd
-from contracts.names import TABLES
-from contracts.records import AttemptRecord, GpuShare, KvRecord, RequestRecord, StepRecord
-from contracts.usage import Usage
+from contracts.metering.gaps import pack_gaps, unpack_gaps
+from contracts.metering.usage import Usage
+from contracts.pricing.money import MAX_PICO_USD, usd
+from contracts.recording.ids import uuid7
+from contracts.recording.names import TABLES
+from contracts.recording.records import AttemptRecord, GpuShare, KvRecord, RequestRecord, StepRecord
 
 NOW_NS = 1_793_707_200_123_456_789  # 3 November 2026
 ID = uuid7(NOW_NS)

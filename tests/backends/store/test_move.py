@@ -18,13 +18,13 @@ from backends.store.move import move_store
 from backends.store.tables import COPY_PREFIX, list_tables
 from backends.store.transfer import CopyDiffers, load_table
 from backends.store.turns import StoreTurns
+from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError, StoreUnavailable
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.ids import uuid7
-from contracts.names import REQUESTS
-from contracts.records import RequestRecord
-from contracts.usage import Usage
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.ids import uuid7
+from contracts.recording.names import REQUESTS
+from contracts.recording.records import RequestRecord
 
 PATIENCE_SECONDS = 120.0
 

@@ -11,9 +11,9 @@ import pytest
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from backends.store.unstored_rows import IDENTITIES, UnstoredRows
-from contracts.ids import uuid7
-from contracts.names import LOGS, METRICS, TABLES, TRACES
-from contracts.records import (
+from contracts.recording.ids import uuid7
+from contracts.recording.names import LOGS, METRICS, TABLES, TRACES
+from contracts.recording.records import (
     AttemptRecord,
     ContentRecord,
     DeviceRecord,
@@ -21,7 +21,7 @@ from contracts.records import (
     RequestRecord,
     StepRecord,
 )
-from contracts.telemetry import LogRow, MetricRow, SpanRow
+from contracts.recording.telemetry import LogRow, MetricRow, SpanRow
 
 NOW_NS = time.time_ns() // 10**9 * 10**9
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from contracts.step_model import DECODE, StepModel, StepRow, compose
-from contracts.step_samples import StepSample
+from algorithms.gpu_time.step_model import DECODE, StepModel, StepRow, compose
+from algorithms.gpu_time.step_samples import StepSample
 
 Step = tuple[int, tuple[StepRow, ...]]  # busy ns and what was in it
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.attribution import attribute
-from contracts.step_fit import MIN_SAMPLES, PRIOR_CONFIDENCE, confidence_of, fit, relative_errors
-from contracts.step_model import COEFFICIENTS, PRIOR, StepModel, StepRow, compose
-from contracts.step_samples import MAX_REGIMES, SampleWindow, StepSample
+from algorithms.gpu_time.attribution import attribute
+from algorithms.gpu_time.step_fit import MIN_SAMPLES, PRIOR_CONFIDENCE, confidence_of, fit, relative_errors
+from algorithms.gpu_time.step_model import COEFFICIENTS, PRIOR, StepModel, StepRow, compose
+from algorithms.gpu_time.step_samples import MAX_REGIMES, SampleWindow, StepSample
 from tests.contracts.attribution.engines import (
     ENGINE,
     SMALL_ENGINE,

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from contracts.step_fit import MIN_SAMPLES, PRIOR_CONFIDENCE, fit
-from contracts.step_fitter import DRIFT_MIN_STEPS, DRIFT_WINDOW, REFIT_STEPS, DriftAlarm, StepFitter
-from contracts.step_model import PRIOR, StepModel, StepRow
+from algorithms.gpu_time.step_fit import MIN_SAMPLES, PRIOR_CONFIDENCE, fit
+from algorithms.gpu_time.step_fitter import DRIFT_MIN_STEPS, DRIFT_WINDOW, REFIT_STEPS, DriftAlarm, StepFitter
+from algorithms.gpu_time.step_model import PRIOR, StepModel, StepRow
 from tests.contracts.attribution.engines import ENGINE, as_samples, largest_difference, random_rows, steps_of
 
 

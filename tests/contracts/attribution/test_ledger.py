@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.attribution import attribute
-from contracts.ledger import LedgerLines, ledger_lines
-from contracts.ledger_clock import LedgerClock, Lifecycle, Stretch
-from contracts.records import StepRecord
-from contracts.step_model import StepRow
+from algorithms.gpu_time.attribution import attribute
+from algorithms.gpu_time.ledger import LedgerLines, ledger_lines
+from algorithms.gpu_time.ledger_clock import LedgerClock, Lifecycle, Stretch
+from algorithms.gpu_time.step_model import StepRow
+from contracts.recording.records import StepRecord
 from tests.contracts.attribution.engines import ENGINE, patient, random_rows
 
 LIFECYCLES: dict[str, Lifecycle] = {"load": "load", "warmup": "warmup", "sleep": "sleep"}

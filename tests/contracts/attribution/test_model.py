@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.step_model import PRIOR, StepComposition, StepModel, StepRow, compose, pairs
+from algorithms.gpu_time.step_model import PRIOR, StepComposition, StepModel, StepRow, compose, pairs
 from tests.contracts.attribution.engines import ENGINE, batches, models, patient
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from algorithms.gpu_time.attribution import attribute
+from algorithms.gpu_time.step_fit import fit, relative_errors
+from algorithms.gpu_time.step_fitter import StepFitter
+from algorithms.gpu_time.step_model import StepModel
 from bench.attribution import FIT_RUNS, RIVALS, Bounds, bounds, busy_ns, charges, main, token_proxy_errors
 from bench.gpu_steps import RecordedStep, read_runs, samples
-from contracts.attribution import attribute
-from contracts.step_fit import fit, relative_errors
-from contracts.step_fitter import StepFitter
-from contracts.step_model import StepModel
 
 Runs = dict[str, list[RecordedStep]]
 

@@ -9,9 +9,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from contracts.attribution import METHOD, RequestTime, RowTime, attribute, classify, split_exactly, step_confidence
-from contracts.records import GpuShare
-from contracts.step_model import DECODE, ENCODE, PRIOR, StepModel, StepRow
+from algorithms.gpu_time.attribution import (
+    METHOD,
+    RequestTime,
+    RowTime,
+    attribute,
+    classify,
+    split_exactly,
+    step_confidence,
+)
+from algorithms.gpu_time.step_model import DECODE, ENCODE, PRIOR, StepModel, StepRow
+from contracts.recording.records import GpuShare
 from tests.contracts.attribution.engines import ENGINE, batches, busy_times, models, patient, step_rows
 
 weights = st.lists(st.just(0.0) | st.floats(0, 1e300), max_size=40)

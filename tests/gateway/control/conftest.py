@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
 from tests.conftest import PostgresServer

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import pytest
 from fastapi.testclient import TestClient
 
+from algorithms.abuse.incident import Incident
+from algorithms.abuse.sighting import Sighting
 from backends.control.abuse_incidents import write_incidents
-from contracts.abuse.incident import Incident
-from contracts.abuse.sighting import Sighting
-from contracts.moments import unix_ns
+from contracts.recording.moments import unix_ns
 from tests.gateway.control.conftest import AsRole
 
 

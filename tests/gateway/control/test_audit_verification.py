@@ -14,7 +14,7 @@ from backends.audit.options import audit_root
 from backends.audit.signing import AuditKeys, AuditSigner
 from backends.control.audit_checks import AuditFindings, check_audit
 from backends.control.database import ControlDatabase
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from gateway.control.audit_verification import AuditVerifier
 from tests.gateway.control.conftest import AsRole
 from tests.steady_time import poll_within

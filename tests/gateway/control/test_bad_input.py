@@ -10,10 +10,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from backends.background_check import BackgroundCheck
 from backends.control.changes import read_revision
 from backends.control.database import ControlDatabase
-from backends.secret_files import SecretFiles
+from backends.processes.background_check import BackgroundCheck
+from backends.secrets.secret_files import SecretFiles
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
 

@@ -6,8 +6,8 @@ import pytest
 
 from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
-from contracts.prices import cost_of
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import cost_of
 
 NOW = datetime(2026, 11, 3, tzinfo=UTC)
 USED = Usage(input_text=1000, output_text=10)

@@ -11,10 +11,10 @@ from sqlalchemy import select
 
 from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
+from contracts.access.keys import digest_of, is_well_formed
 from contracts.control import AuditEntry
 from contracts.errors import ConfigurationError
-from contracts.keys import digest_of, is_well_formed
 from gateway.control import app as control_app
 from gateway.control import health
 from gateway.control.app import create_app

@@ -3,7 +3,7 @@
 import pytest
 
 from backends.control.snapshot import load_snapshot
-from contracts.failures import DEFAULT_FAILURES, BreakerPolicy, FailurePolicy, HedgePolicy, Playbook
+from contracts.serving.failures import DEFAULT_FAILURES, BreakerPolicy, FailurePolicy, HedgePolicy, Playbook
 
 POOL = {"id": "chat"}
 TARGET = {"id": "one", "kind": "scripted", "provider": "far"}

@@ -13,7 +13,7 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from contracts.control import Role
 from contracts.errors import AuthenticationFailed, TollkeeperError, Unavailable
-from contracts.moments import utc_moment
+from contracts.recording.moments import utc_moment
 from gateway.control.app import create_app
 from gateway.control.identity_provider import IdentityProvider
 from gateway.control.settings import ControlSettings

@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
-from contracts.configuration import IssuerSpec, KeyPolicy, Snapshot
+from contracts.serving.configuration import IssuerSpec, KeyPolicy, Snapshot
 
 ON_SQLITE = pytest.mark.parametrize("control_database_url", ["sqlite"], indirect=True)
 KEYS = "/v1/tenants/acme/keys"

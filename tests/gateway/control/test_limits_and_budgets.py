@@ -10,9 +10,9 @@ from fastapi.testclient import TestClient
 
 from backends.control.budgets import GatewayState, PassedThreshold, publish_states, record_event
 from backends.control.database import ControlDatabase
-from contracts.limits import BudgetSpec, Scope
-from contracts.moments import unix_ns
-from contracts.periods import budget_period
+from contracts.recording.moments import unix_ns
+from contracts.rules.limits import BudgetSpec, Scope
+from contracts.rules.periods import budget_period
 from gateway.control.budget_standing import standing_of
 
 LIMITS, BUDGETS = "/v1/tenants/acme/limits", "/v1/tenants/acme/budgets"

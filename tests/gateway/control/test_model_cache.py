@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
-from contracts.caching import CachePolicy
+from contracts.serving.caching import CachePolicy
 
 MODEL = "/v1/models/scripted-1"
 

@@ -5,9 +5,9 @@ from fastapi.testclient import TestClient
 
 from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
-from contracts.configuration import Snapshot
 from contracts.control import Model
-from contracts.sampling import sampling_policy
+from contracts.serving.configuration import Snapshot
+from contracts.serving.sampling import sampling_policy
 
 MODEL = "/v1/models/scripted-1"
 

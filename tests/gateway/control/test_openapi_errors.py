@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
 from tests.openapi_errors import check_with_schemathesis, operations, served, undocumented

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from backends.control.alert_log import settle_alerts
 from backends.control.database import ControlDatabase
-from contracts.alerts import Finding, Rule
+from contracts.rules.alerts import Finding, Rule
 from tests.gateway.control.conftest import AsRole
 
 SLO: dict[str, Any] = {

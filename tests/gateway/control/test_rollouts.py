@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fastapi.testclient import TestClient
 
+from algorithms.rollouts.rollout_tally import ArmTally, Observed, Seen
 from backends.control.database import ControlDatabase
 from backends.control.snapshot import read_snapshot
 from contracts.control import Alert, AlertDelivery, RolloutObservation
-from contracts.rollout_tally import ArmTally, Observed, Seen
-from contracts.rollouts import RolloutSpec
-from gateway.rollouts.boards import Shared
-from gateway.rollouts.database_board import DatabaseBoard
+from contracts.serving.rollouts import RolloutSpec
+from gateway.routing.rollouts.boards import Shared
+from gateway.routing.rollouts.database_board import DatabaseBoard
 
 DEMO = "scripted-1"
 

@@ -5,8 +5,8 @@ from fastapi.testclient import TestClient
 
 from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
-from contracts.configuration import Snapshot
 from contracts.control import Route
+from contracts.serving.configuration import Snapshot
 from tests.gateway.control.conftest import AsRole
 
 DEMO = "scripted-1"

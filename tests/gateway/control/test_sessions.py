@@ -12,12 +12,12 @@ from fastapi.testclient import TestClient
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from backends import passwords
 from backends.control import accounts
 from backends.control.accounts import find_account
 from backends.control.changes import Author, begin_change
 from backends.control.erasure import erase_tenant
 from backends.control.user_sessions import MAX_SESSIONS, begin_session, find_session, is_session_like, new_secret
+from backends.secrets import passwords
 from contracts.control import AuditEntry, Role, RoleGrant, User, UserSession
 from contracts.errors import AuthenticationFailed, LimitExceeded, PermissionDenied
 from gateway.control import sessions

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from backends.control.database import ControlDatabase
 from backends.control.sealer import KEY_FILE
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 
 KEY, WEBHOOK = "sk-hidden-0123456789", "https://hooks.example/hidden-path"
 PATH = "/v1/stored-keys"

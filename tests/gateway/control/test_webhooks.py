@@ -20,7 +20,7 @@ from backends.control.budgets import BudgetChange, NewBudget, PassedThreshold
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from contracts.control import BudgetEvent
-from contracts.moments import unix_ns
+from contracts.recording.moments import unix_ns
 from gateway.control.webhooks import WebhookDelivery
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -161,8 +161,8 @@ async def test_a_fault_of_ours_while_an_answer_is_taken_is_blamed_on_no_target(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("gateway.reply.GeneratedReply.event", fail)
-    monkeypatch.setattr("gateway.reply.Reply.whole", fail)
+    monkeypatch.setattr("gateway.replies.reply.GeneratedReply.event", fail)
+    monkeypatch.setattr("gateway.replies.reply.Reply.whole", fail)
     for _ in range(6):
         upstream.then(
             upstream.streamed(upstream.chunk("a", finish="stop"))

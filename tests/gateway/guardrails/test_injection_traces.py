@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from algorithms.detectors.injection import injection_in
+from algorithms.detectors.injection_languages import OTHER_LANGUAGES
+from algorithms.detectors.injection_phrases import ENGLISH, Phrase
+from algorithms.detectors.injection_traces import TRACES
 from bench.guardrail_corpus import read_corpus
-from contracts.detectors.injection import injection_in
-from contracts.detectors.injection_languages import OTHER_LANGUAGES
-from contracts.detectors.injection_phrases import ENGLISH, Phrase
-from contracts.detectors.injection_traces import TRACES
 from contracts.guardrails.plain_text import plain_text
-from gateway.guardrails.expression import Expression
+from gateway.guardrails.screening.expression import Expression
 
 _QUICK = Expression(*TRACES)
 _PHRASES = [each for each in chain(ENGLISH, OTHER_LANGUAGES) if each.form.pattern.isascii()]

@@ -4,7 +4,7 @@ import base64
 import json
 import time
 
-from backends.secret_files import SecretFiles
+from backends.secrets.secret_files import SecretFiles
 from contracts.guardrails.finding import About
 from gateway.guardrails.detectors.canary import build as build_canary
 from gateway.guardrails.means import Means

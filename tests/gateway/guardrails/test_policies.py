@@ -5,9 +5,9 @@ import pytest
 from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import Verdict, joined, read_verdict
 from contracts.guardrails.policy import covering, policy_of, rules_of
-from gateway.guardrails.expression import Expression
 from gateway.guardrails.means import Means
 from gateway.guardrails.plan import compile_plan
+from gateway.guardrails.screening.expression import Expression
 from gateway.guardrails.trial import try_policy
 
 

@@ -12,12 +12,12 @@ from contracts.guardrails.beginnings import beginnings_of
 from contracts.guardrails.finding import Shown
 from contracts.guardrails.plain_text import original_span, plain_text
 from contracts.guardrails.policy import StageSpec
-from gateway.guardrails.expression import Expression
 from gateway.guardrails.means import Means
-from gateway.guardrails.screen import Screen
-from gateway.guardrails.spelling import AS_IS, IN_JSON
+from gateway.guardrails.screening.expression import Expression
+from gateway.guardrails.screening.screen import Screen
+from gateway.guardrails.screening.spelling import AS_IS, IN_JSON
+from gateway.guardrails.screening.stream_screen import MOST_HELD, StreamPlan
 from gateway.guardrails.stage import Stage, build_stage
-from gateway.guardrails.stream_screen import MOST_HELD, StreamPlan
 
 CARD = "4111 1111 1111 1111"
 

@@ -10,20 +10,20 @@ from uuid import UUID
 import openai
 import pytest
 
-from contracts.configuration import EMPTY_SNAPSHOT
+from contracts.api.generation import Delta
 from contracts.errors import MalformedBody
-from contracts.generation import Delta
 from contracts.guardrails.finding import About, Finding
 from contracts.guardrails.places import Places
 from contracts.guardrails.plain_text import original_span, original_spans, plain_text
 from contracts.guardrails.policy import policy_of
+from contracts.serving.configuration import EMPTY_SNAPSHOT
 from gateway.guardrails.answer_filter import AnswerFilter
 from gateway.guardrails.checking import means_of_checks
 from gateway.guardrails.guardrails import Guardrails
 from gateway.guardrails.means import Means
 from gateway.guardrails.plan import compile_plan
 from gateway.guardrails.request_texts import RequestTexts
-from gateway.guardrails.spelling import AS_IS, IN_JSON
+from gateway.guardrails.screening.spelling import AS_IS, IN_JSON
 
 CARD = "4111 1111 1111 1111"
 MODEL = "scripted-1"

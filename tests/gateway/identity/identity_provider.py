@@ -10,11 +10,11 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from contracts.configuration import IssuerSpec, Snapshot
 from contracts.errors import AuthenticationFailed
-from contracts.prices import PriceBook
-from gateway.clock import Clock
+from contracts.pricing.prices import PriceBook
+from contracts.serving.configuration import IssuerSpec, Snapshot
 from gateway.identity.token_issuers import TokenIssuers
+from gateway.request.clock import Clock
 
 AUDIENCE = "tollkeeper"
 NOW = 1_800_000_000  # where a test holds the clock

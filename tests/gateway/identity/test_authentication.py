@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.configuration import KeyPolicy
-from contracts.limits import TenantSpec
+from contracts.rules.limits import TenantSpec
+from contracts.serving.configuration import KeyPolicy
 from tests.gateway.identity.identity_provider import ec_key, provider, public_jwk, rsa_key
 
 __all__ = ["provider"]  # fixture

@@ -6,9 +6,9 @@ from ipaddress import ip_address
 import pytest
 from msgspec import structs
 
-from backends.network_addresses import address_of
-from contracts.configuration import KeyPolicy
+from backends.network.network_addresses import address_of
 from contracts.errors import ConfigurationError
+from contracts.serving.configuration import KeyPolicy
 from gateway.identity import caller_address
 from gateway.identity.caller_address import AddressRanges, TrustedProxies
 

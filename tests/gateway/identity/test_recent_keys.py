@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from contracts.configuration import EMPTY_SNAPSHOT, KeyEntry, Snapshot
+from contracts.access.identity import Identity
+from contracts.access.keys import digest_of, new_key
 from contracts.errors import AuthenticationFailed, ControlUnavailable, PermissionDenied
-from contracts.identity import Identity
-from contracts.keys import digest_of, new_key
-from contracts.limits import TenantSpec
-from gateway.clock import Clock
+from contracts.rules.limits import TenantSpec
+from contracts.serving.configuration import EMPTY_SNAPSHOT, KeyEntry, Snapshot
 from gateway.identity import authentication
 from gateway.identity.authentication import Authenticator
+from gateway.request.clock import Clock
 
 PEPPER = b"p" * 32
 

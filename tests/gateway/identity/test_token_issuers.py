@@ -9,10 +9,10 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from contracts.configuration import KeyPolicy
 from contracts.control.organisation import SLUG_PATTERN
 from contracts.errors import AuthenticationFailed, PermissionDenied
-from contracts.limits import TenantSpec
+from contracts.rules.limits import TenantSpec
+from contracts.serving.configuration import KeyPolicy
 from gateway.identity import token_issuers
 from gateway.identity.guess_limit import UnknownCredential
 from gateway.identity.token_issuers import TokenIssuers

@@ -1,7 +1,7 @@
 """A record of which others differ in what varies from chat to chat."""
 
-from contracts.identity import Identity
-from contracts.records import RequestRecord
+from contracts.access.identity import Identity
+from contracts.recording.records import RequestRecord
 
 EXAMPLE = RequestRecord(
     request_id=bytes(16),

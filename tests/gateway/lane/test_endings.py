@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import backends.segment_file
-from contracts.usage import Usage
-from gateway.exchange import Exchange, RequestHead
-from gateway.journal import RECORD_ROOM_BYTES, Journal
+import backends.segment_log.segment_file
+from contracts.metering.usage import Usage
 from gateway.lane.endings import Ending, Endings, Following
 from gateway.lane.quick_call import QuickCall
-from gateway.recorder import Recorder, WholeRequest
+from gateway.records.journal import RECORD_ROOM_BYTES, Journal
+from gateway.records.recorder import Recorder, WholeRequest
+from gateway.wire.exchange import Exchange, RequestHead
 from tests.gateway.quiet_line import QuietLine
 
 
@@ -85,7 +85,7 @@ def test_room_that_a_failed_write_has_cost_is_not_promised(tmp_path, monkeypatch
         return True
 
     monkeypatch.setattr(os, "write", failing_once)
-    monkeypatch.setattr(backends.segment_file, "reserve_blocks", small_rest)
+    monkeypatch.setattr(backends.segment_log.segment_file, "reserve_blocks", small_rest)
     assert journal.append(1, b"x" * 400)
     assert not journal.promise(90 * RECORD_ROOM_BYTES)
     journal.close()

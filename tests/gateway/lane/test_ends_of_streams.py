@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from gateway.exchange import Exchange, Line, RequestHead
+from gateway.wire.exchange import Exchange, Line, RequestHead
 from tests.gateway.conftest import KEY
 
 

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from contracts.records import decode_record
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
+from contracts.recording.records import decode_record
 from gateway.lane.record_shapes import VARYING, KeptShapes, RecordShape
 from tests.gateway.lane.example import EXAMPLE
 

@@ -5,11 +5,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.gaps import pack_gaps
-from contracts.identity import Identity
-from contracts.limits import PRIORITY_CLASSES
-from contracts.records import RequestRecord, decode_record, encode_record
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.gaps import pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.records import RequestRecord, decode_record, encode_record
+from contracts.rules.limits import PRIORITY_CLASSES
 from gateway.lane.record_shapes import VARYING
 from gateway.lane.record_template import RecordTemplate
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.clock import Clock
+from gateway.request.clock import Clock
 
 TICK_NS = 1_000_000
 

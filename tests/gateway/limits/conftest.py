@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gateway.limits.memory_store import MemoryStore
-from gateway.limits.redis_store import RedisStore
+from gateway.limits.counters.memory_store import MemoryStore
+from gateway.limits.counters.redis_store import RedisStore
 from tests.backends.counters.redis_server import RedisServer
 from tests.gateway.limits.counting import Counting, CountingFactory, ManualClock
 from tests.gateway.limits.leaping_loop import LeapingLoop

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from contracts.limits import BudgetSpec, LimitSpec, Metric, Period, Scope, Window
-from gateway.limits.base import Counter, CounterStore, Line, Mark, Shortage
+from contracts.rules.limits import BudgetSpec, LimitSpec, Metric, Period, Scope, Window
+from gateway.limits.counters.base import Counter, CounterStore, Line, Mark, Shortage
 
 SECOND_NS = 1_000_000_000
 

@@ -10,8 +10,8 @@ import msgspec
 from backends.counters.connection import CountersConnection
 from backends.counters.server_clock import ServerClock
 from contracts.errors import CountersUnavailable
-from gateway.limits.base import Line, Mark, Shortage
-from gateway.limits.redis_store import RedisStore
+from gateway.limits.counters.base import Line, Mark, Shortage
+from gateway.limits.counters.redis_store import RedisStore
 from tests.backends.counters.redis_server import RedisServer
 from tests.gateway.limits.leaping_loop import LeapingLoop
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from contracts.errors import ConfigurationError
-from contracts.limits import BudgetAdjustment, BudgetSpec
-from gateway.limits.budget import BudgetCounter
+from contracts.rules.limits import BudgetAdjustment, BudgetSpec
+from gateway.limits.budgets.budget import BudgetCounter
 from tests.gateway.limits.counting import SECOND_NS, budget
 
 HOUR_NS = 3600 * SECOND_NS

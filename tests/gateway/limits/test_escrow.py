@@ -1,6 +1,6 @@
 """Slots and conversations in memory: what is learned of waits, and when a conversation is over."""
 
-from gateway.limits.escrow import ConcurrencyCounter, ConversationCounter
+from gateway.limits.counters.escrow import ConcurrencyCounter, ConversationCounter
 from tests.gateway.limits.counting import SECOND_NS, conversation, slots
 
 START_NS = 1_773_480_413 * SECOND_NS

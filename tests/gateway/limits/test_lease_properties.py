@@ -15,9 +15,9 @@ from backends.counters.address import CountersAddress
 from backends.counters.connection import CountersConnection
 from backends.counters.server_clock import ServerClock
 from contracts.errors import CountersUnavailable
-from gateway.limits.base import Mark, Shortage
-from gateway.limits.leased_escrow import LeasedBudget
-from gateway.limits.redis_store import RedisStore
+from gateway.limits.counters.base import Mark, Shortage
+from gateway.limits.counters.leased_escrow import LeasedBudget
+from gateway.limits.counters.redis_store import RedisStore
 from tests.backends.counters.redis_server import RedisServer
 from tests.gateway.limits.conftest import START_NS
 from tests.gateway.limits.counting import SECOND_NS, ManualClock, budget

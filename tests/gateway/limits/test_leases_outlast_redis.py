@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from contracts.errors import CountersUnavailable
-from contracts.limits import Rule
-from gateway.limits.base import Counter, Shortage
-from gateway.limits.redis_store import RedisStore
+from contracts.rules.limits import Rule
+from gateway.limits.counters.base import Counter, Shortage
+from gateway.limits.counters.redis_store import RedisStore
 from tests.backends.counters.redis_server import RedisServer, happens
 from tests.gateway.limits.counting import budget, limit
 from tests.gateway.limits.redis_gateways import Gateways, admit, now_ns, now_seconds

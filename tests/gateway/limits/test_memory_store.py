@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from contracts.limits import BudgetSpec, LimitSpec
-from gateway.limits.memory_store import MemoryStore
+from contracts.rules.limits import BudgetSpec, LimitSpec
+from gateway.limits.counters.memory_store import MemoryStore
 from tests.gateway.limits.counting import SECOND_NS, ManualClock, budget, conversation, limit, slots
 
 START_NS = 1_773_480_413 * SECOND_NS

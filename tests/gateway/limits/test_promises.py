@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.limits.base import Shortage
-from gateway.limits.memory_store import MemoryStore
+from gateway.limits.counters.base import Shortage
+from gateway.limits.counters.memory_store import MemoryStore
 from tests.gateway.limits.counting import Counting, limit, slots
 
 LATE_SECONDS = {"second": 0.05, "minute": 0.5, "hour": 0.5, "day": 0.5}

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.limits import Rule
-from gateway.limits.base import Shortage
+from contracts.rules.limits import Rule
+from gateway.limits.counters.base import Shortage
 from gateway.settings import GatewaySettings
 from tests.backends.counters.redis_server import RedisServer, happens
 from tests.gateway.limits.counting import budget, limit, slots

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from contracts.limits import Rule
-from gateway.limits.base import Shortage
+from contracts.rules.limits import Rule
+from gateway.limits.counters.base import Shortage
 from tests.backends.counters.redis_server import RedisServer
 from tests.gateway.limits.counting import budget, limit, slots
 from tests.gateway.limits.redis_gateways import Gateways, admit, now_ns, now_seconds

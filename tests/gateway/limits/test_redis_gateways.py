@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from contracts.errors import ConfigurationError
-from contracts.limits import MAX_AMOUNT, BudgetAdjustment, Rule
-from gateway.limits.base import Shortage
+from contracts.rules.limits import MAX_AMOUNT, BudgetAdjustment, Rule
+from gateway.limits.counters.base import Shortage
 from tests.backends.counters.redis_server import RedisServer, happens
 from tests.gateway.limits.counting import budget, conversation, limit, slots
 from tests.gateway.limits.redis_gateways import Gateways, admit, monotonic_ns, now_ns, now_seconds

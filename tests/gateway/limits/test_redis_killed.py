@@ -12,10 +12,10 @@ from redis.asyncio import Redis
 from backends.counters.amounts import joined
 from backends.counters.courier import Keys
 from contracts.errors import CountersUnavailable
-from contracts.limits import MAX_AMOUNT, LimitSpec
-from gateway.limits.base import Counter, Mark, Shortage
-from gateway.limits.leased_sliding import LeasedSliding
-from gateway.limits.redis_store import RedisStore
+from contracts.rules.limits import MAX_AMOUNT, LimitSpec
+from gateway.limits.counters.base import Counter, Mark, Shortage
+from gateway.limits.counters.leased_sliding import LeasedSliding
+from gateway.limits.counters.redis_store import RedisStore
 from tests.backends.counters.redis_server import RedisServer, happens
 from tests.gateway.limits.counting import limit
 from tests.gateway.limits.leaping_loop import LeapingLoop

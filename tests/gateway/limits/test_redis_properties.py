@@ -12,11 +12,11 @@ from redis.asyncio import Redis
 
 from backends.counters.connection import CountersConnection
 from contracts.errors import CountersUnavailable
-from contracts.limits import BudgetSpec, LimitSpec, Rule
-from gateway.limits.base import Counter, Mark, Shortage
-from gateway.limits.lease_parcels import SyncParcel
-from gateway.limits.leased_sliding import LeasedSliding
-from gateway.limits.redis_store import RedisStore
+from contracts.rules.limits import BudgetSpec, LimitSpec, Rule
+from gateway.limits.counters.base import Counter, Mark, Shortage
+from gateway.limits.counters.lease_parcels import SyncParcel
+from gateway.limits.counters.leased_sliding import LeasedSliding
+from gateway.limits.counters.redis_store import RedisStore
 from tests.backends.counters.redis_server import RedisServer
 from tests.gateway.limits.conftest import START_NS
 from tests.gateway.limits.counting import SECOND_NS, ManualClock, budget, limit, slots

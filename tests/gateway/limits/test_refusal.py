@@ -3,10 +3,10 @@
 import pytest
 
 from contracts.errors import BudgetExhausted, CountersUnavailable, LimitExceeded
-from contracts.limits import BudgetSpec, LimitSpec, Scope
-from gateway.limits.base import CounterState, Shortage
+from contracts.rules.limits import BudgetSpec, LimitSpec, Scope
+from gateway.limits.counters.base import CounterState, Shortage
+from gateway.limits.counters.memory_store import MemoryStore
 from gateway.limits.headers import duration
-from gateway.limits.memory_store import MemoryStore
 from gateway.limits.refusal import refusal_of
 
 KEY = Scope("acme", "key", "key_7")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.limits import LimitSpec, Scope
+from contracts.rules.limits import LimitSpec, Scope
+from gateway.limits.counters.memory_store import MemoryStore
 from gateway.limits.demand import CONCURRENCY, INPUT, OUTPUT, PLACE, REQUESTS, TOKENS, Rates
-from gateway.limits.memory_store import MemoryStore
 from gateway.limits.plan import Lines
 from gateway.limits.reservation import Reservation, take
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.limits.base import Mark
-from gateway.limits.held_places import MAX_PLACES
-from gateway.limits.sliding import SlidingCounter
+from gateway.limits.counters.base import Mark
+from gateway.limits.counters.held_places import MAX_PLACES
+from gateway.limits.counters.sliding import SlidingCounter
 from tests.gateway.limits.counting import SECOND_NS, limit
 
 MILLISECOND_NS = 1_000_000

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.limits import BudgetSpec, LimitSpec
-from gateway.limits.base import Shortage
+from contracts.rules.limits import BudgetSpec, LimitSpec
+from gateway.limits.counters.base import Shortage
 from tests.gateway.limits.counting import SECOND_NS, Counting, budget, conversation, limit, slots
 
 MINUTE_NS = 60 * SECOND_NS

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contracts.limits import Rule, Window
-from gateway.limits.base import Counter, Mark, Shortage
+from contracts.rules.limits import Rule, Window
+from gateway.limits.counters.base import Counter, Mark, Shortage
 from tests.gateway.limits.counting import SECOND_NS, Counting, CountingFactory, budget, conversation, limit, slots
 
 DAY_NS = 86_400 * SECOND_NS

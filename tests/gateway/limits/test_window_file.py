@@ -2,9 +2,9 @@
 
 import pytest
 
-from contracts.limits import LimitSpec, Scope
-from gateway.limits.memory_store import MemoryStore
-from gateway.limits.window_file import WindowFile
+from contracts.rules.limits import LimitSpec, Scope
+from gateway.limits.counters.memory_store import MemoryStore
+from gateway.limits.counters.window_file import WindowFile
 from tests.gateway.limits.counting import ManualClock
 
 NOW = 1_773_480_413_589_793_238

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
 from tests.gateway.model_server import Upstream
 from tests.gateway.providers import anthropic_words as anthropic
 from tests.gateway.providers.host_process import KEY, litellm_target

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
 from tests.gateway.model_server import Upstream
 from tests.gateway.providers import gemini_words as gemini
 from tests.gateway.providers.host_process import KEY, litellm_target

@@ -11,9 +11,9 @@ import pytest
 from backends.providers.credentials import Credentials
 from backends.providers.host import ProviderConnection, ProviderHost
 from backends.providers.settings import ProviderHostSettings
+from contracts.engine.wire import Abort, Attach, Call, Hello, Invoke, Invoked, Patience, frame, from_host
 from contracts.errors import TargetMisconfigured, UpstreamRejected
-from contracts.usage import Usage
-from contracts.wire import Abort, Attach, Call, Hello, Invoke, Invoked, Patience, frame, from_host
+from contracts.metering.usage import Usage
 from tests.gateway.providers.host_process import KEY, KEY_REF, litellm_target
 from tests.gateway.providers.scripted_library import STALL, ScriptedLibrary, chunk, fields_of, whole
 
@@ -131,7 +131,7 @@ async def test_a_host_that_is_away_leaves_the_answer_to_the_next_target(
     assert gateway.gateway.health()["status"] == "ready", "a provider host that is away keeps nobody else from serving"
     reply = await gateway.chat(model="hosted", messages=MESSAGES)
     assert reply.status == 200
-    first, second = gateway.attempts()
+    first, second = gateway.routing.attempts()
     assert (first.error_code, second.replica, second.outcome) == ("engine_unavailable", "spare", "ok")
     await local.start()
     await eventually(lambda: gateway.gateway.health()["provider_host"]["state"] == "ready")

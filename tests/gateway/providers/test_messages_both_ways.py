@@ -6,7 +6,7 @@ from typing import Any
 import anthropic as sdk
 import pytest
 
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
 from tests.gateway.model_server import Upstream
 from tests.gateway.providers import anthropic_words as words
 from tests.gateway.providers.host_process import litellm_target

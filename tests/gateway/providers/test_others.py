@@ -7,7 +7,7 @@ from typing import Any
 import anthropic as anthropic_sdk
 import pytest
 
-from contracts.usage import Usage
+from contracts.metering.usage import Usage
 from tests.gateway.model_server import Upstream
 from tests.gateway.providers import anthropic_words as anthropic
 from tests.gateway.providers.host_process import KEY, KEY_REF, litellm_target

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.records import KvRecord, encode_record
-from contracts.routing.ask import Ask
-from contracts.routing.fleet import Fleet
-from contracts.routing.policies.table import policy_named
-from contracts.wire import KvBlocks
-from gateway.routing.cache_mirror import CacheMirror
+from algorithms.routing.ask import Ask
+from algorithms.routing.fleet import Fleet
+from algorithms.routing.policies.table import policy_named
+from contracts.engine.wire import KvBlocks
+from contracts.recording.records import KvRecord, encode_record
+from gateway.routing.replicas.cache_mirror import CacheMirror
 
 URL, MODEL = "unix:///h.sock", "m"
 OTHER_URL = "unix:///other.sock"

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from contracts.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
-from contracts.generation import Result
-from contracts.limits import QueueSpec
-from contracts.prices import PriceBook
-from contracts.routing.ask import Ask
-from contracts.wire import KvBlocks
-from gateway.clock import Clock
-from gateway.progress import Progress
-from gateway.routing.cache_mirror import CacheMirror
-from gateway.routing.choice import Choice
-from gateway.routing.router import Router
+from algorithms.routing.ask import Ask
+from contracts.api.generation import Result
+from contracts.engine.wire import KvBlocks
+from contracts.pricing.prices import PriceBook
+from contracts.rules.limits import QueueSpec
+from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
+from gateway.replies.progress import Progress
+from gateway.request.clock import Clock
+from gateway.routing.replicas.cache_mirror import CacheMirror
+from gateway.routing.replicas.choice import Choice
+from gateway.routing.replicas.router import Router
 
 SECOND = 1_000_000_000
 MODEL = ModelSpec("m", "p")

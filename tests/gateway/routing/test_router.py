@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from algorithms.routing.ask import Ask
 from backends.llm.base import ModelCall, PromptBlocks
-from contracts.chat import ChatRequest
-from contracts.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
+from contracts.api.chat import ChatRequest
+from contracts.api.generation import Delta, Result
 from contracts.errors import ClientGone, UpstreamBroken
-from contracts.generation import Delta, Result
-from contracts.prices import PriceBook
-from contracts.routing.ask import Ask
-from contracts.usage import Usage
-from gateway.clock import Clock
-from gateway.progress import Progress
-from gateway.routing.choice import Choice
-from gateway.routing.router import Router
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import PriceBook
+from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
+from gateway.replies.progress import Progress
+from gateway.request.clock import Clock
+from gateway.routing.replicas.choice import Choice
+from gateway.routing.replicas.router import Router
 
 SECOND = 1_000_000_000
 MODEL = ModelSpec("m", "p")

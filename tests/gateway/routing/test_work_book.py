@@ -2,12 +2,12 @@
 
 import pytest
 
-from contracts.configuration import ModelSpec, PoolSpec, TargetSpec
-from contracts.routing.ask import Ask
-from contracts.routing.work_book import WorkBook
-from gateway.clock import Clock
-from gateway.progress import Progress
-from gateway.routing.router import Router
+from algorithms.routing.ask import Ask
+from algorithms.routing.work_book import WorkBook
+from contracts.serving.configuration import ModelSpec, PoolSpec, TargetSpec
+from gateway.replies.progress import Progress
+from gateway.request.clock import Clock
+from gateway.routing.replicas.router import Router
 
 HALF_LIFE = 600_000_000_000
 DAY = 86_400_000_000_000

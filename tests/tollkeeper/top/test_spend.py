@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from backends.store.client import StoreClient
-from contracts.identity import Identity
-from contracts.usage import Usage
+from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
 from tests.analytics.conftest import reader as reader
 from tests.analytics.conftest import record as record
 from tests.analytics.cost.records import request

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from contracts.wire import Submit
+from contracts.engine.wire import Submit
 
 ORDER: Final = "tollkeeper_keep"  # of SamplingParams.extra_args
 ANSWER: Final = "tollkeeper_kept"  # of an output's kv_transfer_params, which vLLM hands on as they are

@@ -1,7 +1,7 @@
 """What vLLM's prefix cache holds, under the names that routers know blocks by.
 
 vLLM's hashes begin with a random number and cannot be computed elsewhere; its events carry the token ids, the salt
-and the adapter's name, which is what our names are made of (contracts.block_keys).
+and the adapter's name, which is what our names are made of (contracts.engine.block_keys).
 """
 
 from array import array
@@ -22,7 +22,7 @@ from backends.engine.vllm_engine.kv_events.messages import (
     EngineHash,
     KvMessage,
 )
-from contracts.block_keys import KEY_BYTES, chain, public_hash, root_key
+from contracts.engine.block_keys import KEY_BYTES, chain, public_hash, root_key
 
 _GPU: Final = "GPU"
 # Groups of layers that see a whole prompt: what these hold, a prompt hits.

@@ -16,7 +16,7 @@ from backends.engine.vllm_engine.kv_events.messages import decode_events
 from backends.engine.vllm_engine.kv_events.mirror import KvMirror
 from backends.engine.vllm_engine.kv_events.publisher_socket import PublisherSocket, addresses
 from contracts.errors import InvalidRecord, Unavailable
-from contracts.records import KvRecord
+from contracts.recording.records import KvRecord
 
 _log = logging.getLogger(__name__)
 

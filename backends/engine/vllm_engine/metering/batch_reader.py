@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from algorithms.gpu_time.step_model import DECODE, ENCODE, PREFILL
 from backends.engine.vllm_engine.metering.composition import Composition, Repeat, Steady, SteadyRun
 from backends.engine.vllm_engine.metering.frames import Begun, Ended
-from contracts.step_model import DECODE, ENCODE, PREFILL
 
 # What reading a key that another row of the step has read takes less: it comes from the GPU's cache. From decode steps
 # of 32 sequences with 3,000 tokens in common, an 8B Llama shape on an H200, vLLM 0.25.1, 2026-11-21 (0.45 to 0.5).

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from algorithms.gpu_time.ledger_clock import Lifecycle
+from algorithms.gpu_time.step_model import StepRow
 from backends.engine.base import Facts
 from backends.engine.step_book import QueueFacts, StepBook
 from backends.engine.vllm_engine.metering.frames import SOCKET_VARIABLE, Mark, decode_frame
@@ -19,9 +21,7 @@ from backends.engine.vllm_engine.metering.request_book import RequestBook
 from backends.engine.vllm_engine.metering.step_splitter import StepSplitter
 from backends.engine.vllm_engine.step_metering import Account
 from contracts.errors import ConfigurationError, InvalidRecord
-from contracts.ledger_clock import Lifecycle
-from contracts.records import StepRecord
-from contracts.step_model import StepRow
+from contracts.recording.records import StepRecord
 
 _log = logging.getLogger(__name__)
 

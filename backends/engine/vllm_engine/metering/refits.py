@@ -5,10 +5,10 @@ import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 
+from algorithms.gpu_time.step_fit import fit
+from algorithms.gpu_time.step_fitter import StepFitter
+from algorithms.gpu_time.step_model import StepModel
 from backends.engine.vllm_engine.metering.parent_death import die_with_parent
-from contracts.step_fit import fit
-from contracts.step_fitter import StepFitter
-from contracts.step_model import StepModel
 
 _log = logging.getLogger(__name__)
 

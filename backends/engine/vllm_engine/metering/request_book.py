@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from algorithms.gpu_time.attribution import RequestTime
+from algorithms.gpu_time.step_model import DECODE, ENCODE, StepRow
 from backends.engine.vllm_engine.metering.frames import Begun, Ended
 from backends.engine.vllm_engine.metering.sequence_names import request_id_of
 from backends.engine.vllm_engine.step_metering import Account
-from contracts.attribution import RequestTime
-from contracts.step_model import DECODE, ENCODE, StepRow
 
 
 @dataclass(slots=True)

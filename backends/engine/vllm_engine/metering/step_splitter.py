@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
+from algorithms.gpu_time.attribution import METHOD, attribute
+from algorithms.gpu_time.step_fitter import StepFitter
+from algorithms.gpu_time.step_model import ENCODE, StepRow
 from backends.engine.step_book import QueueFacts, StepBook
 from backends.engine.vllm_engine.metering.frames import MeasuredStep, MeterFrame
 from backends.engine.vllm_engine.metering.gpu_clock import DRAINED_NS
 from backends.engine.vllm_engine.metering.refits import Refits, other_process
 from backends.engine.vllm_engine.metering.request_book import MeteredRequest, RequestBook
-from contracts.attribution import METHOD, attribute
-from contracts.records import StepRecord
-from contracts.step_fitter import StepFitter
-from contracts.step_model import ENCODE, StepRow
+from contracts.recording.records import StepRecord
 
 WARM_UP_ID: Final = bytes(15) + b"\x01"  # the host's own request, before it serves: its steps are warm-up
 _NOBODY: Final = bytes(16)  # of a row whose sequence is not known

@@ -7,8 +7,8 @@ from llguidance import LLMatcher
 
 from backends.engine.parsers.answer_format import AnswerFormat
 from backends.engine.parsers.reasoning import ReasoningTags
+from contracts.engine.wire import Grammar, Sampling, Submit
 from contracts.errors import ConfigurationError, InvalidRequest
-from contracts.wire import Grammar, Sampling, Submit
 
 THINK = ReasoningTags("<think>", "</think>")
 TOOLS = json.dumps(

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from backends.engine.torch_engine.driver import run
+from contracts.engine.kept_prefix import KeptPrefix
 from contracts.errors import ConfigurationError
-from contracts.kept_prefix import KeptPrefix
 from tests.backends.engine.torch_engine.tiny_models import TinyModel, random_ids, request
 
 TARGETS = ("q_proj", "v_proj", "o_proj", "down_proj")

@@ -10,7 +10,7 @@ import pytest
 
 from backends.engine.torch_engine.driver import Answer, run
 from backends.engine.torch_engine.engine import TorchEngine
-from contracts.wire import Grammar, GrammarKind
+from contracts.engine.wire import Grammar, GrammarKind
 from tests.backends.engine.torch_engine.tiny_models import request
 
 KEY = (1).to_bytes(16, "big")

@@ -7,7 +7,7 @@ import torch
 
 from backends.engine.settings import BUILTIN_PATH
 from backends.engine.torch_engine.driver import run
-from contracts.wire import Sampling, Submit
+from contracts.engine.wire import Sampling, Submit
 from tests.backends.engine.torch_engine.conftest import MakeEngine
 from tests.backends.engine.torch_engine.test_parity import expected, random_batch
 from tests.backends.engine.torch_engine.tiny_models import TinyModel

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from backends.engine.torch_engine.driver import Answer, collect, run
-from contracts.wire import Delta, Finished, Image
+from contracts.engine.wire import Delta, Finished, Image
 from tests.backends.engine.torch_engine.tiny_models import CONTEXT, TEXT, VOCABULARY, random_ids, request
 
 KEY = (1).to_bytes(16, "big")

@@ -14,8 +14,8 @@ from backends.engine.torch_engine.engine import TorchEngine
 from backends.engine.torch_engine.sampler import NO_TOKEN, choose
 from backends.engine.torch_engine.sampling_state import SamplingState
 from backends.engine.torch_engine.settings import EngineSettings
+from contracts.engine.wire import Finished, Grammar, Sampling
 from contracts.errors import Unavailable
-from contracts.wire import Finished, Grammar, Sampling
 from tests.backends.engine.torch_engine.tiny_models import TinyModel, request
 
 KEY, OTHER = (1).to_bytes(16, "big"), (2).to_bytes(16, "big")

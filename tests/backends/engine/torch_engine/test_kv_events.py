@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from backends.engine.torch_engine.block_manager import KvChange
 from backends.engine.torch_engine.kv_events import REMOVALS_WAIT_NS, KvEventLog
-from contracts.block_keys import public_hash
-from contracts.records import KvRecord
+from contracts.engine.block_keys import public_hash
+from contracts.recording.records import KvRecord
 
 LABELS = (("acme", ""), ("beta", ""), ("acme", "adapter"))
 

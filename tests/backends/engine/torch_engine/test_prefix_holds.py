@@ -9,8 +9,8 @@ from backends.engine.torch_engine.block_manager import BLOCK_SIZE, BlockManager
 from backends.engine.torch_engine.prefix_holds import PrefixHolds
 from backends.engine.torch_engine.scheduler import Scheduler
 from backends.engine.torch_engine.sequence import State
-from contracts.kept_prefix import KeptPrefix
-from contracts.wire import Sampling, Submit
+from contracts.engine.kept_prefix import KeptPrefix
+from contracts.engine.wire import Sampling, Submit
 from tests.backends.engine.torch_engine.test_scheduler import compute, sequence
 
 SECOND = 1_000_000_000

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
+from algorithms.gpu_time.ledger import ledger_lines
 from backends.engine.torch_engine.driver import run
 from backends.engine.torch_engine.step_meter import StepMeter
-from contracts.ledger import ledger_lines
-from contracts.records import KvRecord, StepRecord
+from contracts.recording.records import KvRecord, StepRecord
 from tests.backends.engine.torch_engine.tiny_models import random_ids, request
 
 

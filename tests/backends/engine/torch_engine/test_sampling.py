@@ -9,7 +9,7 @@ import torch
 from backends.engine.torch_engine.driver import run
 from backends.engine.torch_engine.sampler import _keep_top, choose
 from backends.engine.torch_engine.sampling_state import SamplingState
-from contracts.wire import Sampling
+from contracts.engine.wire import Sampling
 from tests.backends.engine.torch_engine.tiny_models import END_ID, VOCABULARY, random_ids, request
 
 LOGITS = torch.tensor([2.0, 1.0, 0.5, 0.0, -1.0, -3.0])

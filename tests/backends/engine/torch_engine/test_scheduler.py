@@ -9,7 +9,7 @@ from backends.engine.torch_engine.detokenizer import TextStream
 from backends.engine.torch_engine.sampling_state import SamplingState
 from backends.engine.torch_engine.scheduler import Plan, Scheduler
 from backends.engine.torch_engine.sequence import Request, Sequence, State
-from contracts.wire import Sampling, Submit
+from contracts.engine.wire import Sampling, Submit
 
 
 class NoText:

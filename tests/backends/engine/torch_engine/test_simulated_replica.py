@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from algorithms.gpu_time.step_model import StepModel, StepRow
 from analytics.planner.replica import NEVER, SimulatedReplica
 from analytics.planner.sequence import SimulatedSequence
 from analytics.planner.setup import ReplicaSetup
 from backends.engine.torch_engine.block_manager import BLOCK_SIZE, BlockManager
 from backends.engine.torch_engine.scheduler import Scheduler
 from backends.engine.torch_engine.sequence import State
-from contracts.step_model import StepModel, StepRow
 
 # No sum of these is a round number, so that no arrival falls on a step's boundary by accident.
 MODEL = StepModel(

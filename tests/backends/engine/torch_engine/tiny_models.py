@@ -18,7 +18,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from contracts.wire import Sampling, Submit
+from contracts.engine.wire import Sampling, Submit
 
 VOCABULARY = 512
 CONTEXT = 512

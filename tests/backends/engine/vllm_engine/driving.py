@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backends.engine.vllm_engine.engine import VllmEngine
-from contracts.wire import Delta, Embedded, Finished, Sampling, Submit
+from contracts.engine.wire import Delta, Embedded, Finished, Sampling, Submit
 
 
 def ask(number: int = 1, token_ids: list[int] | None = None, *, max_tokens: int = 16, **options: Any) -> Submit:

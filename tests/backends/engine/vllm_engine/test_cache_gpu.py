@@ -9,9 +9,9 @@ import pytest
 
 from backends.engine.base import ModelOrder
 from backends.engine.settings import BUILTIN_PATH, EngineHostSettings
-from contracts.block_keys import block_hashes
-from contracts.kept_prefix import KeptPrefix
-from contracts.wire import Finished
+from contracts.engine.block_keys import block_hashes
+from contracts.engine.kept_prefix import KeptPrefix
+from contracts.engine.wire import Finished
 from tests.backends.engine.vllm_engine.driving import ask, deltas, drive, end
 
 pytestmark = [

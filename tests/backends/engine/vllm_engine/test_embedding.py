@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from backends.engine.vllm_engine.llm_client import LlmFacts, LlmVector
+from contracts.engine.wire import Embed, Embedded
 from contracts.errors import InvalidRequest
-from contracts.wire import Embed, Embedded
 from tests.backends.engine.vllm_engine.driving import rest
 
 FACTS = LlmFacts(kind="embed", context_tokens=8, vocabulary=4096, block_size=16, kv_blocks=64, dimensions=4)

@@ -9,9 +9,9 @@ from backends.engine.parsers.answer_format import AnswerFormat
 from backends.engine.parsers.reasoning import ReasoningTags
 from backends.engine.step_book import QueueFacts
 from backends.engine.vllm_engine.step_metering import Account, NoMetering
+from contracts.engine.wire import Delta, Finished, Grammar, Image
 from contracts.errors import ConfigurationError, Unavailable
-from contracts.records import GpuShare
-from contracts.wire import Delta, Finished, Grammar, Image
+from contracts.recording.records import GpuShare
 from tests.backends.engine.vllm_engine.driving import ask, deltas, drive, end, rest, text
 from tests.backends.engine.vllm_engine.played_llm import FACTS, Choice, Output, tokens
 

@@ -9,8 +9,8 @@ import pytest
 
 from backends.engine.base import ModelOrder
 from backends.engine.settings import BUILTIN_PATH, EngineHostSettings
+from contracts.engine.wire import Grammar
 from contracts.errors import ConfigurationError
-from contracts.wire import Grammar
 from tests.backends.engine.vllm_engine.driving import ask, deltas, drive, end, rest, text
 
 pytestmark = [

@@ -2,8 +2,8 @@
 
 import pytest
 
-from contracts.kept_prefix import KeptPrefix
-from contracts.wire import Image
+from contracts.engine.kept_prefix import KeptPrefix
+from contracts.engine.wire import Image
 from tests.backends.engine.vllm_engine.driving import ask, drive, end
 from tests.backends.engine.vllm_engine.played_llm import Choice, Output, Times
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from contracts.engine.wire import Delta, Finished
 from contracts.errors import TollkeeperError
-from contracts.wire import Delta, Finished
 from tests.backends.engine.vllm_engine.driving import ask, drive, end, text
 from tests.backends.engine.vllm_engine.played_llm import Choice, Output, Score, Times
 

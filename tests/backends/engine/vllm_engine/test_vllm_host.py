@@ -11,8 +11,8 @@ from backends.engine.app import vllm_builder
 from backends.engine.base import ModelOrder
 from backends.engine.settings import BUILTIN_PATH, EngineHostSettings
 from backends.engine.vllm_engine.llm_client import LlmVector
+from contracts.engine.wire import Embed
 from contracts.errors import ConfigurationError
-from contracts.wire import Embed
 from tests.backends.engine.host_client import make_submit
 from tests.backends.engine.vllm_engine.played_llm import FACTS, tokens
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from backends.engine.torch_engine.kv_events import KvEventLog
 from backends.engine.vllm_engine.kv_events.messages import AllBlocksCleared, BlockRemoved, BlockStored, decode_events
 from backends.engine.vllm_engine.kv_events.mirror import KvMirror
-from contracts.block_keys import block_hashes
+from contracts.engine.block_keys import block_hashes
 from contracts.errors import InvalidRecord
 
 SIZE = 4

@@ -11,7 +11,7 @@ from typing import Any
 
 from backends.engine.torch_engine.kv_events import KvEventLog
 from backends.engine.vllm_engine.kv_events.source import KvPlace
-from contracts.block_keys import block_hashes
+from contracts.engine.block_keys import block_hashes
 from tests.backends.engine.vllm_engine.kv_events.test_feed import Wire
 
 SIZE = 16

@@ -5,7 +5,7 @@ import pytest
 
 from backends.engine.torch_engine.kv_events import KvEventLog
 from backends.engine.vllm_engine.kv_events.source import KvPlace, NoKvEvents
-from contracts.block_keys import block_hashes
+from contracts.engine.block_keys import block_hashes
 from contracts.errors import Unavailable
 from tests.backends.engine.vllm_engine.kv_events.test_feed import Wire
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.gpu_time.step_model import DECODE, ENCODE, PREFILL
 from backends.engine.vllm_engine.metering.batch_reader import BatchReader
-from contracts.step_model import DECODE, ENCODE, PREFILL
 from tests.backends.engine.vllm_engine.metering.fake_gpu import batch, new_request
 
 

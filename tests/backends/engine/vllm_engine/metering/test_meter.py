@@ -5,12 +5,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from algorithms.gpu_time.ledger import ledger_lines
+from algorithms.gpu_time.step_model import DECODE, PREFILL
 from backends.engine.vllm_engine.metering import frame_sender
 from backends.engine.vllm_engine.metering.meter import MeterOptions, VllmMeter
 from backends.engine.vllm_engine.step_metering import Account
 from contracts.errors import ConfigurationError
-from contracts.ledger import ledger_lines
-from contracts.step_model import DECODE, PREFILL
 from tests.backends.engine.vllm_engine.metering.conftest import FACTS, first_of, name_of, request_id
 from tests.backends.engine.vllm_engine.metering.fake_gpu import batch
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from algorithms.gpu_time.ledger import ledger_lines
+from algorithms.gpu_time.step_model import DECODE, PREFILL
 from backends.engine.step_book import StepBook
 from backends.engine.vllm_engine.metering.frames import MeterFrame, decode_frame
 from backends.engine.vllm_engine.metering.request_book import RequestBook
 from backends.engine.vllm_engine.metering.step_splitter import StepSplitter
-from contracts.ledger import ledger_lines
-from contracts.records import decode_record, encode_record
-from contracts.step_model import DECODE, PREFILL
+from contracts.recording.records import decode_record, encode_record
 
 HERE = Path(__file__).parent
 

@@ -5,10 +5,10 @@ from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
+from algorithms.gpu_time.step_fit import fit
+from algorithms.gpu_time.step_fitter import StepFitter
+from algorithms.gpu_time.step_model import DECODE, StepModel, StepRow
 from backends.engine.vllm_engine.metering.refits import Refits, other_process
-from contracts.step_fit import fit
-from contracts.step_fitter import StepFitter
-from contracts.step_model import DECODE, StepModel, StepRow
 
 TRUE = StepModel(token_ns=10_000.0, ridge_tokens=200.0, pair_ns=0.2, read_ns=8.0, logit_ns=2_000.0, fixed_ns=500_000.0)
 

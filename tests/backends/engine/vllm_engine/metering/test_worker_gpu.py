@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from algorithms.gpu_time.ledger import ledger_lines
+from algorithms.gpu_time.step_model import DECODE, PREFILL
 from bench.gpu_engine import BareEngine
 from bench.gpu_models import write_model
 from bench.gpu_workloads import uniform, varied
-from contracts.ledger import ledger_lines
-from contracts.step_model import DECODE, PREFILL
 
 pytestmark = [
     pytest.mark.gpu,

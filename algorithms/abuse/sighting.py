@@ -1,0 +1,70 @@
+"""What was seen of abuse, and how it is told: to the caller, to whoever runs the platform, in a record."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from algorithms.abuse.spec import AbuseAction, AbuseKind
+from contracts.errors import AbuseThrottled
+
+_WHAT: Final[Mapping[AbuseKind, str]] = {
+    "flood": "{observed} nearly identical prompts in {window}, where {limit} are allowed",
+    "probing": "{observed} prompts in {window} that vary little, each of them new, where {limit} are allowed",
+    "harvest": "{observed} unlike prompts in {window} for long answers with probabilities, where {limit} are allowed",
+    "address_sharing": "use from {observed} addresses in {window}, where {limit} are allowed",
+    "agent_sharing": "use by {observed} user agents in {window}, where {limit} are allowed",
+}
+_REMEDY: Final[Mapping[AbuseKind, str]] = {
+    "flood": "send each prompt once and keep its answer",
+    "probing": "ask for a higher limit if this is an evaluation",
+    "harvest": "ask without logprobs, for shorter answers, or for a higher limit",
+    "address_sharing": "give each place a key of its own, or allow the key more addresses",
+    "agent_sharing": "give each application a key of its own, or allow the key more user agents",
+}
+
+
+_SPANS: Final[Mapping[int, str]] = {86_400: "a day", 3600: "an hour", 60: "a minute"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One request that is above a rule's limit.
+
+    `observed` counts it in; `facts` are plain values that say more, without anything of a prompt.
+    """
+
+    kind: AbuseKind
+    action: AbuseAction
+    observed: int
+    limit: int
+    window_seconds: int
+    retry_after_seconds: float = 0.0
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    def error(self) -> AbuseThrottled:
+        """Give what the caller is told."""
+        wait = max(self.retry_after_seconds, 1.0)
+        return AbuseThrottled(
+            f"this key is held back: {what_was_seen(self.kind, self.observed, self.limit, self.window_seconds)}; "
+            f"{remedy(self.kind)}; try again in {wait:.0f} s",
+            retry_after_seconds=wait,
+        )
+
+
+def what_was_seen(kind: AbuseKind, observed: int, limit: int, window_seconds: int) -> str:
+    """Say in words what a rule counted."""
+    return _WHAT[kind].format(observed=observed, limit=limit, window=_span(window_seconds))
+
+
+def remedy(kind: AbuseKind) -> str:
+    """Say what ends it."""
+    return _REMEDY[kind]
+
+
+def _span(seconds: int) -> str:
+    if seconds in _SPANS:
+        return _SPANS[seconds]
+    for unit, length in (("hours", 3600), ("minutes", 60)):
+        if seconds % length == 0:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} seconds"

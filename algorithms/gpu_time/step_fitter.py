@@ -1,0 +1,170 @@
+"""Keeps the step model true while the engine runs: learns from each step, refits now and then, raises drift.
+
+`observe` costs microseconds and belongs in the step loop; `refit` costs tens of milliseconds and belongs in an idle
+moment, or its slow part in a thread: take `samples()` in the loop, `fit(samples, fitter.prior, number=...)` in the
+thread, and `adopt` the result in the loop.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Final
+
+import msgspec
+
+from algorithms.gpu_time.step_fit import MIN_SAMPLES, confidence_of, fit, relative_errors
+from algorithms.gpu_time.step_model import PRIOR, StepModel, StepRow, compose
+from algorithms.gpu_time.step_samples import PER_REGIME, SampleWindow, StepSample
+
+REFIT_STEPS: Final = 512
+MATERIAL_CHANGE: Final = 0.02  # mean relative change of prediction below which a new fit is not worth a new version
+
+DRIFT_P90: Final = 0.10
+DRIFT_WINDOW: Final = 256
+DRIFT_MIN_STEPS: Final = 64
+SHIFT_MEDIAN: Final = 0.05
+
+
+class DriftAlarm:
+    """Raised while the 90th percentile of |T - predicted| / T over the last 256 steps is above 10 %.
+
+    Silent before 64 steps. The percentile is the nearest rank's: 26 of 256 steps must be off, so a few stalls of
+    the host are no drift.
+    """
+
+    def __init__(self, window: int = DRIFT_WINDOW, min_steps: int = DRIFT_MIN_STEPS) -> None:
+        self._errors: deque[float] = deque(maxlen=window)
+        self._min_steps = min_steps
+
+    def __len__(self) -> int:
+        return len(self._errors)
+
+    def add(self, busy_ns: float, predicted_ns: float) -> None:
+        """Count one step; `busy_ns` must be above 0."""
+        self._errors.append((busy_ns - predicted_ns) / busy_ns)
+
+    @property
+    def p90(self) -> float | None:
+        """Give the 90th percentile of the relative error, `None` before enough steps."""
+        if len(self._errors) < self._min_steps:
+            return None
+        return percentile_90(map(abs, self._errors))
+
+    @property
+    def is_raised(self) -> bool:
+        """Say whether predictions have drifted; exactly 10 % has not."""
+        p90 = self.p90
+        return p90 is not None and p90 > DRIFT_P90
+
+    @property
+    def is_shift(self) -> bool:
+        """Say whether the alarm is raised because the engine became faster or slower, not noisier.
+
+        It did when the median step is off by more than 5 % to one side.
+        """
+        return self.is_raised and abs(median(self._errors)) > SHIFT_MEDIAN
+
+    def clear(self) -> None:
+        """Forget all: the model that made these errors is gone."""
+        self._errors.clear()
+
+
+def percentile_90(values: Iterable[float]) -> float:
+    """Give the nearest rank's 90th percentile of at least one value."""
+    ordered = sorted(values)
+    return ordered[math.ceil(len(ordered) * 9 / 10) - 1]
+
+
+class StepFitter:
+    """One engine's model and what it is learned from.
+
+    `prior` may be the model of the engine's last life: it then serves until the first fit. Without one, the first
+    steps set only the scale of a general shape, and confidence is at most 0.25.
+    """
+
+    def __init__(
+        self, prior: StepModel = PRIOR, *, refit_steps: int = REFIT_STEPS, per_regime: int = PER_REGIME
+    ) -> None:
+        self.prior = prior
+        self.model = prior
+        self.drift = DriftAlarm()
+        self._refit_steps = refit_steps
+        self._window = SampleWindow(per_regime)
+        self._observed = 0
+        # A model of an earlier life is not improved upon by a handful of steps.
+        self._due_at = MIN_SAMPLES if prior.samples else MIN_SAMPLES // 4
+        self._fitted_at = 0
+
+    @property
+    def next_number(self) -> int:
+        """Give the number the next version will have."""
+        return self.model.number + 1
+
+    @property
+    def is_due(self) -> bool:
+        """Say whether to refit: after 8, 32, 128 and 512 steps, then every `refit_steps`; sooner on drift.
+
+        Drift is looked at every 64 steps, and answered at most every half of `refit_steps`.
+        """
+        if self._observed >= self._due_at:
+            return True
+        since = self._observed - self._fitted_at
+        return since >= self._refit_steps // 2 and not self._observed % DRIFT_MIN_STEPS and self.drift.is_raised
+
+    def observe(self, busy_ns: int, rows: Sequence[StepRow], *, is_dry: bool = False) -> None:
+        """Learn from one measured step. One with nothing scheduled or no time teaches nothing."""
+        sample = StepSample(busy_ns, compose(rows, is_dry=is_dry), self._observed + 1)
+        if not sample.is_usable:
+            return
+        self._observed += 1
+        self._window.add(sample)
+        if self.model.samples:  # the prior as given is in no engine's units
+            self.drift.add(busy_ns, self.model.predict_composition_ns(sample.step))
+
+    def samples(self) -> list[StepSample]:
+        """Give the steps to fit to. After a shift, only those since: older ones speak of another engine."""
+        if self.drift.is_shift:
+            self._window.forget_before(self._observed - len(self.drift) + 1)
+        return self._window.samples()
+
+    def refit(self) -> bool:
+        """Fit to the window now; say whether the version changed. Takes tens of milliseconds."""
+        return self.adopt(fit(self.samples(), self.prior, number=self.next_number))
+
+    def adopt(self, found: StepModel) -> bool:
+        """Take a new fit; say whether the version changed.
+
+        Where its predictions differ by less than 2 % in the mean, the coefficients and version in force stay, with
+        the new evidence: a version is worth bumping only when it would change a bill.
+        """
+        self._fitted_at = self._observed
+        self._due_at = min(4 * max(self._observed, MIN_SAMPLES // 4), self._observed + self._refit_steps)
+        samples = self._window.samples()
+        if not samples or not found.samples:
+            return False
+        if self.model.samples >= MIN_SAMPLES and self._change(found, samples) < MATERIAL_CHANGE:
+            self.model = _with_evidence(self.model, samples)
+            return False
+        self.model = found
+        self.drift.clear()
+        return True
+
+    def _change(self, found: StepModel, samples: Sequence[StepSample]) -> float:
+        changes = [
+            abs(found.predict_composition_ns(one.step) / self.model.predict_composition_ns(one.step) - 1)
+            for one in samples
+        ]
+        return sum(changes) / len(changes)
+
+
+def _with_evidence(model: StepModel, samples: Sequence[StepSample]) -> StepModel:
+    errors = list(map(float, relative_errors(model, samples)))
+    p90 = percentile_90(errors)
+    return msgspec.structs.replace(
+        model,
+        samples=len(samples),
+        mape=sum(errors) / len(errors),
+        p90_error=p90,
+        confidence=confidence_of(len(samples), p90),
+    )

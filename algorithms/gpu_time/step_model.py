@@ -1,0 +1,239 @@
+"""How long an engine step takes, from what is in it: the predicted side of `steptime-as/1`.
+
+A step's time is the sum of six parts: the linear layers, `token_ns * max(tokens, ridge_tokens)` (below the ridge
+reading the weights takes longest, above it computing; a soft ridge rounds the corner, as layers turn one by one); each
+row's attention; each row's sampling; a fixed part; and launching, where the GPU has nothing else to do meanwhile.
+The same functions serve the split of a measured step, the planner's and the router's what-ifs and the savings of a
+prefix cache. Coefficients come from `algorithms/gpu_time/step_fit.py`. Times are nanoseconds of one engine: times its
+ranks
+for GPU time.
+"""
+
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+PREFILL: Final = 0
+DECODE: Final = 1
+ENCODE: Final = 2
+
+DEFAULT_CHUNK_TOKENS: Final = 8192
+
+
+class StepRow(msgspec.Struct, frozen=True, gc=False):
+    """One request's part of one step. A step's time depends on the first three fields only, never on who asked.
+
+    `scheduled` tokens are computed in the step (drafts and recomputed ones included), `context` tokens were in the
+    KV cache before it (a prefix hit included), `logits` rows are sampled: 0 for a chunk that does not end its
+    prompt. `cached` is how much of the context a prefix hit gave, `recompute` how many scheduled tokens had been
+    computed before a preemption; `phase` is 0 prefill, 1 decode, 2 encode; an `aborted` request ran on unwanted.
+    """
+
+    scheduled: int
+    context: int
+    logits: int = 1
+    cached: int = 0
+    phase: int = PREFILL
+    recompute: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    aborted: bool = False
+    shared: int = 0  # of the context: tokens whose reading is saved, as other rows of the step read the same keys
+
+
+class StepComposition(msgspec.Struct, frozen=True, gc=False):
+    """What a step's time depends on. Rows of one token keep only their sum: attention over them is linear.
+
+    `reads` is the sum of (context + 1 - shared) over rows with one scheduled token; `chunks` holds (scheduled, context)
+    of every longer row. `is_dry`: the device stood still before the step, so that it waits for each launch.
+    """
+
+    tokens: int
+    requests: int
+    logits: int
+    reads: int
+    chunks: tuple[tuple[int, int], ...] = ()
+    is_dry: bool = False
+
+
+def compose(rows: Iterable[StepRow], *, is_dry: bool = False) -> StepComposition:
+    """Summarise rows; those with nothing scheduled leave no trace. Raises ValueError on a negative count."""
+    tokens = requests = logits = reads = 0
+    chunks = []
+    for row in rows:
+        scheduled = row.scheduled
+        if scheduled <= 0 or row.context < 0:
+            _check(row)
+            continue
+        tokens += scheduled
+        requests += 1
+        logits += row.logits
+        if scheduled == 1:
+            reads += row.context + 1 - row.shared
+        else:
+            chunks.append((scheduled, row.context))
+    return StepComposition(tokens, requests, logits, reads, tuple(chunks), is_dry)
+
+
+def pairs(scheduled: int, context: int) -> int:
+    """Count the (query, key) pairs of causal attention: each token sees the context, those before it and itself."""
+    return scheduled * context + scheduled * (scheduled + 1) // 2
+
+
+class StepModel(msgspec.Struct, frozen=True, kw_only=True):
+    """Fitted, versioned coefficients in nanoseconds. `version` changes exactly when a coefficient does.
+
+    `mape` and `p90_error` are relative errors over the `samples` steps behind the fit; `confidence` is 0 to 1, its
+    formula in `algorithms/gpu_time/step_fit.py`. The linear layers take the p-norm of tokens and ridge, p = 1 /
+    `ridge_softness`:
+    the larger of both at 0, their sum at 1. A row's attention costs the larger of computing its (query, key) pairs and
+    reading its keys and values, so a short chunk over a long context costs what a decode does.
+    """
+
+    token_ns: float
+    ridge_tokens: float
+    pair_ns: float
+    read_ns: float
+    logit_ns: float
+    fixed_ns: float
+    ridge_softness: float = 0.0
+    launch_ns: float = 0.0
+    number: int = 0
+    samples: int = 0
+    mape: float | None = None
+    p90_error: float | None = None
+    confidence: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in (*COEFFICIENTS, "ridge_tokens"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"step model coefficient {name} must be finite and >= 0, not {value}")
+        if self.read_ns < self.pair_ns:
+            raise ValueError(f"reading a key ({self.read_ns} ns) cannot take less than one pair ({self.pair_ns} ns)")
+        if not 0 <= self.ridge_softness <= 1:
+            raise ValueError(f"ridge_softness must be between 0 and 1, not {self.ridge_softness}")
+        if not 0 <= self.confidence <= 1:
+            raise ValueError(f"confidence must be between 0 and 1, not {self.confidence}")
+
+    @property
+    def version(self) -> str:
+        """Name these coefficients: their number in this engine's life and a digest, so restarts cannot confuse."""
+        shape = (self.ridge_tokens, self.ridge_softness)
+        return _version(self.number, *(getattr(self, name) for name in COEFFICIENTS), *shape)
+
+    def linear_tokens(self, tokens: float) -> float:
+        """Give how many tokens' time above the ridge the linear layers take for this many; convex, at least both.
+
+        Its share of each token never rises with more of them, which is what keeps a split by tokens in the core.
+        """
+        ridge, softness = self.ridge_tokens, self.ridge_softness
+        if not softness:
+            return max(tokens, ridge)
+        larger, smaller = (tokens, ridge) if tokens > ridge else (ridge, tokens)
+        return larger * (1.0 + (smaller / larger) ** (1.0 / softness)) ** softness if smaller else larger
+
+    def weights(self, rows: Sequence[StepRow], *, is_dry: bool = False) -> list[float]:
+        """Give each row's part of the predicted time, in ns; 0 for a row with nothing scheduled.
+
+        Tokens are alike, so each pays the average cost of the linear layers (their Aumann-Shapley price); attention
+        and sampling are the row's own; the fixed part and launching are shared equally. No set of rows is thereby
+        charged more than its own step is predicted to take. Raises ValueError on a negative count.
+        """
+        tokens = requests = 0
+        for row in rows:
+            if row.scheduled > 0:
+                tokens += row.scheduled
+                requests += 1
+        if not tokens:
+            for row in rows:
+                _check(row)
+            return [0.0] * len(rows)
+        token_ns = self.token_ns * self.linear_tokens(tokens) / tokens
+        each_ns = (self.fixed_ns + self.launch_ns * is_dry) / requests
+        pair_ns, read_ns, logit_ns = self.pair_ns, self.read_ns, self.logit_ns
+        single_ns = token_ns + each_ns
+        weights = []
+        for row in rows:
+            scheduled, context = row.scheduled, row.context
+            if scheduled <= 0 or context < 0:
+                _check(row)
+                weights.append(0.0)
+            elif scheduled == 1:
+                weights.append(single_ns + read_ns * (context + 1 - row.shared) + logit_ns * row.logits)
+            else:
+                attention = max(pair_ns * pairs(scheduled, context), read_ns * (context + scheduled))
+                weights.append(token_ns * scheduled + attention + logit_ns * row.logits + each_ns)
+        return weights
+
+    def predict_ns(self, rows: Iterable[StepRow], *, is_dry: bool = False) -> float:
+        """Predict a step of exactly these rows; for some rows of a step, what they would take alone."""
+        return self.predict_composition_ns(compose(rows, is_dry=is_dry))
+
+    def predict_composition_ns(self, step: StepComposition) -> float:
+        """Predict a step from its composition; a step with nothing scheduled takes nothing."""
+        if not step.requests:
+            return 0.0
+        attention = self.read_ns * step.reads + sum(
+            max(self.pair_ns * pairs(scheduled, context), self.read_ns * (context + scheduled))
+            for scheduled, context in step.chunks
+        )
+        linear = self.token_ns * self.linear_tokens(step.tokens)
+        return linear + attention + self.logit_ns * step.logits + self.fixed_ns + self.launch_ns * step.is_dry
+
+    def decode_ns(self, requests: int, context_tokens: int) -> float:
+        """Predict one decode step of this many requests whose contexts together hold `context_tokens`."""
+        return self.predict_composition_ns(StepComposition(requests, requests, requests, context_tokens + requests))
+
+    def prefill_ns(self, tokens: int, context: int = 0, *, chunk_tokens: int = DEFAULT_CHUNK_TOKENS) -> float:
+        """Predict the prefill of `tokens` after `context` cached ones, alone on the engine, in chunks."""
+        done, total = 0, 0.0
+        while done < tokens:
+            scheduled = min(chunk_tokens, tokens - done)
+            is_last = done + scheduled == tokens
+            total += self.predict_ns((StepRow(scheduled, context + done, logits=int(is_last)),))
+            done += scheduled
+        return total
+
+    def saved_ns(self, hit_tokens: int) -> float:
+        """Estimate what a prefix hit of this many tokens saved.
+
+        Computing and attention only: the rest of the prompt still needs a step, so the weights would be read and
+        the fixed part be paid with or without the hit.
+        """
+        return self.token_ns * hit_tokens + self.pair_ns * pairs(hit_tokens, 0)
+
+    def scaled(self, factor: float) -> "StepModel":
+        """Give a model of the same shape that predicts `factor` times as long."""
+        return msgspec.structs.replace(self, **{name: getattr(self, name) * factor for name in COEFFICIENTS})
+
+
+# Every coefficient that is a time; the ridge is a number of tokens and its softness has no unit.
+COEFFICIENTS: Final = ("token_ns", "pair_ns", "read_ns", "logit_ns", "fixed_ns", "launch_ns")
+
+
+@lru_cache(maxsize=64)  # asked for at every step
+def _version(number: int, *coefficients: float) -> str:
+    digest = zlib.crc32(repr(list(coefficients)).encode())
+    return f"{number}.{digest:08x}"
+
+
+def _check(row: StepRow) -> None:
+    if row.scheduled < 0 or row.context < 0:
+        raise ValueError(f"a step row cannot have {row.scheduled} scheduled and {row.context} context tokens")
+
+
+# The shape assumed before anything is measured: tokens in proportion above a ridge, a fixed part, and attention in
+# the ratio of a Llama of 8 billion parameters. The scale means nothing: it is fitted from the first steps.
+PRIOR: Final = StepModel(
+    token_ns=1000.0,
+    ridge_tokens=160.0,
+    pair_ns=0.04,
+    read_ns=1.6,
+    logit_ns=250.0,
+    fixed_ns=8000.0,
+)

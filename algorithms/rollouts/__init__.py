@@ -1,0 +1,1 @@
+"""Counts of rollouts' arms, and the verdict over them."""

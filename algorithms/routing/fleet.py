@@ -1,0 +1,208 @@
+"""A pool's replicas with all that is known of them: chooses one for a request, and counts what it is given to do.
+
+What was chosen counts at once, in the replica's work and in the index, so that a burst sees each of its own choices.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from algorithms.routing.ask import Ask, Sight
+from algorithms.routing.policies.base import Policy
+from algorithms.routing.prefix_index import PrefixIndex
+from algorithms.routing.replica import Hold, Replica, SharedPaces
+from algorithms.routing.sessions import Sessions
+from algorithms.routing.work_book import WorkBook
+from contracts.recording.records import KvEvent
+from contracts.serving.configuration import PoolSpec, TargetSpec
+
+_REFRESH_NS: Final = 1_000_000_000
+_APART: Final = 1.01  # by which the pool's pace may have moved without all being told
+
+
+class Fleet:
+    """The replicas of one pool, in its order. `spec`, `model` and `served` are the router's: whose this is, and where.
+
+    `model` is the name that an application used first.
+    """
+
+    def __init__(self, policy: Policy, index: PrefixIndex | None = None, policy_name: str = "") -> None:
+        self.policy = policy
+        self.policy_name = policy_name
+        self.index = index or PrefixIndex()
+        self.replicas: list[Replica] = []
+        self.spec: PoolSpec | None = None
+        self.specs: Sequence[TargetSpec] = ()
+        self.model = ""
+        self.served: Mapping[str, tuple[str, str]] = {}  # by replica: an engine host's URL, and the model there
+        self.looked_ns = 0
+        self.decisions = 0
+        self._paces = SharedPaces()
+        self._pace = self._paces.prefill
+        self._work = WorkBook()
+        self._places: dict[int, int] = {}  # by bit
+        self._by_name: dict[str, int] = {}
+        self._sessions = Sessions()
+        self._refreshed_ns = 0
+        self._refreshed_pace_ns = self._pace.ns_per_token
+
+    def follow_pool(self, pool: PoolSpec) -> None:
+        """Be a pool's targets from now on; those that changed are others."""
+        before = {spec.id: spec for spec in self.specs}
+        changed = [spec.id for spec in pool.targets if spec.id in before and before[spec.id].url != spec.url]
+        if changed:
+            self.follow([(one.id, one.weight) for one in self.replicas if one.id not in changed])
+        self.spec, self.specs = pool, pool.targets
+        self.follow([(spec.id, spec.weight) for spec in pool.targets])
+
+    def follow(self, names: Sequence[tuple[str, int]]) -> None:
+        """Be these replicas from now on, (name, weight) each; those that stay keep what is known of them."""
+        known = {one.id: one for one in self.replicas}
+        self.replicas = []
+        for name, weight in names:
+            one = known.pop(name, None)
+            if one is None:
+                one = Replica(name, self.index.join(), weight, self._paces)
+                self._work.join(name)
+            one.weight = weight
+            self.replicas.append(one)
+        for gone in known.values():
+            self.index.leave(gone.bit)
+            self._work.leave(gone.id)
+        self._note_places()
+
+    def place_of(self, spec: TargetSpec) -> int | None:
+        """Give a target's place; `None` where it is not of this pool, or no more."""
+        if self.spec is None or spec.pool != self.spec.id:
+            return None
+        place = self._by_name.get(spec.id)
+        return place if place is not None and self.specs[place].url == spec.url else None
+
+    # what the caches hold
+
+    def forget_cache(self, name: str) -> None:
+        """Know nothing more of what a replica has in its cache, and be told nothing."""
+        place = self._by_name.get(name)
+        if place is None:
+            return
+        replica = self.replicas[place]
+        replica.is_exact = False
+        self.index.leave(replica.bit)
+        replica.bit = self.index.join()
+        self._note_places()
+
+    def begin_cache(self, name: str, hashes: Sequence[int]) -> None:
+        """Know exactly what a replica has in its cache, and be told of every change."""
+        self.forget_cache(name)
+        place = self._by_name.get(name)
+        if place is not None:
+            self.replicas[place].is_exact = True
+            self.index.stored(self.replicas[place].bit, hashes)
+
+    def note_cache(self, name: str, event: KvEvent, hashes: Sequence[int]) -> None:
+        """Take a change of what a replica has in its cache."""
+        place = self._by_name.get(name)
+        if place is None:
+            return
+        if event == "stored":
+            self.index.stored(self.replicas[place].bit, hashes)
+        elif event == "removed":
+            self.index.removed(self.replicas[place].bit, hashes)
+        else:
+            self.begin_cache(name, ())
+
+    # a request
+
+    def sight(self, ask: Ask, now_ns: int, within: frozenset[str] | None = None) -> Sight:
+        """Look at the replicas for a request, and at what they have of it in their caches.
+
+        `within` are those that may see it, by name; `None`: all.
+        """
+        if now_ns - self._refreshed_ns > _REFRESH_NS:
+            self._refresh(now_ns)
+        matches: list[tuple[int, int]] = []
+        if self.policy.wants_prefixes and ask.keys:
+            matches = self.index.match(ask.keys, ask.block_tokens)
+        last = None
+        if ask.session and (name := self._sessions.last(ask.session)) is not None:
+            last = self._by_name.get(name)
+        allowed = None
+        if within is not None:
+            allowed = [place for place, one in enumerate(self.replicas) if one.id in within]
+        return Sight(self.replicas, self._places, now_ns, matches, self._work, last, allowed)
+
+    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+        """Give the places of replicas, the one to ask first; of a large pool not all are looked at."""
+        self.decisions += 1
+        return self.policy.rank(ask, sight)
+
+    def begin(self, replica: Replica, ask: Ask, cached: int, now_ns: int, *, is_blind: bool = False) -> Hold:
+        """Count a request that is sent to a replica now, which has so many of its tokens; `is_blind` as of a Hold."""
+        hold = Hold(now_ns, ask.tokens, cached, ask.keys, is_blind=is_blind)
+        replica.begin(hold, now_ns)
+        if replica.id in self._work.of:
+            self._work.add(replica.id, hold.uncached * replica.slowness, now_ns)
+        if self.policy.wants_prefixes and ask.keys:
+            keys = ask.keys[cached // ask.block_tokens :]
+            if keys:
+                self.index.expect(replica.bit, keys)
+                hold.expected = (replica.bit, keys)
+        if ask.session:
+            self._sessions.note(ask.session, replica.id)
+        return hold
+
+    def first_token(self, replica: Replica, hold: Hold, now_ns: int) -> None:
+        """Take note that a prompt is computed, and in the cache."""
+        replica.first_token(hold, now_ns)
+        if not 1 / _APART < self._pace.ns_per_token / self._refreshed_pace_ns < _APART:
+            self._refresh(now_ns)  # as after the first of all: those that are not measured must not look slow, or fast
+        self._settle(replica, hold, is_computed=True)
+
+    def end(
+        self,
+        replica: Replica,
+        hold: Hold,
+        now_ns: int,
+        *,
+        output_tokens: int | None = None,
+        has_failed: bool = False,
+        is_computed: bool = False,
+    ) -> None:
+        """Take note that a request is done; `has_failed` by the replica's fault. Again is harmless.
+
+        `is_computed`: its prompt was, also where no first token was seen.
+        """
+        is_new = not hold.is_ended and hold.first_ns is None
+        replica.end(hold, now_ns, output_tokens=output_tokens, has_failed=has_failed)
+        if is_new:
+            self._settle(replica, hold, is_computed=is_computed)
+
+    def status(self, now_ns: int) -> dict[str, object]:
+        """Give what GET /ready shows."""
+        return {
+            "policy": self.policy_name,
+            "decisions": self.decisions,
+            "blocks": self.index.blocks,
+            "refused_blocks": self.index.refused_blocks,
+            "replicas": {replica.id: replica.status(now_ns) for replica in self.replicas},
+        }
+
+    def _refresh(self, now_ns: int) -> None:
+        """Let every replica's pace be as of now."""
+        self._refreshed_ns = now_ns
+        self._refreshed_pace_ns = self._pace.ns_per_token
+        for replica in self.replicas:
+            replica.refresh(now_ns)
+
+    def _settle(self, replica: Replica, hold: Hold, *, is_computed: bool) -> None:
+        """Turn what was expected of a cache into what is assumed of it, or take it back."""
+        bit = replica.bit
+        if hold.expected is not None:
+            bit, keys = hold.expected
+            hold.expected = None
+            self.index.unexpect(bit, keys)
+        if is_computed and hold.keys and not replica.is_exact and bit == replica.bit and self.policy.wants_prefixes:
+            self.index.assume(bit, hold.keys)  # all of it: what was cached was used just now
+
+    def _note_places(self) -> None:
+        self._places = {one.bit: place for place, one in enumerate(self.replicas)}
+        self._by_name = {one.id: place for place, one in enumerate(self.replicas)}

@@ -1,0 +1,56 @@
+"""The replica that a session, or a prompt's beginning, always goes to, unless it has more than its share to do.
+
+Rendezvous hashing with bounded loads (Mirrokni and others, 2018): the first in the session's own order that has at
+most 1.25 times the mean number of requests under way.
+"""
+
+import math
+from hashlib import blake2b
+from typing import Final
+
+from algorithms.routing.ask import Ask, Sight
+
+_BOUND: Final = 1.25
+_BLOCKS: Final = 4  # of a prompt that tell it from others, where there is no session
+
+
+class ConsistentHashPolicy:
+    """Chooses by a hash of the session, else of the prompt's first blocks, within the bound."""
+
+    wants_prefixes = False
+
+    def __init__(self) -> None:
+        self._seeds: dict[str, int] = {}
+
+    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+        """Give the places in the session's own order, those with more than their share last."""
+        replicas, now = sight.replicas, sight.now_ns
+        wanted = _hash(ask.session) if ask.session else ask.keys[min(_BLOCKS, len(ask.keys)) - 1] if ask.keys else 0
+        weights = sum(one.weight for one in replicas)
+        bound = _BOUND * (sum(one.running for one in replicas) + 1) / weights
+        order = sorted(
+            range(len(replicas)),
+            key=lambda place: (
+                replicas[place].is_suspect(now),
+                replicas[place].running + 1 > math.ceil(bound * replicas[place].weight),
+                _draw(wanted, self._seed(replicas[place].id)) / replicas[place].weight,
+            ),
+        )
+        return order
+
+    def _seed(self, name: str) -> int:
+        seed = self._seeds.get(name)
+        if seed is None:
+            seed = self._seeds[name] = _hash(name)
+        return seed
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _draw(wanted: int, seed: int) -> float:
+    """Give an exponential draw that is the same for the same two numbers (splitmix64's finish)."""
+    mixed = (wanted ^ seed) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+    return -math.log(((mixed ^ mixed >> 31) + 1) / 2.0**64)

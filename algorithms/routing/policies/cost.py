@@ -1,0 +1,170 @@
+"""The replica where a request would be served soonest, and cost those behind it least. The default.
+
+Cost = predicted wait + what is not cached, at the replica's measured pace + how much slower its answers would come.
+There is a load term in every decision, so one hot replica costs no other request its affinity, and a prefix that all
+requests share draws them nowhere that is busier than recomputing it would be. Where requests wait for a prefix time
+and again, it is copied once they have waited as long, together, as the copy takes (Karlin and others' ski rental).
+Where requests wait everywhere, what one computes delays all that come until the queues are empty, which by Little's
+law are as many as wait now: computing weighs that much more, and caches are followed while the pool has more to do
+than it can.
+"""
+
+from collections.abc import Collection, Sequence
+from math import inf
+from typing import Final
+
+from algorithms.routing.ask import Ask, Sight
+from algorithms.routing.policies.base import Random
+from algorithms.routing.policies.waits import WaitBook
+from algorithms.routing.replica import AWAY_NS
+
+_PREFILL_WEIGHT: Final = 1.15  # what one computes, those behind it wait for, where somebody is idle
+_NEAR: Final = 0.02  # of computing the whole prompt: costs that differ by less are equal, and work decides
+_SESSION: Final = 0.05  # of computing the whole prompt: what having served the session last is worth
+_BOUND: Final = 1.1  # of the mean work of the last minutes, beyond which another is asked that would have to compute
+_SLACK: Final = 2.0  # of the prompt itself, by which one may be ahead of that besides
+_LARGE: Final = 24  # replicas; of more, some are looked at
+_HOLDERS: Final = 8
+_DRAWN: Final = 8
+_NEVER: Final = inf
+_MANY: Final = 1 << 30
+
+
+class CostPolicy:
+    """Chooses by cost; of a large pool among the deepest holders and some drawn (the power of several choices)."""
+
+    wants_prefixes = True
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._waits = WaitBook()
+
+    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+        """Give the places that were looked at, the cheapest first: of a large pool some, unless these are all away."""
+        places = range(len(sight.replicas)) if sight.allowed is None else sight.allowed
+        if len(places) > _LARGE:
+            ranked = self._ranked(ask, sight, self._drawn(sight, places))
+            if not sight.replicas[ranked[0]].is_suspect(sight.now_ns):
+                return ranked
+        return self._ranked(ask, sight, places) if places else []
+
+    def _ranked(self, ask: Ask, sight: Sight, places: Collection[int]) -> list[int]:
+        costs, held, weight = self.costs_ns(ask, sight, places)
+        ranked = sorted(places, key=costs.__getitem__)
+        best = ranked[0]
+        first = None
+        if best in held and (sight.replicas[best].prefilling or sight.replicas[best].blind_running):
+            first = self._copied(ask, sight, ranked, costs, held, weight)
+        if first is None:
+            first = self._preferred(ask, sight, ranked, costs, weight)
+        if first != best:
+            ranked.remove(first)
+            ranked.insert(0, first)
+        return ranked
+
+    def costs_ns(self, ask: Ask, sight: Sight, places: Collection[int]) -> tuple[list[float], dict[int, int], float]:
+        """Give what a request is predicted to cost at replicas, and what they have of it, in tokens, both by place.
+
+        The last is what computing weighs beside waiting. Replicas that are not among `places` cost infinitely much.
+        """
+        # A float from here on: what is added to times are floats, and to make one of a long integer takes a while.
+        now, tokens, output = float(sight.now_ns), ask.tokens, float(ask.output_tokens)
+        replicas = sight.replicas
+        are_all = len(places) == len(replicas)
+        looked_at = replicas if are_all else [replicas[place] for place in places]
+        costs: list[float] = []
+        least = _MANY  # requests that wait for their prompts, where the fewest do
+        for replica in looked_at:
+            if replica.is_plain:  # what `load_ns` gives, without a call
+                waiting = len(replica.prefilling)
+                if now <= replica.due_ns:
+                    load = replica.free_ns - now + output * replica.decode_ns
+                else:
+                    load = replica.late_rate * (now - replica.late_from_ns) + now - replica.due_ns
+                    load += output * replica.decode_ns
+            elif replica.is_busy:
+                load = replica.load_ns(now, output)
+                waiting = len(replica.prefilling) if load < AWAY_NS else _MANY
+            else:
+                load, waiting = 0.0, 0
+            if waiting < least:
+                least = waiting
+            costs.append(load)
+        weight = _PREFILL_WEIGHT if least == _MANY else _PREFILL_WEIGHT + least
+        whole = weight * tokens
+        costs = [load + whole * replica.prefill_ns for load, replica in zip(costs, looked_at, strict=True)]
+        known = -1
+        if not are_all:
+            known, found, costs = sum([one.bit for one in looked_at]), costs, [_NEVER] * len(replicas)
+            for place, cost in zip(places, found, strict=True):
+                costs[place] = cost
+        held: dict[int, int] = {}
+        for bits, cached in sight.matches:
+            bits &= known
+            saved = weight * (cached if cached < tokens else tokens - 1)
+            while bits:
+                bit = bits & -bits
+                bits ^= bit
+                place = sight.places[bit]
+                held[place] = cached
+                costs[place] -= saved * replicas[place].prefill_ns
+        last = sight.last_place
+        if last is not None and costs[last] < _NEVER:
+            costs[last] -= _SESSION * tokens * replicas[last].prefill_ns
+        return costs, held, weight
+
+    def _copied(
+        self, ask: Ask, sight: Sight, ranked: list[int], costs: list[float], held: dict[int, int], weight: float
+    ) -> int | None:
+        """Give where to compute again what the best has cached, if enough was waited for it; `None`: not yet."""
+        best, found = ranked[0], None
+        depth = held[best]
+        for place in ranked:
+            if held.get(place, 0) < depth:
+                found = place
+                break
+        if found is None:
+            return None
+        copying = weight * sight.replicas[found].prefill_ns * (depth - held.get(found, 0))
+        saved = copying - (costs[found] - costs[best])  # of waiting
+        if saved <= 0 or costs[found] >= AWAY_NS:
+            return None
+        waited_for = ask.keys[min(depth // ask.block_tokens, len(ask.keys)) - 1]
+        return found if self._waits.add(waited_for, saved, copying) else None
+
+    def _preferred(self, ask: Ask, sight: Sight, ranked: list[int], costs: list[float], weight: float) -> int:
+        """Give whom to ask first: of equal costs the least worked, and none that had more than its share.
+
+        Who had more is passed over for one that only has to compute the prompt, not for one that is slow or busier.
+        """
+        replicas, work, best = sight.replicas, sight.work, ranked[0]
+        whole, of = ask.tokens * replicas[best].prefill_ns, work.of
+        near = costs[best] + _NEAR * whole
+        if sight.allowed is None:
+            bound = _BOUND * work.total / len(replicas)
+        else:  # of those that it could go to
+            given = sum([of[replicas[place].id] for place in sight.allowed])
+            bound = _BOUND * given / len(sight.allowed)
+        replica = replicas[best]
+        if of[replica.id] > bound * replica.weight:
+            bound += _SLACK * ask.tokens * work.weight(sight.now_ns)  # as where little has been done at all
+        if of[replica.id] <= bound * replica.weight and (len(ranked) == 1 or costs[ranked[1]] > near):
+            return best  # nobody is as near, which is the usual case
+        dearest = costs[best] + weight * whole
+        chosen, least = best, _NEVER
+        for place in ranked:
+            cost = costs[place]
+            if cost > near and (least < _NEVER or cost > dearest):
+                break
+            replica = replicas[place]
+            done = of[replica.id] / replica.weight
+            if done < least and done <= bound:
+                chosen, least = place, done
+        return chosen
+
+    def _drawn(self, sight: Sight, places: Sequence[int]) -> dict[int, None]:
+        drawn = dict.fromkeys(sight.holders(_HOLDERS))
+        count = len(places)
+        for _ in range(_DRAWN):
+            drawn[places[int(self._random() * count)]] = None
+        return drawn

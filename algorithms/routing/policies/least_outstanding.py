@@ -1,0 +1,14 @@
+"""The replica with the fewest requests under way, for its weight."""
+
+from algorithms.routing.ask import Ask, Sight
+from algorithms.routing.policies.base import by_score
+
+
+class LeastOutstandingPolicy:
+    """Chooses by requests under way, ours and, where the engine tells, others'."""
+
+    wants_prefixes = False
+
+    def rank(self, ask: Ask, sight: Sight) -> list[int]:
+        """Give the places, the idlest first."""
+        return by_score([(one.running + one.room.others) / one.weight for one in sight.replicas], sight)

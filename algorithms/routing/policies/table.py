@@ -1,0 +1,31 @@
+"""The policies by the name that a pool's configuration gives."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from algorithms.routing.policies.base import Policy, Random
+from algorithms.routing.policies.consistent_hash import ConsistentHashPolicy
+from algorithms.routing.policies.cost import CostPolicy
+from algorithms.routing.policies.least_outstanding import LeastOutstandingPolicy
+from algorithms.routing.policies.peak_ewma import PeakEwmaPolicy
+from algorithms.routing.policies.random_choice import RandomPolicy
+from algorithms.routing.policies.weighted import WeightedPolicy
+from contracts.errors import ConfigurationError
+
+_POLICIES: Final[Mapping[str, Callable[[Random], Policy]]] = {
+    "cost": CostPolicy,
+    "least_outstanding": lambda random: LeastOutstandingPolicy(),
+    "peak_ewma": lambda random: PeakEwmaPolicy(),
+    "round_robin": lambda random: WeightedPolicy(),
+    "consistent_hash": lambda random: ConsistentHashPolicy(),
+    "random": RandomPolicy,
+}
+POLICY_NAMES: Final = tuple(_POLICIES)
+
+
+def policy_named(name: str, random: Random) -> Policy:
+    """Build a policy. Raises ConfigurationError on a name that none has."""
+    build = _POLICIES.get(name)
+    if build is None:
+        raise ConfigurationError(f"no policy is called {name!r}; there are: {', '.join(POLICY_NAMES)}")
+    return build(random)

@@ -1,0 +1,14 @@
+"""What takes a body's chunks one by one: each whole, in the framing of HTTP's chunked coding, as it came."""
+
+from backends.processes.native import mypyc_attr
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests bring their own
+class ChunkTaker:
+    """A class where a callable would do: what calls it for every chunk of every stream calls it by its place."""
+
+    __slots__ = ()
+
+    def take(self, framed: bytes) -> bool:
+        """Take a chunk; say whether it was. False: it is another than is known here, and comes as any does."""
+        return False

@@ -1,0 +1,288 @@
+"""A keep-alive pool of HTTP/1.1 client connections to one origin, on httptools and raw asyncio protocols.
+
+It exists because a general client costs more per request than the whole gateway may (see docs/decisions):
+bytes of a reply are handed to a receiver as they arrive, and the reader can be paused for backpressure.
+"""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, cast
+
+from backends.http_client.asker import Asker
+from backends.http_client.http_connection import Connection, Receiver, StaleConnection
+from backends.http_client.http_origin import Origin
+from backends.http_client.http_timeouts import Timeouts
+from backends.network.tls import TlsFiles, client_tls, tls_refusal
+from backends.processes.beat import until_beat
+from contracts.errors import ConnectTimeout, UpstreamUnreachable
+
+_log = logging.getLogger(__name__)
+
+# Below the 5 s after which uvicorn (and so vLLM) closes an idle connection, and loses what is just being sent into it.
+_IDLE_SECONDS: Final = 4.0
+_SWEEP_SECONDS: Final = 0.05  # between two looks at deadlines, at least
+_LOOKS_AT_IDLE: Final = 16  # at each connection, in the time that it is kept
+_MAX_IDLE: Final = 256
+
+
+class Request:
+    """What is sent, and who takes the reply."""
+
+    __slots__ = ("head", "body", "receiver")
+
+    def __init__(
+        self,
+        head: bytes,
+        body: bytes,
+        receiver: Receiver,
+    ) -> None:
+        self.head = head
+        self.body = body
+        self.receiver = receiver
+
+
+class Exchange:
+    """One request under way: await `finished()`, pause and resume its reading, or leave and it is aborted."""
+
+    def __init__(self, pool: "HttpPool", request: Request, connection: Connection, done: asyncio.Future[None]) -> None:
+        self._pool = pool
+        self._request = request
+        self._connection = connection
+        self._done = done
+        self._is_over = False
+
+    async def finished(self) -> None:
+        """Wait for the reply's end. Raises UpstreamError; a cancelled wait aborts the connection at once.
+
+        A request that went into a connection the target had closed already is sent once more, on a fresh one.
+        """
+        try:
+            try:
+                await self._done
+                return
+            except StaleConnection:
+                self._connection.release()
+            await self._send_again(self._pool)  # out here: decision 0032 says why
+        finally:
+            self._is_over = True
+            self._connection.release()
+
+    async def _send_again(self, pool: "HttpPool") -> None:
+        _log.info("idle connection had been closed, sending again", extra={"target": pool.origin.authority})
+        self._connection, self._done = await pool.begin(self._request, None)
+        await self._done
+
+    def abandon(self) -> None:
+        """Leave a reply that nobody waits for: its connection is closed."""
+        self._is_over = True
+        if not self._done.cancel() and not self._done.cancelled():
+            self._done.exception()  # looked at: nobody else will
+        self._connection.give_up()
+
+    def pause(self) -> None:
+        """Stop reading, so that a slow client holds the target back instead of filling memory."""
+        if not self._is_over:  # afterwards the connection is another exchange's
+            self._connection.pause()
+
+    def resume(self) -> None:
+        """Read again."""
+        if not self._is_over:
+            self._connection.resume()
+
+
+class HttpPool:
+    """Connections to one origin. Not for use from several event loops."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        timeouts: Timeouts,
+        tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+        *,
+        idle_seconds: float = _IDLE_SECONDS,
+    ) -> None:
+        """`server_name` is what the server's certificate must be for, where that is not the origin's host."""
+        self.origin = origin
+        self.timeouts = timeouts
+        self._tls = (tls or client_tls(TlsFiles())) if origin.scheme == "https" else None
+        self._server_name = (server_name or origin.host) if self._tls is not None else None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._time: Callable[[], float] = time.monotonic  # what tells the loop's
+        self._idle: deque[Connection] = deque()
+        self._busy: set[Connection] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._connecting = 0
+        self._idle_seconds = idle_seconds
+        self._is_closed = False
+
+    def clock(self) -> float:
+        """Give the event loop's time in seconds."""
+        if self._loop is None:
+            self._join(asyncio.get_running_loop())
+        return self._time()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Give the event loop of whoever asked first: the pool is for that one alone."""
+        return self._loop or self._join(asyncio.get_running_loop())
+
+    def _join(self, loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
+        self._loop = loop
+        # uvloop's is the monotonic clock, behind a wrapper of forty lines of memory.
+        self._time = time.monotonic if type(loop).__module__ == "uvloop" else loop.time
+        return loop
+
+    async def send(self, head: bytes, body: bytes, receiver: Receiver) -> Exchange:
+        """Send a request. Raises UpstreamUnreachable or ConnectTimeout where no connection can be made.
+
+        `head` is the complete request head including the blank line.
+        """
+        request = Request(head, body, receiver)
+        return Exchange(self, request, *await self.begin(request, self._take_idle()))
+
+    def send_idle(self, head: bytes, body: bytes, receiver: Receiver) -> Exchange | None:
+        """Send a request where a connection is idle; `None` where there is no such one."""
+        connection = self._take_idle()
+        if connection is None:
+            return None
+        request = Request(head, body, receiver)
+        return Exchange(self, request, connection, self._begin_on(connection, request, is_reused=True))
+
+    def send_at_once(self, head: bytes, body: bytes, asker: Asker) -> Connection | None:
+        """Send a request where a connection is idle, and tell `asker` how it ended; `None`: there is no such one.
+
+        Whoever sends says at once who takes the reply, the connection's `receiver`, which is better made once the
+        request is on its way. They give the connection back by its `release`, which aborts it before the reply's end.
+        """
+        connection = self._take_idle()
+        if connection is not None:
+            self._busy.add(connection)
+            connection.send(head, body, None, asker, is_reused=True)
+        return connection
+
+    async def begin(self, request: Request, idle: Connection | None) -> tuple[Connection, asyncio.Future[None]]:
+        """Put a request into an idle connection, or into a fresh one where none is given."""
+        connection = idle
+        if connection is None:
+            self._connecting += 1
+            try:
+                connection = await self._connect()
+            finally:
+                self._connecting -= 1
+        return connection, self._begin_on(connection, request, is_reused=idle is not None)
+
+    def _begin_on(self, connection: Connection, request: Request, *, is_reused: bool) -> asyncio.Future[None]:
+        self._busy.add(connection)
+        done: asyncio.Future[None] = self.loop.create_future()
+        connection.send(request.head, request.body, request.receiver, _Waiting(done), is_reused=is_reused)
+        return done
+
+    def keep(self, connection: Connection) -> None:
+        """Take back a connection whose exchange ended well."""
+        self._busy.discard(connection)
+        if self._is_closed or len(self._idle) >= _MAX_IDLE:
+            connection.abort()
+            return
+        connection.idle_since = self.clock()
+        self._idle.append(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """Drop a connection that has closed."""
+        self._busy.discard(connection)
+        with contextlib.suppress(ValueError):
+            self._idle.remove(connection)
+
+    def drop_idle(self) -> None:
+        """Close the connections that are idle: one of them was dead."""
+        for connection in tuple(self._idle):
+            connection.abort()
+        self._idle.clear()
+
+    async def close(self) -> None:
+        """Close idle connections now and the others when their exchange has ended, which their timeouts bound."""
+        self._is_closed = True
+        for connection in tuple(self._idle):
+            connection.abort()
+        while self._busy or self._connecting:
+            await asyncio.sleep(_SWEEP_SECONDS)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+
+    def _take_idle(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()  # the most recently used is the least likely to be closing
+            if not connection.is_closing:
+                return connection
+        return None
+
+    async def _connect(self) -> Connection:
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep(), name=f"sweep {self.origin.authority}")
+        loop = self.loop
+        try:
+            async with asyncio.timeout(self.timeouts.connect):
+                _, made = await loop.create_connection(
+                    lambda: cast(asyncio.Protocol, Connection(self, self._time)),
+                    self.origin.host,
+                    self.origin.port,
+                    ssl=self._tls,
+                    server_hostname=self._server_name,
+                )
+        except TimeoutError as error:
+            raise ConnectTimeout(
+                f"{self.origin.authority} did not accept a connection within {self.timeouts.connect:g} s"
+            ) from error
+        except ssl.SSLError as error:
+            raise tls_refusal(self.origin.authority, error) from error
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise UpstreamUnreachable(f"{self.origin.authority} cannot be reached: {reason}") from error
+        return cast(Connection, made)
+
+    async def _sweep(self) -> None:
+        # One coarse timer for all connections: a timer per request would cost more than the parse.
+        now = next_due = 0.0
+        while True:
+            until_due = max(next_due - now, _SWEEP_SECONDS)
+            await asyncio.sleep(min(until_due, until_beat(max(self._idle_seconds / _LOOKS_AT_IDLE, _SWEEP_SECONDS))))
+            now = self.clock()
+            if now >= next_due:
+                next_due = self._expire(now)
+            while self._idle and now - self._idle[0].idle_since > self._idle_seconds:
+                self._idle.popleft().abort()
+
+    def _expire(self, now: float) -> float:
+        """End what has outstayed a deadline; give the time before which nothing else will."""
+        timeouts = self.timeouts
+        next_due = now + min(timeouts.first_byte, timeouts.between, timeouts.total)  # of what begins from now on
+        for connection in tuple(self._busy):
+            try:
+                connection.expire(now)
+            except Exception:  # whoever was told of one's end must not keep the others from ending
+                _log.exception("the end of a request failed", extra={"target": self.origin.authority})
+            next_due = min(next_due, connection.deadline, connection.expires)
+        return next_due
+
+
+class _Waiting(Asker):
+    """A task that awaits a reply's end."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self, done: asyncio.Future[None]) -> None:
+        self._done = done
+
+    def reply_ended(self, error: Exception | None) -> None:
+        if self._done.done():  # who waited may have left
+            return
+        if error is None:
+            self._done.set_result(None)
+        else:
+            self._done.set_exception(error)

@@ -1,0 +1,1 @@
+"""Engine hosts of ours, reached over sockets."""

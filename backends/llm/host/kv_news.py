@@ -1,0 +1,63 @@
+"""What a host tells of its caches and devices, passed on to the records and to whoever follows the caches."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from backends.llm.base import EngineRecords, KvListener
+from contracts.engine.wire import Answer, Call, Devices, FromGateway, Hello, KvBlocks, KvEvents
+
+
+class KvNews:
+    """Passes one host's news on. `records` are told of KV events only where `records_kv`."""
+
+    __slots__ = ("_asked", "_listener", "_records", "_records_kv", "_url")
+
+    def __init__(
+        self, url: str, records: EngineRecords | None, listener: KvListener | None, *, records_kv: bool
+    ) -> None:
+        self._url = url
+        self._records = records
+        self._records_kv = records_kv
+        self._listener = listener
+        self._asked: dict[int, str] = {}  # models, by the calls that asked what their caches hold
+
+    @property
+    def is_wanted(self) -> bool:
+        """Say whether the host should tell of its caches."""
+        return self._listener is not None or (self._records_kv and self._records is not None)
+
+    def take(self, message: KvEvents | KvBlocks | Devices) -> None:
+        """Pass a message on."""
+        if self._listener is not None:
+            if isinstance(message, KvEvents):
+                self._listener.on_kv_events(self._url, message.records)
+            elif isinstance(message, KvBlocks):
+                self._listener.on_kv_blocks(self._url, message)
+        if self._records is not None and not isinstance(message, KvBlocks):
+            if self._records_kv or isinstance(message, Devices):
+                self._records.take_kv(message.records)
+
+    def greeted(self, hello: Hello, send: Callable[[FromGateway], None], call_ids: Iterator[int]) -> None:
+        """Note a hello. What follows it is asked once we have said who we are, which the host waits for."""
+        listener = self._listener
+        if listener is None or not hello.tells_blocks:
+            return
+
+        def ask(model: str) -> None:
+            call_id = next(call_ids)
+            self._asked[call_id] = model
+            send(Call(call_id=call_id, verb="kv_blocks", model=model))
+
+        asyncio.get_running_loop().call_soon(listener.on_kv_host, self._url, ask)
+
+    def answered(self, answer: Answer) -> None:
+        """Take the answer to a call, if it is to one of ours."""
+        model = self._asked.pop(answer.call_id, None)
+        if model is not None and not answer.ok and self._listener is not None:
+            self._listener.on_kv_refused(self._url, model, answer.error_message)
+
+    def lost(self) -> None:
+        """Note that the host is gone."""
+        self._asked.clear()
+        if self._listener is not None:
+            self._listener.on_kv_lost(self._url)

@@ -1,0 +1,1 @@
+"""Requests as engine hosts take them."""

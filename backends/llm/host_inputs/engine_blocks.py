@@ -1,0 +1,32 @@
+"""The blocks that a prompt becomes in an engine host's cache, by the names that the host will know them by."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from backends.llm.base import ModelCall, PromptBlocks
+from backends.llm.host_inputs.engine_formats import format_key
+from backends.llm.host_inputs.engine_prompt import Prompt
+from contracts.engine.block_keys import block_hashes
+from contracts.engine.wire import ModelHello
+
+_BLOCK_TOKENS: Final = 16  # where the host does not say
+_LONG_TOKENS: Final = 8_192  # half a millisecond of hashing
+
+
+async def blocks_of(call: ModelCall, model: ModelHello, prompts: Sequence[Prompt], adapter: str) -> PromptBlocks:
+    """Give the blocks of the first of a request's prompts, kept for `call`; the length is of all together."""
+    size = model.block_size or _BLOCK_TOKENS
+    key = ("blocks", str(size), adapter, *format_key(model))
+    known = call.prepared.get(key)
+    if isinstance(known, PromptBlocks):
+        return known
+    first = prompts[0]
+    tokens = sum([len(prompt.token_ids) for prompt in prompts])
+    hash_blocks = partial(block_hashes, first.token_ids, size, call.cache_salt, adapter)
+    hashes: list[int] = []
+    if not first.images:
+        hashes = hash_blocks() if len(first.token_ids) <= _LONG_TOKENS else await asyncio.to_thread(hash_blocks)
+    found = call.prepared[key] = PromptBlocks(tokens, size, hashes)
+    return found

@@ -1,0 +1,71 @@
+"""Prompt formats by the hashes of tokenizer and template: built once, in a thread, as soon as a hello brings one."""
+
+import asyncio
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from contracts.engine.wire import ModelHello
+from contracts.errors import ConfigurationError, EngineUnavailable
+
+if TYPE_CHECKING:
+    from backends.tokenization.tokenizer import PromptFormat
+
+FormatKey = tuple[str, str]
+
+_KEPT: Final = 16  # far more than models are served at once; a vocabulary takes tens of megabytes
+
+
+def format_key(model: ModelHello) -> FormatKey:
+    """Name what a model's prompts are made with."""
+    tokenizer = model.tokenizer_hash or sha256(model.tokenizer).hexdigest()
+    return tokenizer, model.template_hash or sha256(model.chat_template.encode()).hexdigest()
+
+
+class EngineFormats:
+    """Keeps the formats most recently asked for."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[FormatKey, asyncio.Task[PromptFormat]] = {}
+
+    def prepare(self, model: ModelHello) -> "asyncio.Task[PromptFormat]":
+        """Begin to build a model's format, unless that has been done."""
+        key = format_key(model)
+        task = self._tasks.pop(key, None)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = asyncio.get_running_loop().create_task(asyncio.to_thread(_build, model), name="prompt format")
+            task.add_done_callback(_note_failure)
+        self._tasks[key] = task
+        while len(self._tasks) > _KEPT:
+            del self._tasks[next(iter(self._tasks))]
+        return task
+
+    async def get(self, model: ModelHello) -> "PromptFormat":
+        """Give a model's format. Raises EngineUnavailable, saying what is wrong with what the host sent."""
+        task = self._tasks.get(format_key(model)) or self.prepare(model)
+        if not task.done():
+            await asyncio.wait((task,))  # a caller who leaves does not stop it for the others
+        try:
+            return task.result()
+        except ConfigurationError as error:
+            raise EngineUnavailable(f"the engine's model {model.id!r} cannot be used: {error.message}") from error
+
+
+def _build(model: ModelHello) -> "PromptFormat":
+    try:
+        from backends.tokenization.tokenizer import PromptFormat  # its libraries load only where an engine host is used
+    except ImportError as error:
+        raise ConfigurationError(
+            f"the Python package {error.name!r} is missing in the gateway's environment; install tokenizers and Jinja2"
+        ) from error
+    return PromptFormat(
+        model.tokenizer,
+        model.chat_template,
+        model.special_tokens,
+        tokenizer_hash=model.tokenizer_hash,
+        template_hash=model.template_hash,
+    )
+
+
+def _note_failure(task: "asyncio.Task[PromptFormat]") -> None:
+    if not task.cancelled():
+        task.exception()  # whoever asks for the format is told; nobody may have asked yet

@@ -1,0 +1,108 @@
+"""A chat's messages as a chat template takes them. What engine hosts cannot honour is refused by name."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from backends.llm.host_inputs.engine_images import MAX_IMAGES, image_of
+from backends.llm.parameters import refuse_all_but
+from contracts.api.chat import ChatRequest, ContentPart, Message, ToolCall
+from contracts.engine.wire import Image
+from contracts.errors import InvalidRequest, UnsupportedParameter
+
+_TEXT_PARTS: Final = ("text", "refusal")
+_IMAGE_PART: Final = "image_url"
+# What an earlier answer says beside its content, and applications send back as it came: nothing a model is told.
+_IDLE: Final = frozenset({"annotations", "id", "parsed"})
+_THOUGHTS: Final = ("reasoning_content", "reasoning")  # vLLM's name for an earlier answer's thoughts, old and new
+_HONOURED: Final = _IDLE.union(Message.__struct_fields__, _THOUGHTS, ("cache_control",))
+_AS_ALWAYS: Final = (b"null", b"[]")
+_PLAIN: Final = frozenset({"role", "content"})
+
+_raw_decoder: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+
+
+def messages_of(
+    request: ChatRequest, raw_messages: msgspec.Raw, images: list[Image] | None = None
+) -> list[dict[str, object]]:
+    """Give the messages for the template; `raw_messages` are the same as they came.
+
+    Images are put into `images`, in the order in which the template will name them; `None`: the model does not see.
+    Raises InvalidRequest, naming the message and its field.
+    """
+    found: list[dict[str, object]] = []
+    for place, (message, raw) in enumerate(zip(request.messages, _raw_decoder.decode(raw_messages), strict=True)):
+        if raw.keys() <= _PLAIN and isinstance(message.content, str):
+            found.append({"role": message.role, "content": message.content})
+            continue
+        where = f"messages[{place}]"
+        asked = {name: value for name, value in raw.items() if bytes(value) not in _AS_ALWAYS}
+        refuse_all_but(request.model, asked, _HONOURED, f"{where}.")
+        found.append(_message(request.model, message, asked, where, images))
+    return found
+
+
+def _message(
+    model: str, message: Message, raw: Mapping[str, msgspec.Raw], where: str, images: list[Image] | None
+) -> dict[str, object]:
+    given: dict[str, object] = {"role": message.role, "content": _content(model, message, where, images)}
+    if message.name is not None:
+        given["name"] = message.name
+    if message.tool_call_id is not None:
+        given["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        given["tool_calls"] = _tool_calls(model, message.tool_calls, where)
+    for name in _THOUGHTS:
+        if name in raw:
+            given["reasoning_content"] = msgspec.json.decode(raw[name])  # as templates call it
+            break
+    return given
+
+
+def _content(model: str, message: Message, where: str, images: list[Image] | None) -> str | list[dict[str, str]]:
+    if message.content is None or isinstance(message.content, str):
+        return message.content or message.refusal or ""
+    for number, part in enumerate(message.content):
+        if part.type not in _TEXT_PARTS and (images is None or part.type != _IMAGE_PART):
+            place = f"{where}.content[{number}]"
+            takes = "text only" if images is None else "text and images"
+            raise UnsupportedParameter(
+                f"{place} is of type {part.type[:40]!r}; {model!r} takes {takes}", param=f"{place}.type"
+            )
+    if images is None or all(part.type != _IMAGE_PART for part in message.content):
+        return "\n".join(part.text or part.refusal or "" for part in message.content)
+    return [_part(model, part, f"{where}.content[{number}]", images) for number, part in enumerate(message.content)]
+
+
+def _part(model: str, part: ContentPart, where: str, images: list[Image]) -> dict[str, str]:
+    """Give a part as templates of models that see take it, and keep its image."""
+    if part.type != _IMAGE_PART:
+        return {"type": "text", "text": part.text or part.refusal or ""}
+    if len(images) >= MAX_IMAGES:
+        raise InvalidRequest(f"{where} is an image more than the {MAX_IMAGES} that are possible", param=where)
+    images.append(image_of(model, part.image_url, where))
+    return {"type": "image"}
+
+
+def _tool_calls(model: str, calls: Sequence[ToolCall], where: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for number, call in enumerate(calls):
+        if call.function is None:
+            place = f"{where}.tool_calls[{number}]"
+            raise UnsupportedParameter(
+                f"{place} is of type {call.type[:40]!r}; {model!r} calls functions only", param=f"{place}.type"
+            )
+        function = {"name": call.function.name, "arguments": _arguments(call.function.arguments)}
+        found.append({"id": call.id, "type": call.type, "function": function})
+    return found
+
+
+def _arguments(text: str) -> object:
+    # Templates render arguments as JSON themselves, and expect the object rather than its text.
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    return found if isinstance(found, dict) else text

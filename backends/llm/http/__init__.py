@@ -1,0 +1,1 @@
+"""Model servers that speak OpenAI's API over HTTP."""

@@ -1,0 +1,230 @@
+"""What is sent to an OpenAI-compatible server: the caller's bytes, rewritten only where something must differ."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import msgspec
+
+from backends.llm.base import ModelCall
+from contracts.api.chat import ChatRequest, GenerationRequest, ReasoningEffort, TranslatedChat
+from contracts.api.completion import CompletionRequest
+from contracts.metering.usage_wish import wants_usage
+
+# "thinking": Anthropic's `budget_tokens`, "reasoning": OpenRouter's `max_tokens`; the others are fields of their own,
+# of vLLM and of Qwen's API.
+ThinkingCapField = Literal["", "thinking", "reasoning", "thinking_token_budget", "thinking_budget"]
+_LEAST_BUDGET: Final = 1024  # the smallest `budget_tokens` that Anthropic takes
+
+_LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
+_fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encoder: Final = msgspec.json.Encoder()
+_USAGE_END: Final = b',"stream_options":{"include_usage":true}}'
+
+
+@dataclass(frozen=True, slots=True)
+class BodyFields:
+    """How one server wants to be told things.
+
+    `model` is its own name for the model; empty: the caller's. `output_limit` is the field for a limit where the
+    caller gave none: every server takes `max_tokens` but OpenAI's own for its reasoning models. A model that does not
+    reason may refuse an effort; vLLM refuses a priority unless it was started with `--scheduling-policy priority`.
+    `thinking_cap_field` is where it takes a cap on reasoning tokens; empty: it takes none, and is told none.
+    The marks of a chat that came in Anthropic's words (`cache_control`, `thinking_blocks`) are for LiteLLM and such.
+    """
+
+    model: str = ""
+    output_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    sends_reasoning_effort: bool = True
+    sends_priority: bool = False
+    sends_cache_control: bool = False
+    thinking_cap_field: ThinkingCapField = ""
+
+
+class _Body:
+    """A request's fields. What is not set goes out byte for byte."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._fields = _fields_decoder.decode(body)
+        self._is_changed = False
+
+    def get(self, name: str) -> object:
+        """Give a field's value; `None` where it is absent or null."""
+        raw = self._fields.get(name)
+        return None if raw is None else msgspec.json.decode(raw)
+
+    def set(self, name: str, value: object) -> None:
+        """Set a field."""
+        if name not in self._fields or self.get(name) != value:
+            self._fields[name] = msgspec.Raw(_encoder.encode(value))
+            self._is_changed = True
+
+    def drop(self, name: str) -> None:
+        """Take a field out, where it is there."""
+        self._is_changed |= self._fields.pop(name, None) is not None
+
+    def encoded(self) -> bytes:
+        """Give the body."""
+        return _encoder.encode(self._fields) if self._is_changed else self._body
+
+
+def body_for(call: ModelCall, server: BodyFields) -> bytes:
+    """Give the body to send: as it came, unless the model's name, the usage chunk, a cap or the priority matters."""
+    request = call.request
+    if isinstance(request, TranslatedChat):
+        call = replace(call, body=_in_its_words(request, server))
+    renamed = bool(server.model) and server.model != request.model
+    generates = isinstance(request, GenerationRequest)
+    needs_usage = isinstance(request, GenerationRequest) and request.is_streamed and not wants_usage(request)
+    limit = _new_limit(request, call.max_output) if isinstance(request, GenerationRequest) else None
+    effort = call.reasoning_effort if isinstance(request, ChatRequest) and server.sends_reasoning_effort else None
+    ranks = generates and server.sends_priority
+    sets = call.set_fields
+    cap = call.max_thinking if isinstance(request, ChatRequest) and server.thinking_cap_field else None
+    is_changed = renamed or limit or effort or ranks or sets or cap is not None
+    if isinstance(request, GenerationRequest) and needs_usage and not is_changed:
+        return with_usage(request, call.body)
+    if not (needs_usage or is_changed):
+        return call.body
+    body = _Body(call.body)
+    if renamed:
+        body.set("model", server.model)
+    if needs_usage:
+        _ask_for_usage(body)
+    if sets:
+        _set_fields(body, sets, server)
+        limit = limit or _set_limit(sets)
+    if limit is not None:
+        _limit(body, limit, "max_tokens" if isinstance(request, CompletionRequest) else server.output_limit)
+    if effort is not None:
+        _set_effort(body, effort)
+    if cap is not None:
+        _cap_thinking(body, cap, server.thinking_cap_field)
+    if ranks:
+        body.set("priority", call.priority)
+    return body.encoded()
+
+
+def with_usage(request: GenerationRequest, body: bytes) -> bytes:
+    """Give a stream's body as `body_for` does where nothing else is to be changed."""
+    if wants_usage(request):
+        return body
+    if request.stream_options is None and body.find(b"stream_options") < 0:
+        return body[: body.rindex(b"}")] + _USAGE_END
+    changed = _Body(body)
+    _ask_for_usage(changed)
+    return changed.encoded()
+
+
+def _ask_for_usage(body: _Body) -> None:
+    options = body.get("stream_options")
+    body.set("stream_options", {**(options if isinstance(options, dict) else {}), "include_usage": True})
+
+
+def _in_its_words(chat: TranslatedChat, server: BodyFields) -> bytes:
+    """Give a translated chat as this server takes it: nobody chose these fields for it but the gateway."""
+    body = _Body(chat.marked_body if server.sends_cache_control and chat.marked_body else chat.chat_body)
+    if chat.reasoning_effort is not None and not server.sends_reasoning_effort:
+        body.drop("reasoning_effort")
+    if chat.output_limit is not None:
+        for name in _LIMIT_FIELDS:
+            if name != server.output_limit:
+                body.drop(name)
+        body.set(server.output_limit, chat.output_limit)
+    return body.encoded()
+
+
+def _set_fields(body: _Body, fields: Mapping[str, object], server: BodyFields) -> None:
+    """Set what the model's route says. The limit is set by itself: servers have two names for it."""
+    for name, value in fields.items():
+        if name != "reasoning_effort":
+            if name != "max_tokens":
+                body.set(name, value)
+        elif server.sends_reasoning_effort and not _states_effort(body):
+            body.set(name, value)
+
+
+def _set_limit(fields: Mapping[str, object]) -> int | None:
+    limit = fields.get("max_tokens")
+    return limit if isinstance(limit, int) else None
+
+
+def _states_effort(body: _Body) -> bool:
+    """Say whether the caller states an effort where only some servers look for it: OpenRouter's."""
+    reasoning = body.get("reasoning")
+    return isinstance(reasoning, dict) and reasoning.get("effort") is not None
+
+
+def _new_limit(request: GenerationRequest, max_output: int | None) -> int | None:
+    """Give the limit that the server is to be told in place of what the body says; `None`: leave it as it is."""
+    stated = request.stated_limits
+    if not stated:  # an API's default is told as well: servers have defaults of their own
+        known = [limit for limit in (request.output_limit, max_output) if limit is not None]
+        return min(known, default=None)
+    # Servers differ in which of two names they heed, so neither may say more.
+    return max_output if max_output is not None and max(stated) > max_output else None
+
+
+def _limit(body: _Body, max_output: int, unless_given: str) -> None:
+    given = [(name, value) for name in _LIMIT_FIELDS if isinstance(value := body.get(name), int)]
+    for name, value in given or [(unless_given, max_output)]:
+        body.set(name, min(value, max_output))
+    fewest = body.get("min_tokens")
+    if isinstance(fewest, int) and fewest > max_output:
+        body.set("min_tokens", max_output)
+
+
+def _set_effort(body: _Body, effort: ReasoningEffort) -> None:
+    """Let every place that states an effort say this one; where none does, OpenAI's field."""
+    is_stated = body.get("reasoning_effort") is not None
+    variables = body.get("chat_template_kwargs")
+    if isinstance(variables, dict):  # vLLM's and SGLang's: what they hand to the chat template
+        if "reasoning_effort" in variables:
+            is_stated = True
+            variables["reasoning_effort"] = effort
+        if effort == "none" and "enable_thinking" in variables:
+            variables["enable_thinking"] = False
+        body.set("chat_template_kwargs", variables)
+    reasoning = body.get("reasoning")
+    if isinstance(reasoning, dict) and "effort" in reasoning:  # OpenRouter's
+        body.set("reasoning", {**reasoning, "effort": effort})
+        is_stated = True
+    if not is_stated or body.get("reasoning_effort") is not None:
+        body.set("reasoning_effort", effort)
+
+
+def _cap_thinking(body: _Body, cap: int, field: ThinkingCapField) -> None:
+    """Tell a server how many tokens the model may think, in the server's own words; never more than the body says."""
+    if field == "thinking":
+        _cap_budget(body, cap)
+    elif field == "reasoning":
+        stated = body.get("reasoning")
+        reasoning: dict[str, object] = stated if isinstance(stated, dict) else {}
+        if "none" in (reasoning.get("effort"), body.get("reasoning_effort")) or reasoning.get("enabled") is False:
+            return  # it is not to think at all
+        kept = {name: value for name, value in reasoning.items() if name != "effort"}  # it takes one of the two
+        body.set("reasoning", {**kept, "max_tokens": _least(reasoning.get("max_tokens"), cap)})
+        body.drop("reasoning_effort")
+    else:
+        body.set(field, _least(body.get(field), cap))
+
+
+def _cap_budget(body: _Body, cap: int) -> None:
+    """Cap Anthropic's budget; below its least one the model is not asked to think, and so does not."""
+    thinking, effort = body.get("thinking"), body.get("reasoning_effort")
+    is_asked = isinstance(thinking, dict) and thinking.get("type") != "disabled"
+    if not is_asked and effort in (None, "none"):
+        return
+    limits = [value - 1 for name in _LIMIT_FIELDS if isinstance(value := body.get(name), int)]
+    asked = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    budget = min([_least(asked, cap), *limits])  # it must be less than max_tokens
+    body.drop("reasoning_effort")
+    if budget < _LEAST_BUDGET:
+        body.drop("thinking")
+    else:
+        body.set("thinking", {"type": "enabled", "budget_tokens": budget})
+
+
+def _least(stated: object, cap: int) -> int:
+    return min(stated, cap) if isinstance(stated, int) and stated >= 0 else cap

@@ -1,0 +1,247 @@
+"""A target that speaks OpenAI's protocol over HTTP: vLLM, SGLang, TGI, a hosted provider, another gateway.
+
+A stream's events go out as the bytes they came in; they are read only for accounting.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, cast
+
+import msgspec
+
+from backends.http_client.asker import Asker
+from backends.http_client.http_connection import Connection, StaleConnection
+from backends.http_client.http_origin import Origin
+from backends.http_client.http_pool import Exchange, HttpPool
+from backends.llm.base import ModelCall, PassingSink, SendAgain, Sink
+from backends.llm.encoding_room import LARGE_BODY_BYTES
+from backends.llm.http.http_abilities import read_abilities, read_paths
+from backends.llm.http.http_credentials import HttpCredentials
+from backends.llm.http.http_reply import CredentialsRefused, ReplyReader
+from backends.llm.http.http_settings import read_headers, read_timeouts, read_tls
+from backends.llm.http.known_shapes import KnownShapes
+from backends.llm.http.openai_body import BodyFields, ThinkingCapField, body_for, with_usage
+from backends.llm.http.openai_settings import OpenAISettings
+from backends.llm.http.quick_target import QuickTarget, SentRequest
+from backends.network.tls import LiveContext
+from contracts.api.chat import GenerationRequest
+from contracts.api.generation import Continuation, Result
+from contracts.api.requests import AnyRequest
+from contracts.errors import ConfigurationError, UpstreamError
+from contracts.metering.usage import Usage
+from contracts.serving.configuration import TargetSpec
+
+NOTHING_SENT: Final = Result(usage=Usage(input_text=0, output_text=0), count_method="exact")
+
+_OPENROUTER: Final = "openrouter.ai"
+
+
+class OpenAIHttpTarget(QuickTarget):
+    """One OpenAI-compatible server. `spec.url` ends where `/chat/completions` begins, e.g. http://host:8000/v1."""
+
+    def __init__(self, spec: TargetSpec, resolve_key: Callable[[str], str]) -> None:
+        if not spec.url:
+            raise ConfigurationError(f"target {spec.id!r} of kind openai_http needs a url, e.g. http://host:8000/v1")
+        self.spec = spec
+        self._fields = _body_fields(spec)
+        self._abilities = read_abilities(spec)
+        self._known_shapes = KnownShapes()
+        self._paths = read_paths(spec)
+        origin = Origin.parse(spec.url)
+        tls, server_name = read_tls(spec, is_https=origin.scheme == "https")
+        self._tls = tls
+        self._pool = HttpPool(origin, read_timeouts(spec), tls, server_name)
+        self._credentials = HttpCredentials(spec, read_headers(spec), resolve_key)
+        self._renew_head()
+        self._credentials.watch(self._renew_head)
+
+    async def count_input(self, call: ModelCall) -> int | None:
+        """Leave it open: only the server has the tokenizer."""
+        return None
+
+    async def call(self, call: ModelCall, sink: Sink, *, is_again: bool = False) -> Result:
+        """Forward the request and pass the reply on. Raises UpstreamError, UpstreamRejected or UnsupportedParameter.
+
+        Credentials that are refused are read again; where they are others by now, the request is sent once more.
+        """
+        try:
+            exchange, reader = await self._send(call, sink)
+        except asyncio.CancelledError:  # while it waited for a connection
+            sink.account(NOTHING_SENT)
+            raise
+        sink.attach_flow(exchange.pause, exchange.resume)
+        failure: UpstreamError | None = None
+        try:
+            await exchange.finished()
+        except UpstreamError as error:
+            failure = error
+        if failure is not None:  # out here: decision 0032 says why
+            raise reader.failure(failure)
+        try:
+            return reader.result()
+        except CredentialsRefused as error:
+            if is_again:
+                raise
+            refusal = error
+        if not await self.reread():  # out here: decision 0032 says why
+            raise refusal
+        return await self.call(call, sink, is_again=True)
+
+    async def _send(self, call: ModelCall, sink: Sink) -> tuple[Exchange, ReplyReader]:
+        if self._abilities is not None:
+            self._abilities.check(call)
+        path = call.path if self._paths is None else self._paths.get(call.path, call.path)
+        if len(call.body) <= LARGE_BODY_BYTES:
+            body = body_for(call, self._fields)
+        else:
+            body = await asyncio.to_thread(body_for, call, self._fields)
+        trace = f"traceparent: {call.trace_parent}\r\n" if call.trace_parent else ""
+        if call.trace_state:
+            trace = f"{trace}tracestate: {call.trace_state}\r\n"
+        head = self._head_of(path, trace, str(call.request_id), len(body))
+        reader = ReplyReader(
+            self.spec,
+            sink,
+            call.request,
+            self._known_shapes,
+            takes_whole=call.takes_whole,
+            sent_credentials=self._credentials.values,
+        )
+        return await self._pool.send(head, body, reader), reader
+
+    def passes_on(self, model: str) -> bool:
+        """Say whether whole chats for a model go out as they came: nothing to check, rename or add."""
+        fields = self._fields
+        is_renamed = bool(fields.model) and fields.model != model
+        return not is_renamed and not fields.sends_priority and self._abilities is None and self._paths is None
+
+    def send_at_once(
+        self,
+        path: str,
+        request: AnyRequest,
+        body: bytes,
+        request_id: str,
+        trace: str,
+        sink: PassingSink | None,
+        asker: Asker,
+    ) -> SentRequest | None:
+        """Send a request on a connection that is idle; `None` where none is."""
+        # What comes whole has no sink: its class, which takes some fifty lines of memory to ask, need not be known.
+        if sink is not None and isinstance(request, GenerationRequest) and request.stream is True:
+            body = with_usage(request, body)
+        connection = self._pool.send_at_once(self._head_of(path, trace, request_id, len(body)), body, asker)
+        if connection is None:
+            return None
+        # Of a sink's methods, such replies use those of a PassingSink.
+        reader = ReplyReader(
+            self.spec,
+            cast(Sink | None, sink),
+            request,
+            self._known_shapes,
+            sent_credentials=self._credentials.values,
+        )
+        connection.receiver = reader
+        return _SentOnIdle(reader, connection, self._pool, self)
+
+    async def reread(self) -> bool:
+        """Read the credentials again; say whether they are others by now."""
+        if not await self._credentials.reread():
+            return False
+        self._renew_head()
+        return True
+
+    def can_continue(self, continuation: Continuation) -> bool:
+        """Say no: the protocol has no way to ask for the rest of an answer."""
+        return False
+
+    async def close(self) -> None:
+        """Close every connection to the server."""
+        await self._credentials.close()
+        await self._pool.close()
+
+    @property
+    def fault(self) -> str:
+        """Say why a renewed key or certificate is not in use; empty where none is amiss."""
+        return self._credentials.fault or (self._tls.fault if isinstance(self._tls, LiveContext) else "")
+
+    def _head_of(self, path: str, trace: str, request_id: str, length: int) -> bytes:
+        head = (
+            f"{self._head_start}{path} HTTP/1.1\r\n{self._head_end}{trace}"
+            f"x-request-id: {request_id}\r\ncontent-length: {length}\r\n\r\n"
+        )
+        return head.encode("latin-1")
+
+    def _renew_head(self) -> None:
+        """Put together what the heads of all requests begin and end with."""
+        self._head_start = f"POST {self._pool.origin.prefix}"
+        self._head_end = (
+            f"host: {self._pool.origin.authority}\r\n{self._credentials.lines}content-type: application/json\r\n"
+            "accept: text/event-stream, application/json\r\naccept-encoding: identity\r\n"
+        )
+
+
+class _SentOnIdle(SentRequest):
+    """A request that was sent on an idle connection."""
+
+    __slots__ = ("_connection", "_pool", "_reader", "_target")
+
+    def __init__(self, reader: ReplyReader, connection: Connection, pool: HttpPool, target: OpenAIHttpTarget) -> None:
+        super().__init__()
+        self._reader = reader
+        self._connection = connection
+        self._pool = pool
+        self._target = target
+
+    def conclude(self, error: Exception | None) -> None:
+        """Know what the reply was. Raises SendAgain where the connection was dead or the credentials are old."""
+        if isinstance(error, StaleConnection):
+            self._pool.drop_idle()  # it is sent once more (decision 0007), and so on a fresh one
+            raise SendAgain
+        reader = self._reader
+        if error is not None:
+            raise reader.failure(error)
+        try:
+            reader.conclude()
+        except CredentialsRefused as refusal:
+            raise SendAgain(refusal, self._target.reread) from None
+        self.usage, self.count_method = reader.usage, reader.count_method
+        self.finish_reason, self.model = reader.finish_reason, reader.model
+        self.body, self.served_model, self.served_version = reader.body, reader.served_model, reader.served_version
+        self.service_tier = reader.service_tier or ""
+
+    def account(self) -> Result:
+        """Give the reply's account."""
+        return self._reader.account()
+
+    def release(self) -> None:
+        """Give the connection back, or close it where the reply has not ended."""
+        self._connection.release()
+
+    def pause(self) -> None:
+        """Stop reading, so that a slow client holds the target back."""
+        self._connection.pause()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._connection.resume()
+
+
+def _body_fields(spec: TargetSpec) -> BodyFields:
+    try:
+        given = msgspec.convert(spec.settings, OpenAISettings)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"target {spec.id!r}, settings: {error}") from error
+    return BodyFields(
+        spec.model,
+        given.output_limit_field,
+        given.sends_reasoning_effort,
+        given.sends_priority,
+        given.sends_cache_control,
+        _cap_field(spec) if given.thinking_cap_field is None else given.thinking_cap_field,
+    )
+
+
+def _cap_field(spec: TargetSpec) -> ThinkingCapField:
+    """Return where a server takes a cap on reasoning, as far as its address tells."""
+    host = Origin.parse(spec.url or "").host
+    return "reasoning" if host == _OPENROUTER or host.endswith(f".{_OPENROUTER}") else ""

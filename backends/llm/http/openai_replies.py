@@ -1,0 +1,91 @@
+"""Whole replies of OpenAI-compatible servers, read for accounting: one form for each kind of request."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from contracts.api.chat import ChatReply
+from contracts.api.embedding import EmbeddingReply, EmbeddingRequest
+from contracts.api.requests import AnyRequest
+from contracts.api.rerank import PairReply, RerankRequest, ScoreRequest
+from contracts.errors import InvalidUsage
+from contracts.metering.openai_usage import usage_from_openai
+from contracts.metering.usage import Usage
+
+AnyReply = ChatReply | EmbeddingReply | PairReply
+_AnyDecoder = msgspec.json.Decoder[ChatReply] | msgspec.json.Decoder[EmbeddingReply] | msgspec.json.Decoder[PairReply]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyForm:
+    """How the reply to one kind of request is read: what it is called, and the field without which it is none."""
+
+    name: str
+    content: str
+    decoder: _AnyDecoder
+
+
+GENERATED: Final = ReplyForm("completion", "choices", msgspec.json.Decoder(ChatReply))
+EMBEDDED: Final = ReplyForm("embedding reply", "data", msgspec.json.Decoder(EmbeddingReply))
+_pair_decoder: Final = msgspec.json.Decoder(PairReply)
+_FORMS: Final[Mapping[type, ReplyForm]] = {
+    EmbeddingRequest: EMBEDDED,
+    RerankRequest: ReplyForm("rerank reply", "results", _pair_decoder),
+    ScoreRequest: ReplyForm("score reply", "data", _pair_decoder),
+}
+
+
+class _Message(msgspec.Struct, frozen=True):
+    content: msgspec.Raw = msgspec.Raw()
+    reasoning_content: msgspec.Raw = msgspec.Raw()
+    reasoning: msgspec.Raw = msgspec.Raw()  # as OpenRouter and newer vLLM name it
+    tool_calls: msgspec.Raw = msgspec.Raw()
+    refusal: msgspec.Raw = msgspec.Raw()
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    message: _Message = _Message()
+    text: msgspec.Raw = msgspec.Raw()
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    choices: list[_Choice] = []
+
+
+_answers: Final = msgspec.json.Decoder(_Answer)
+_NOTHING: Final = (b"", b"null", b'""', b"[]")
+
+
+def answer_bytes(body: bytes) -> int | None:
+    """Give the size of what a generated answer says, as JSON; `None` where it says nothing that can be read."""
+    try:
+        choices = _answers.decode(body).choices
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    sizes = [len(part) for one in choices for part in _parts(one) if part not in _NOTHING]
+    return sum(sizes) or None
+
+
+def _parts(choice: _Choice) -> list[bytes]:
+    said = choice.message
+    thought = bytes(said.reasoning_content)
+    if thought in _NOTHING:  # a server that states both says the same in both
+        thought = bytes(said.reasoning)
+    return [bytes(choice.text), bytes(said.content), thought, bytes(said.tool_calls), bytes(said.refusal)]
+
+
+def form_for(request: AnyRequest) -> ReplyForm:
+    """Give how the reply to a request is read."""
+    return _FORMS.get(type(request), GENERATED)
+
+
+def usage_in(reply: AnyReply) -> Usage | None:
+    """Give the usage that a reply states; `None` where it states none, or one that contradicts itself."""
+    try:
+        if isinstance(reply, PairReply):
+            return reply.reported
+        return None if reply.usage is None else usage_from_openai(reply.usage)
+    except InvalidUsage:
+        return None

@@ -1,0 +1,1 @@
+"""Listeners' connections, addresses and TLS."""

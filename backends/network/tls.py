@@ -1,0 +1,248 @@
+"""TLS from PEM files, which are read again when they change: a renewed certificate needs no restart.
+
+Nothing here turns verification off: a certificate that no public authority signed is trusted by naming its authority.
+"""
+
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+from backends.processes.file_stamp import file_stamp
+from contracts.errors import ConfigurationError, UpstreamUnreachable
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 0.5  # between two looks at the files
+
+ClientCertificates = Literal["none", "optional", "required"]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """One side's PEM files: its certificate with the chain, that certificate's key, the authorities it trusts."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+    authorities: Path | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Give those that are named."""
+        return tuple(path for path in (self.certificate, self.key, self.authorities) if path is not None)
+
+
+class LiveContext(ssl.SSLContext):
+    """What event loops take for a context. Every handshake is done with what the files said last.
+
+    Connections that are open keep what they began with. Files that cannot be used leave the last good ones in use:
+    `fault` says why.
+    """
+
+    def __new__(cls, *_: object) -> "LiveContext":
+        return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)  # never used itself: `wrap_bio` hands over
+
+    def __init__(
+        self, build: Callable[[], ssl.SSLContext], files: TlsFiles, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Build the first context. Raises ConfigurationError naming the file at fault."""
+        self._build = build
+        self._files = files
+        self._clock = clock
+        self._state = _state_of(files)
+        self._looked_at = clock()
+        self.current = build()
+        self.fault = ""
+        self.reloads = 0
+
+    def refresh(self, *, at_once: bool = False) -> None:
+        """Read the files again where they have changed, looking twice a second at most unless `at_once`."""
+        now = self._clock()
+        if not at_once and now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        state = _state_of(self._files)
+        if state == self._state:
+            return
+        self._state = state
+        try:
+            self.current = self._build()
+        except ConfigurationError as error:
+            self.fault = error.message
+            _log.error("certificate not reloaded, the last one stays in use", extra={"reason": error.message})
+            return
+        self.fault = ""
+        self.reloads += 1
+        _log.info("certificate reloaded", extra={"files": ", ".join(map(str, self._files.paths))})
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """Begin a handshake, as event loops do."""
+        self.refresh()
+        return self.current.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+
+    def wrap_socket(
+        self,
+        sock: socket.socket,
+        server_side: bool = False,
+        do_handshake_on_connect: bool = True,
+        suppress_ragged_eofs: bool = True,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLSocket:
+        """Begin a handshake, as blocking clients do."""
+        self.refresh()
+        return self.current.wrap_socket(
+            sock, server_side, do_handshake_on_connect, suppress_ragged_eofs, server_hostname, session
+        )
+
+
+def server_tls(
+    files: TlsFiles, *, clients: ClientCertificates = "none", clock: Callable[[], float] = time.monotonic
+) -> LiveContext:
+    """Give a listener's context: TLS 1.2 or later. `clients`: whether they show a certificate of our authorities.
+
+    Raises ConfigurationError where a file cannot be used.
+    """
+
+    return LiveContext(partial(server_context, files, clients), files, clock)
+
+
+def server_context(files: TlsFiles, clients: ClientCertificates = "none") -> ssl.SSLContext:
+    """Give what `server_tls` keeps fresh, as the files are now. Raises ConfigurationError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load_certificate(context, files)
+    if clients != "none":
+        _load_authorities(context, files)
+        context.verify_mode = ssl.CERT_REQUIRED if clients == "required" else ssl.CERT_OPTIONAL
+        context.sslobject_class = _ToldSide
+    return context
+
+
+def client_tls(files: TlsFiles, clock: Callable[[], float] = time.monotonic) -> ssl.SSLContext:
+    """Give a client's context: TLS 1.2 or later, the server's name and chain always verified.
+
+    Without authorities of its own it trusts the system's. Raises ConfigurationError where a file cannot be used.
+    """
+
+    def build() -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if files.authorities is not None:
+            _load_authorities(context, files)
+        else:
+            context.load_default_certs()
+        if files.certificate is not None:
+            _load_certificate(context, files)
+        return context
+
+    return LiveContext(build, files, clock) if files.paths else build()
+
+
+def own_server_tls(certificate: Path) -> ssl.SSLContext:
+    """Give a context that trusts the holder of this very certificate, whatever name it is reached by.
+
+    It is for the command line, which reaches a server of this machine by its address.
+    Raises ConfigurationError where the file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False  # in its place: the certificate itself is what is trusted, and nothing else
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    _load_authorities(context, TlsFiles(authorities=certificate))
+    return context
+
+
+def days_left(certificate: Path, now: float | None = None) -> float:
+    """Give for how many days a certificate is still valid; below 0: it has expired. `now` is Unix time.
+
+    Raises ConfigurationError where the file cannot be read.
+    """
+    from cryptography import x509  # here: a tenth of a second, and no server needs it for its TLS
+
+    _require_readable(certificate)
+    try:
+        ends = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    except ValueError as error:
+        raise ConfigurationError(f"{certificate} holds no certificate in PEM") from error
+    return (ends.timestamp() - (time.time() if now is None else now)) / 86_400
+
+
+class _ToldSide(ssl.SSLObject):
+    """A server's side that says why it refuses a client: event loops end the connection without a word to either."""
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            _log.warning("TLS handshake refused", extra={"reason": tls_failure(error)})
+            raise
+
+
+def tls_refusal(place: str, error: ssl.SSLError) -> UpstreamUnreachable:
+    """Give the error for a target with which no secure connection came about."""
+    return UpstreamUnreachable(f"TLS with {place} failed: {tls_failure(error)}")
+
+
+def tls_failure(error: ssl.SSLError) -> str:
+    """Say in a few words why a handshake failed."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return str(error.verify_message).rstrip(".")
+    return (error.reason or type(error).__name__).replace("_", " ").lower()
+
+
+def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
+    certificate, key = files.certificate, files.key
+    if certificate is None:
+        raise ConfigurationError("TLS needs a certificate, a PEM file, and its key")
+    for path in (certificate, *((key,) if key is not None else ())):
+        _require_readable(path)
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except ssl.SSLError as error:
+        named = f"{certificate}" if key is None else f"{certificate} and {key}"
+        reason = "the key is not the certificate's" if error.reason == "KEY_VALUES_MISMATCH" else tls_failure(error)
+        raise ConfigurationError(f"{named} cannot be used for TLS: {reason}; PEM files are needed") from error
+
+
+def _load_authorities(context: ssl.SSLContext, files: TlsFiles) -> None:
+    path = files.authorities
+    if path is None:
+        raise ConfigurationError("TLS with certificates of both sides needs a PEM file of the authorities to trust")
+    _require_readable(path)
+    try:
+        context.load_verify_locations(cafile=path)
+    except ssl.SSLError as error:
+        raise ConfigurationError(f"{path} holds no certificates to trust: {tls_failure(error)}") from error
+
+
+def _require_readable(path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _no_password() -> str:
+    # Without this the library would ask for one at the terminal, and hang.
+    raise ConfigurationError("the TLS key is encrypted; a server that starts by itself needs it in plain, mode 0600")
+
+
+def _state_of(files: TlsFiles) -> tuple[object, ...]:
+    """Give what changes when a file is written, or another is put in its place."""
+    return tuple(map(file_stamp, files.paths))

@@ -1,0 +1,1 @@
+"""What every process does: start, logs, watching others, compiled modules."""

@@ -1,0 +1,101 @@
+"""The hot modules as the C compiler made them: found in their sources' place where these have not changed since.
+
+What is compiled, and what it was compiled from, is told by a list that lies beside it (`python -m tollkeeper.compile`
+makes both). A source that differs by a byte, or another Python, and everything runs interpreted, as it does where
+there is no compiler.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Final, Literal
+
+SWITCH: Final = "TOLLKEEPER_COMPILED"
+ROOT: Final = Path(__file__).resolve().parents[2]
+FOLDER: Final = Path(sys.prefix) / "compiled"
+LIST: Final = "compiled.json"
+_OFF: Final = frozenset(("0", "false", "no", "off", "n", "f"))
+
+State = Literal["compiled", "stale", "absent", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledModules:
+    """What there is: files by module, where they may be used; else why they may not."""
+
+    state: State
+    reason: str
+    files: Mapping[str, Path]
+
+
+def digest_of(root: Path, sources: Iterable[str]) -> str:
+    """Give one digest of source files, named by their paths below `root`, and of what they are compiled for.
+
+    Raises OSError where one is not there.
+    """
+    known = hashlib.sha256(str(sysconfig.get_config_var("EXT_SUFFIX")).encode())
+    for name in sorted(sources):
+        content = (root / name).read_bytes()
+        known.update(b"%b %d\n" % (name.encode(), len(content)))
+        known.update(content)
+    return known.hexdigest()
+
+
+def find_compiled(
+    folder: Path = FOLDER, root: Path = ROOT, environment: Mapping[str, str] = os.environ
+) -> CompiledModules:
+    """Look whether there are compiled modules that say what the sources say. Reads each source once."""
+    switch = environment.get(SWITCH, "").lower()
+    if switch in _OFF:
+        return CompiledModules("off", f"{SWITCH}={switch}", {})
+    try:
+        kept = json.loads((folder / LIST).read_text())
+        sources, digest = [str(name) for name in kept["sources"]], str(kept["digest"])
+        files = {str(name): folder / str(file) for name, file in kept["modules"].items()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return CompiledModules("absent", "the hot modules are not compiled; `make compile` does it", {})
+    try:
+        is_same = digest_of(root, sources) == digest and all(file.is_file() for file in files.values())
+    except OSError:
+        is_same = False
+    if not is_same:
+        return CompiledModules(
+            "stale", "sources have changed since they were compiled; `make compile` does it anew", {}
+        )
+    return CompiledModules("compiled", f"{len(files)} modules in {folder}", files)
+
+
+class CompiledFinder(MetaPathFinder):
+    """Finds compiled modules before their sources are looked for."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = files
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Give where a module is, where it is a compiled one."""
+        file = self._files.get(fullname)
+        if file is None:
+            return None
+        return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, str(file)))
+
+
+def use_compiled(folder: Path = FOLDER) -> CompiledModules:
+    """Let what is imported from now on be the compiled modules, where they may be used; say what was found.
+
+    To be called before anything of them is imported; a second call changes nothing.
+    """
+    found = find_compiled(folder)
+    if found.files and not any(isinstance(finder, CompiledFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, CompiledFinder(found.files))
+    return found

@@ -1,0 +1,1 @@
+"""Secrets in files, references to credentials, passwords."""

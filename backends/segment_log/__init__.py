@@ -1,0 +1,1 @@
+"""Bounded logs and small values on disk that survive crashes and damage."""

@@ -1,0 +1,1 @@
+"""OTLP envelopes and Prometheus text."""

@@ -1,0 +1,30 @@
+"""Files that applications keep at the gateway."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from contracts.access.owner import Owner
+
+FilePurpose = Literal["batch", "batch_output"]
+
+PIECE_BYTES: Final = 1 << 20  # contents are kept and read in pieces of this size, the last one shorter
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """A file without its content. Times are Unix seconds; `expires_unix` is `None` where it is kept until deleted."""
+
+    id: str
+    owner: Owner
+    filename: str
+    purpose: FilePurpose
+    size_bytes: int
+    created_unix: int
+    expires_unix: int | None = None
+
+
+class FileBounds(msgspec.Struct, frozen=True):
+    """How much one tenant may keep in files."""
+
+    max_bytes: int
+    max_count: int

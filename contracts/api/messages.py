@@ -1,0 +1,273 @@
+"""Nouns of Anthropic's Messages API: what an application asks for. Names and ranges are those of its SDK's types.
+
+As with chats, fields that the gateway does not decide by are not typed; here they are dropped, as no target is given
+the body as it came. What cannot be honoured by any target is typed all the same, so that it can be refused by name.
+"""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from contracts.api.chat import PositiveInt, Probability
+
+MAX_BLOCKS: Final = 10_000  # of one request's messages: each costs the gateway some ten microseconds
+MAX_TOOLS: Final = 1000
+LEAST_THINKING_TOKENS: Final = 1024
+
+Role = Literal["user", "assistant", "system"]
+Lifetime = Literal["5m", "1h"]
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+Display = Literal["summarized", "omitted"]
+ServiceTier = Literal["auto", "standard_only"]
+ImageType = Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+Name = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class CacheControl(msgspec.Struct, frozen=True, tag="ephemeral", gc=False):
+    """Marks the end of what is to be kept in the prompt cache, for how long."""
+
+    ttl: Lifetime | None = None
+
+
+class TextBlock(msgspec.Struct, frozen=True, tag="text"):
+    """Text."""
+
+    text: str
+    cache_control: CacheControl | None = None
+
+
+class ImageData(msgspec.Struct, frozen=True, tag="base64", gc=False):
+    """An image's bytes."""
+
+    media_type: ImageType
+    data: str
+
+
+class Url(msgspec.Struct, frozen=True, tag="url", gc=False):
+    """Where something is."""
+
+    url: Annotated[str, Meta(min_length=1)]
+
+
+class ImageBlock(msgspec.Struct, frozen=True, tag="image"):
+    """An image."""
+
+    source: ImageData | Url
+    cache_control: CacheControl | None = None
+
+
+class PdfData(msgspec.Struct, frozen=True, tag="base64", gc=False):
+    """A PDF document's bytes."""
+
+    media_type: Literal["application/pdf"]
+    data: str
+
+
+class PlainText(msgspec.Struct, frozen=True, tag="text", gc=False):
+    """A document of text."""
+
+    data: str
+    media_type: Literal["text/plain"] = "text/plain"
+
+
+class Contents(msgspec.Struct, frozen=True, tag="content"):
+    """A document put together from blocks."""
+
+    content: str | list[TextBlock | ImageBlock]
+
+
+class Citations(msgspec.Struct, frozen=True, gc=False):
+    """Whether the answer is to cite a document."""
+
+    enabled: bool | None = None
+
+
+class DocumentBlock(msgspec.Struct, frozen=True, tag="document"):
+    """A document, with what is said of it."""
+
+    source: PdfData | PlainText | Contents | Url
+    title: str | None = None
+    context: str | None = None
+    citations: Citations | None = None
+    cache_control: CacheControl | None = None
+
+
+class ToolUseBlock(msgspec.Struct, frozen=True, tag="tool_use"):
+    """A model's call of a tool, handed back. `input` is a JSON object."""
+
+    id: Annotated[str, Meta(min_length=1)]
+    name: Name
+    input: msgspec.Raw
+    cache_control: CacheControl | None = None
+
+
+class ToolReferenceBlock(msgspec.Struct, frozen=True, tag="tool_reference", gc=False):
+    """A tool that a search of the application's found: from here on the model may call it."""
+
+    tool_name: Name
+    cache_control: CacheControl | None = None
+
+
+class ToolResultBlock(msgspec.Struct, frozen=True, tag="tool_result"):
+    """What a called tool gave."""
+
+    tool_use_id: Annotated[str, Meta(min_length=1)]
+    content: str | list[TextBlock | ImageBlock | DocumentBlock | ToolReferenceBlock] | None = None
+    is_error: bool | None = None
+    cache_control: CacheControl | None = None
+
+
+class ThinkingBlock(msgspec.Struct, frozen=True, tag="thinking", gc=False):
+    """What a model thought, handed back. Only who signed it can use it."""
+
+    thinking: str
+    signature: str = ""
+
+
+class RedactedThinkingBlock(msgspec.Struct, frozen=True, tag="redacted_thinking", gc=False):
+    """What a model thought, readable only for its maker."""
+
+    data: str
+
+
+Block = TextBlock | ImageBlock | DocumentBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock | RedactedThinkingBlock
+AnyBlock = Block | ToolReferenceBlock  # of a message, or of a tool's result
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of a conversation."""
+
+    role: Role
+    content: str | list[Block]
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that the application runs. Anthropic's own tools have another `type` than "custom".
+
+    `defer_loading`: the model is not told of it before a `tool_reference` names it.
+    """
+
+    name: Name
+    type: str | None = None
+    description: str | None = None
+    input_schema: msgspec.Raw = msgspec.Raw()  # a JSON schema of an object
+    strict: bool | None = None
+    cache_control: CacheControl | None = None
+    defer_loading: bool | None = None
+
+
+class AutoChoice(msgspec.Struct, frozen=True, tag="auto", gc=False):
+    """The model decides whether to call a tool."""
+
+    disable_parallel_tool_use: bool | None = None
+
+
+class AnyChoice(msgspec.Struct, frozen=True, tag="any", gc=False):
+    """The model must call some tool."""
+
+    disable_parallel_tool_use: bool | None = None
+
+
+class NamedChoice(msgspec.Struct, frozen=True, tag="tool", gc=False):
+    """The model must call this tool."""
+
+    name: Name
+    disable_parallel_tool_use: bool | None = None
+
+
+class NoChoice(msgspec.Struct, frozen=True, tag="none", gc=False):
+    """The model may call no tool."""
+
+
+class BudgetedThinking(msgspec.Struct, frozen=True, tag="enabled", gc=False):
+    """The model thinks, for as many tokens at most."""
+
+    budget_tokens: Annotated[int, Meta(ge=LEAST_THINKING_TOKENS, le=2**31 - 1)]
+    display: Display | None = None
+
+
+class AdaptiveThinking(msgspec.Struct, frozen=True, tag="adaptive", gc=False):
+    """The model decides how much it thinks."""
+
+    display: Display | None = None
+
+
+class NoThinking(msgspec.Struct, frozen=True, tag="disabled", gc=False):
+    """The model does not think."""
+
+
+class JsonFormat(msgspec.Struct, frozen=True, tag="json_schema"):
+    """The answer's text is JSON of this schema."""
+
+    schema: msgspec.Raw
+
+
+class OutputConfig(msgspec.Struct, frozen=True):
+    """How the answer is to be."""
+
+    effort: Effort | None = None
+    format: JsonFormat | None = None
+
+
+class Metadata(msgspec.Struct, frozen=True, gc=False):
+    """Who asks, in the application's words."""
+
+    user_id: Annotated[str, Meta(max_length=1024)] | None = None
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of POST /v1/messages/count_tokens: all that a model is given to read."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=200)]
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_BLOCKS)]
+    system: str | Annotated[list[TextBlock], Meta(max_length=MAX_BLOCKS)] | None = None
+    tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None
+    tool_choice: AutoChoice | AnyChoice | NamedChoice | NoChoice | None = None
+    thinking: BudgetedThinking | AdaptiveThinking | NoThinking | None = None
+    output_config: OutputConfig | None = None
+    output_format: JsonFormat | None = None  # what `output_config.format` was called before
+    cache_control: CacheControl | None = None  # of the last block that may have one
+    speed: str | None = None
+
+    @property
+    def shows_thinking(self) -> bool:
+        """Say whether the answer is to show what the model thought: only where thinking was asked for."""
+        wanted = self.thinking
+        return isinstance(wanted, BudgetedThinking | AdaptiveThinking) and wanted.display != "omitted"
+
+    @property
+    def loaded_tools(self) -> list[Tool]:
+        """Return the tools that the model is told of: all but those that are deferred and not yet referred to."""
+        tools = self.tools or []
+        if not any(tool.defer_loading for tool in tools):
+            return tools
+        referred = {
+            part.tool_name
+            for message in self.messages
+            if not isinstance(message.content, str)
+            for block in message.content
+            if isinstance(block, ToolResultBlock) and isinstance(block.content, list)
+            for part in block.content
+            if isinstance(part, ToolReferenceBlock)
+        }
+        return [tool for tool in tools if not tool.defer_loading or tool.name in referred]
+
+    @property
+    def format(self) -> JsonFormat | None:
+        """Give what the answer must match."""
+        return (self.output_config.format if self.output_config is not None else None) or self.output_format
+
+
+class MessagesRequest(Prompt, frozen=True, kw_only=True):
+    """The body of POST /v1/messages."""
+
+    max_tokens: PositiveInt
+    stream: bool | None = None
+    stop_sequences: list[str] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_p: Probability | None = None
+    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    metadata: Metadata | None = None
+    service_tier: ServiceTier | None = None
+    # Not offered: each would make another answer.

@@ -1,0 +1,7 @@
+"""Every kind of request that goes to a model."""
+
+from contracts.api.chat import GenerationRequest
+from contracts.api.embedding import EmbeddingRequest
+from contracts.api.rerank import PairRequest
+
+AnyRequest = GenerationRequest | EmbeddingRequest | PairRequest

@@ -1,0 +1,69 @@
+"""An answer of the Responses API as it is kept: whose it is, what it was given, what it said."""
+
+import re
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from contracts.access.owner import Owner
+
+RESPONSE_PREFIX: Final = "resp_"
+_RESPONSE: Final = re.compile(r"resp_([0-9a-f]{32})")
+_ITEM: Final = re.compile(r"[a-z]+_([0-9a-f]{32})[io][0-9a-f]{4}")
+
+MAX_RESPONSE_BYTES: Final = 32 * 1024 * 1024  # input and answer of one response together
+DEFAULT_MAX_BYTES: Final = 10 << 30  # that one tenant keeps
+MAX_HISTORY_BYTES: Final = 32 * 1024 * 1024  # of all the responses that one continues
+MAX_HISTORY_RESPONSES: Final = 1000
+
+
+class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One kept response. `body` is the response object as the client had it, `items` its input as a JSON array."""
+
+    id: str
+    owner: Owner
+    created_ns: int
+    expires_ns: int
+    previous_id: str | None
+    body: bytes
+    items: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Give what it takes of the room for one response."""
+        return len(self.body) + len(self.items)
+
+
+class _Output(msgspec.Struct, frozen=True):
+    output: list[dict[str, Any]] = []
+
+
+_items_decoder: Final = msgspec.json.Decoder(list[dict[str, Any]])
+_output_decoder: Final = msgspec.json.Decoder(_Output)
+
+
+def response_id(request_id: UUID) -> str:
+    """Give the id of the response that a request makes."""
+    return f"{RESPONSE_PREFIX}{request_id.hex}"
+
+
+def item_id(kind: str, request_id: UUID, place: int, *, is_output: bool) -> str:
+    """Give the id of the item at `place` of a response's input or output: it names the response as well."""
+    return f"{kind}_{request_id.hex}{'o' if is_output else 'i'}{place:04x}"
+
+
+def is_response_id(text: str) -> bool:
+    """Say whether this could be the id of a response of ours."""
+    return _RESPONSE.fullmatch(text) is not None
+
+
+def response_of_item(item: str) -> str | None:
+    """Give the id of the response that an item's id names; `None` where it is no id of ours."""
+    found = _ITEM.fullmatch(item)
+    return None if found is None else RESPONSE_PREFIX + found.group(1)
+
+
+def all_items(response: StoredResponse) -> list[dict[str, Any]]:
+    """Give the items of a response in the order a model meets them: its input, then its answer."""
+    return _items_decoder.decode(response.items) + _output_decoder.decode(response.body).output

@@ -1,0 +1,1 @@
+"""What gateways and engine hosts say to each other."""

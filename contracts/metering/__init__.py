@@ -1,0 +1,1 @@
+"""Token usage: disjoint leaves, and the forms in which providers report them."""

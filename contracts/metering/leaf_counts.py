@@ -1,0 +1,20 @@
+"""Whether the counts of a usage can be: looked at for every one that is made, and so compiled apart from its struct."""
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import astuple
+
+from contracts.errors import InvalidUsage
+
+if TYPE_CHECKING:
+    from contracts.metering.usage import Usage
+
+MAX_TOKENS_PER_LEAF: Final = 2**32 - 1  # UInt32 columns
+
+
+def check_counts(usage: "Usage") -> None:
+    """Raise InvalidUsage where a leaf's count is one that no column holds."""
+    for place, count in enumerate(astuple(usage)):
+        if count is not None and not 0 <= count <= MAX_TOKENS_PER_LEAF:
+            leaf = usage.__struct_fields__[place]
+            raise InvalidUsage(f"{leaf} is {count}; a token count must be within 0 to {MAX_TOKENS_PER_LEAF}")

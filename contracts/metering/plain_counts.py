@@ -1,0 +1,24 @@
+"""The two counts that are all there is to most usage: text in, and text out."""
+
+from typing import Final, cast
+
+from msgspec.structs import astuple
+
+from contracts.metering.usage import LEAVES, Usage
+
+_IN: Final = LEAVES.index("input_text")
+_OUT: Final = LEAVES.index("output_text")
+_fields_of: Final = astuple  # under its own name: every answer's way leads through it
+
+
+def plain_counts(usage: Usage) -> tuple[int, int] | None:
+    """Give the text input and the visible output where these two are all that was reported, as mostly they are."""
+    leaves = cast("tuple[int | None, ...]", _fields_of(usage))
+    tokens_in, tokens_out = leaves[_IN], leaves[_OUT]
+    if tokens_in is None or tokens_out is None:
+        return None
+    known = 0
+    for leaf in leaves:
+        if leaf is not None:
+            known += 1
+    return (tokens_in, tokens_out) if known == 2 else None

@@ -1,0 +1,183 @@
+"""Token usage in disjoint leaves: each token stands in exactly one, and `None` means not reported, never zero.
+
+Providers report totals with overlapping parts ("prompt_tokens, of which cached"). Those are taken apart
+once, here, so that no later sum can count a token twice.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Self
+
+import msgspec
+from msgspec.structs import astuple
+
+from contracts.errors import InvalidUsage
+from contracts.metering.leaf_counts import MAX_TOKENS_PER_LEAF as MAX_TOKENS_PER_LEAF
+from contracts.metering.leaf_counts import check_counts
+
+Leaf = Literal[
+    "input_text",
+    "input_audio",
+    "input_image",
+    "cache_read_text",
+    "cache_read_audio",
+    "cache_write_5m",
+    "cache_write_1h",
+    "output_text",
+    "output_reasoning",
+    "output_audio",
+    "output_image",
+]
+
+INPUT_LEAVES: Final[tuple[Leaf, ...]] = (
+    "input_text",
+    "input_audio",
+    "input_image",
+    "cache_read_text",
+    "cache_read_audio",
+    "cache_write_5m",
+    "cache_write_1h",
+)
+OUTPUT_LEAVES: Final[tuple[Leaf, ...]] = ("output_text", "output_reasoning", "output_audio", "output_image")
+LEAVES: Final[tuple[Leaf, ...]] = INPUT_LEAVES + OUTPUT_LEAVES
+
+_INPUTS: Final = len(INPUT_LEAVES)  # a Usage's fields are in the order of LEAVES, these first
+_NO_INPUTS: Final = (None,) * _INPUTS
+_NO_OUTPUTS: Final = (None,) * len(OUTPUT_LEAVES)
+
+
+class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one request used. Every field counts tokens no other field counts.
+
+    `input_text` is the uncached text input (all input not otherwise classified). `output_text` is the visible
+    output. A leaf the source did not report is `None`; a leaf it reported as none is 0.
+    """
+
+    input_text: int | None = None
+    input_audio: int | None = None
+    input_image: int | None = None
+    cache_read_text: int | None = None
+    cache_read_audio: int | None = None
+    cache_write_5m: int | None = None
+    cache_write_1h: int | None = None
+    output_text: int | None = None
+    output_reasoning: int | None = None
+    output_audio: int | None = None
+    output_image: int | None = None
+
+    __post_init__ = check_counts  # type: ignore[misc]  # what the compiler makes is no function to the checker
+
+    @property
+    def input_tokens(self) -> int | None:
+        """Sum the input leaves; `None` when no input leaf is known."""
+        counts = astuple(self)[:_INPUTS]
+        return None if counts == _NO_INPUTS else sum(filter(None, counts))
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Sum the output leaves; `None` when no output leaf is known."""
+        counts = astuple(self)[_INPUTS:]
+        return None if counts == _NO_OUTPUTS else sum(filter(None, counts))
+
+    @property
+    def has_input(self) -> bool:
+        """Say whether any input leaf is known."""
+        return astuple(self)[:_INPUTS] != _NO_INPUTS
+
+    @property
+    def has_output(self) -> bool:
+        """Say whether any output leaf is known."""
+        return astuple(self)[_INPUTS:] != _NO_OUTPUTS
+
+    @property
+    def total_tokens(self) -> int | None:
+        """Sum all leaves; `None` when none is known."""
+        return None if self == UNKNOWN_USAGE else sum(filter(None, astuple(self)))
+
+    @property
+    def is_known(self) -> bool:
+        """Say whether at least one leaf was reported."""
+        return self != UNKNOWN_USAGE
+
+    @property
+    def cache_read_tokens(self) -> int | None:
+        """Sum the input read from a cache; `None` when it was not reported."""
+        return _add(self.cache_read_text, self.cache_read_audio)
+
+    @property
+    def cache_write_tokens(self) -> int | None:
+        """Sum the input written to a cache, for however long; `None` when it was not reported."""
+        return _add(self.cache_write_5m, self.cache_write_1h)
+
+    def reported(self) -> dict[Leaf, int]:
+        """Give the reported leaves with their counts, in the order of `LEAVES`."""
+        return {leaf: count for leaf, count in zip(LEAVES, astuple(self), strict=True) if count is not None}
+
+    def plus(self, other: Self) -> "Usage":
+        """Add leaf by leaf. A leaf is `None` only where both sides are: a known part is never lost."""
+        return Usage(*map(_add, astuple(self), astuple(other)))
+
+
+UNKNOWN_USAGE: Final = Usage()
+
+
+def _add(left: int | None, right: int | None) -> int | None:
+    if left is None:
+        return right
+    if right is None:
+        return left
+    return left + right
+
+
+class CacheCreation(msgspec.Struct, frozen=True, gc=False):
+    """Anthropic's breakdown of what was written to the prompt cache, by how long it is kept."""
+
+    ephemeral_5m_input_tokens: int | None = None
+    ephemeral_1h_input_tokens: int | None = None
+
+
+class PromptTokensDetails(msgspec.Struct, frozen=True, gc=False):
+    """OpenAI's breakdown of `prompt_tokens`: overlapping parts of the total. The last two fields are LiteLLM's."""
+
+    cached_tokens: int | None = None
+    audio_tokens: int | None = None
+    image_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cache_creation_tokens: int | None = None
+    cache_creation_token_details: CacheCreation | None = None
+
+
+class CompletionTokensDetails(msgspec.Struct, frozen=True, gc=False):
+    """OpenAI's breakdown of `completion_tokens`."""
+
+    reasoning_tokens: int | None = None
+    audio_tokens: int | None = None
+    image_tokens: int | None = None
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
+
+
+class OpenAIUsage(msgspec.Struct, frozen=True, gc=False):
+    """The `usage` object of OpenAI's chat, completion and embedding APIs, as it stands on the wire.
+
+    The fields from `cache_creation_input_tokens` on are Anthropic's, which gateways to its models (LiteLLM) put beside
+    OpenAI's. The last two name the service tier that answered.
+    """
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    prompt_tokens_details: PromptTokensDetails | None = None
+    completion_tokens_details: CompletionTokensDetails | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation: CacheCreation | None = None
+    service_tier: Any = None
+    speed: Any = None
+
+
+def usage_from_leaves(counts: Mapping[str, int | None]) -> Usage:
+    """Build a usage from leaf names. Raises InvalidUsage on a name that is not a leaf."""
+    unknown = set(counts) - set(LEAVES)
+    if unknown:
+        raise InvalidUsage(f"unknown usage leaf {sorted(unknown)[0]!r}; leaves are {', '.join(LEAVES)}")
+    return Usage(**counts)

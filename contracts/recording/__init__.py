@@ -1,0 +1,1 @@
+"""Records, their columns and names, and the telemetry of others."""

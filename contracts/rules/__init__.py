@@ -1,0 +1,1 @@
+"""Limits, budgets, objectives and alerts."""

@@ -1,0 +1,188 @@
+"""Rules that raise alerts, channels that are told, and the fields of a notice: words, bounds and checks."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+from urllib.parse import urlsplit
+
+from contracts.errors import InvalidRequest
+from contracts.rules.objectives import Severity
+
+RuleKind = Literal[
+    "budget_threshold",
+    "budget_forecast",
+    "spend_anomaly",
+    "slo_burn",
+    "saturation",
+    "gpu_fault",
+    "telemetry_loss",
+    "ledger_mismatch",
+    "unpriced_usage",
+    "abuse",
+]
+ChannelKind = Literal["webhook", "slack", "email", "pagerduty"]
+Event = Literal["firing", "resolved", "test"]
+
+RULE_KINDS: Final[tuple[RuleKind, ...]] = get_args(RuleKind)
+CHANNEL_KINDS: Final[tuple[ChannelKind, ...]] = get_args(ChannelKind)
+# What an engine, a GPU or the collector did is nobody's but the platform's.
+PLATFORM_KINDS: Final = frozenset({"saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch"})
+
+_EMAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*")
+_ROUTING_KEY: Final = re.compile(r"[A-Za-z0-9]{32}")
+_MAX_ADDRESS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSetting:
+    """A setting of a rule: a number within bounds, both included, and what it is where nobody says."""
+
+    default: float
+    least: float
+    most: float
+    meaning: str
+
+
+_SETTINGS: Final[Mapping[RuleKind, Mapping[str, NumberSetting]]] = {
+    "budget_threshold": {},
+    "budget_forecast": {
+        "at_percent": NumberSetting(100, 1, 1000, "of the amount, at the period's end at the present pace"),
+        "after_percent": NumberSetting(10, 0, 99, "of the period must have passed: a first hour is no pace"),
+    },
+    "spend_anomaly": {"least_usd": NumberSetting(1, 0, 1e9, "differences below are not told")},
+    "slo_burn": {},
+    "saturation": {
+        "kv_percent": NumberSetting(90, 1, 100, "of an engine's KV blocks in use, at the most of a minute"),
+        "waiting": NumberSetting(8, 1, 1e6, "requests waiting in an engine, the mean of a minute"),
+        "minutes": NumberSetting(3, 1, 60, "in a row"),
+    },
+    "gpu_fault": {"temperature_celsius": NumberSetting(90, 30, 130, "and above is a fault")},
+    "telemetry_loss": {"records": NumberSetting(1, 1, 1e9, "missing in an hour, at the least")},
+    "ledger_mismatch": {
+        "tokens": NumberSetting(1, 1, 1e9, "between engine and bills in an hour, at the least"),
+        "unexplained_percent": NumberSetting(0.5, 0.01, 100, "of a GPU's wall clock in an hour, at the least"),
+    },
+    "unpriced_usage": {"requests": NumberSetting(1, 1, 1e9, "without a price in a day, at the least")},
+    "abuse": {"sightings": NumberSetting(1, 1, 1e9, "requests above a policy's limit, at the least")},
+}
+_THRESHOLDS: Final = "thresholds"
+_SLO: Final = "slo"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule whose settings have been checked. An empty `tenant` covers all tenants, each on its own.
+
+    `settings` are numbers by name, with defaults filled in; `thresholds` are of budget_threshold, in percent, empty
+    for the budget's own; `slo` is of slo_burn, empty for all of the rule's tenant.
+    Raises InvalidRequest naming the field.
+    """
+
+    id: str
+    kind: RuleKind
+    tenant: str = ""
+    channels: tuple[str, ...] = ()
+    settings: Mapping[str, float] = field(default_factory=dict)
+    thresholds: tuple[int, ...] = ()
+    slo: str = ""
+
+    @classmethod
+    def of(
+        cls, rule_id: str, kind: str, tenant: str, channels: tuple[str, ...], stated: Mapping[str, object]
+    ) -> "Rule":
+        """Build a rule from what was stated of it. Raises InvalidRequest."""
+        known = next((name for name in RULE_KINDS if name == kind), None)
+        if known is None:
+            raise InvalidRequest(f"kind {kind!r} is unknown; known: {', '.join(RULE_KINDS)}", param="kind")
+        if tenant and known in PLATFORM_KINDS:
+            raise InvalidRequest(
+                f"{kind} is about engines that all tenants share; leave the tenant out", param="tenant"
+            )
+        numbers, thresholds, slo = dict[str, float](), tuple[int, ...](), ""
+        for name, value in stated.items():
+            if name == _THRESHOLDS and known == "budget_threshold":
+                thresholds = _thresholds(value)
+            elif name == _SLO and known == "slo_burn" and isinstance(value, str):
+                slo = value
+            else:
+                numbers[name] = _number(known, name, value)
+        filled = {name: numbers.get(name, setting.default) for name, setting in _SETTINGS[known].items()}
+        return cls(rule_id, known, tenant, channels, filled, thresholds, slo)
+
+
+def settings_of(kind: RuleKind) -> Mapping[str, NumberSetting]:
+    """Give the numbers that a kind of rule can be told."""
+    return _SETTINGS[kind]
+
+
+def _number(kind: RuleKind, name: str, value: object) -> float:
+    setting = _SETTINGS[kind].get(name)
+    if setting is None:
+        others = [_THRESHOLDS] if kind == "budget_threshold" else [_SLO] if kind == "slo_burn" else []
+        known = ", ".join([*_SETTINGS[kind], *others]) or "none"
+        raise InvalidRequest(f"{kind} has no setting {name!r}; known: {known}", param="settings")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidRequest(f"{name} is {value!r}, not a number", param="settings")
+    if not setting.least <= value <= setting.most:
+        raise InvalidRequest(f"{name} is {value:g}; use {setting.least:g} to {setting.most:g}", param="settings")
+    return float(value)
+
+
+def _thresholds(value: object) -> tuple[int, ...]:
+    whole = isinstance(value, list | tuple) and all(type(each) is int and 1 <= each <= 1000 for each in value)
+    if not whole or not isinstance(value, list | tuple) or list(value) != sorted(set(value)):
+        raise InvalidRequest("thresholds are rising percents from 1 to 1000, such as [50, 80, 100]", param="settings")
+    return tuple(value)
+
+
+def check_channel(kind: str, address: str) -> ChannelKind:
+    """Give a channel's kind once its address fits it. Raises InvalidRequest, which does not repeat the address."""
+    known = next((name for name in CHANNEL_KINDS if name == kind), None)
+    if known is None:
+        raise InvalidRequest(f"kind {kind!r} is unknown; known: {', '.join(CHANNEL_KINDS)}", param="kind")
+    if known == "email":
+        fits, wanted = _EMAIL.fullmatch(address) is not None, "one e-mail address"
+    elif known == "pagerduty":
+        fits, wanted = _ROUTING_KEY.fullmatch(address) is not None, "an integration's routing key, 32 letters or digits"
+    else:
+        fits, wanted = _is_url(address), "an http:// or https:// URL with a host, without user and password"
+    if not fits or len(address) > _MAX_ADDRESS:
+        raise InvalidRequest(f"the address of a channel of kind {kind} is {wanted}", param="address")
+    return known
+
+
+def shown_address(kind: str, address: str) -> str:
+    """Give what may be shown of an address: a URL's path and a routing key are secrets."""
+    if kind == "email":
+        return address
+    if kind == "pagerduty":
+        return f"...{address[-4:]}"
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc}/..."
+
+
+def _is_url(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or a broken IPv6 address
+        return False
+    return usable and parts.username is None and parts.password is None and not re.search(r"[\x00-\x20\x7f]", address)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A condition that holds now, for one subject.
+
+    `fingerprint` names the subject within its rule and stays the same while the condition holds. `facts` are plain
+    values for machines, money as decimal text. `ends_quietly`: its end is no news (a budget's next period begins).
+    """
+
+    fingerprint: str
+    summary: str
+    severity: Severity = "ticket"
+    tenant: str = ""
+    team: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    ends_quietly: bool = False

@@ -1,0 +1,112 @@
+"""Calendar periods of budgets in a tenant's time zone, and what a budget comes to at its present pace.
+
+All times are Unix nanoseconds. A day has 23, 24 or 25 hours where clocks are put forward or back.
+"""
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from contracts.errors import ConfigurationError
+from contracts.rules.limits import BudgetSpec, Period
+
+_SECOND_NS: Final = 1_000_000_000
+_ONE_DAY: Final = timedelta(days=1)
+
+
+def zone_of(time_zone: str) -> ZoneInfo:
+    """Give the zone of an IANA name such as "Europe/Berlin". Raises ConfigurationError where there is none."""
+    try:
+        return ZoneInfo(time_zone)
+    except (KeyError, ValueError, OSError) as error:
+        raise ConfigurationError(f"time zone {time_zone!r} is unknown; name one such as 'Europe/Berlin'") from error
+
+
+def period_bounds(period: Period, time_zone: str, at_ns: int) -> tuple[int, int | None]:
+    """Give the start (inclusive) and the end (exclusive) of the period that holds `at_ns`.
+
+    Weeks begin on Monday. `total` began with Unix time and has no end (`None`).
+    Raises ConfigurationError where the time zone is unknown.
+    """
+    if period == "total":
+        return 0, None
+    zone = zone_of(time_zone)
+    first = _first_day(period, datetime.fromtimestamp(at_ns // _SECOND_NS, zone).date())
+    start_ns, after = _midnight_ns(first, zone), _first_day_after(period, first)
+    end_ns = _midnight_ns(after, zone)
+    if at_ns >= end_ns:
+        # Clocks put back across midnight repeat the last hour of a day after the next has begun (St. John's,
+        # until 2011). A day begins once: the repeated hour belongs to the next.
+        start_ns, end_ns = end_ns, _midnight_ns(_first_day_after(period, after), zone)
+    return start_ns, end_ns
+
+
+def budget_period(budget: BudgetSpec, at_ns: int) -> tuple[int, int | None] | None:
+    """Give the bounds of the budget's period that holds `at_ns`, clipped to when it begins and ends.
+
+    `None` where it does not bind at that time. Raises ConfigurationError where its time zone is unknown.
+    """
+    starts_at_ns, ends_at_ns = budget.starts_at_ns, budget.ends_at_ns
+    if starts_at_ns is not None and at_ns < starts_at_ns:
+        return None
+    if ends_at_ns is not None and at_ns >= ends_at_ns:
+        return None
+    start_ns, end_ns = period_bounds(budget.period, budget.time_zone, at_ns)
+    if starts_at_ns is not None:
+        start_ns = max(start_ns, starts_at_ns)
+    if ends_at_ns is not None:
+        end_ns = ends_at_ns if end_ns is None else min(end_ns, ends_at_ns)
+    return start_ns, end_ns
+
+
+def _first_day(period: Period, day: date) -> date:
+    if period == "week":
+        return day - timedelta(days=day.weekday())
+    return day.replace(day=1) if period == "month" else day
+
+
+def _first_day_after(period: Period, first: date) -> date:
+    if period == "week":
+        return first + timedelta(days=7)
+    if period == "month":
+        return (first.replace(day=28) + timedelta(days=4)).replace(day=1)
+    return first + _ONE_DAY
+
+
+def _midnight_ns(day: date, zone: ZoneInfo) -> int:
+    """Give when a day begins: the earlier of two midnights, and the moment of change where there is none."""
+    return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()) * _SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a period comes to if it goes on as it has so far.
+
+    `projected` is what will be used at its end, in the metric's base unit; `None` where it has no end.
+    `exhausted_at_ns` is when the amount is used up; `None` where that is not within the period.
+    """
+
+    projected: int | None
+    exhausted_at_ns: int | None
+
+
+def forecast(amount: int, used: int, since_ns: int, now_ns: int, end_ns: int | None) -> Forecast:
+    """Carry the mean pace since `since_ns` on to the period's end.
+
+    For a period without a beginning of its own (`total`), `since_ns` is when the first use was counted.
+    """
+    elapsed_ns = now_ns - since_ns
+    if used >= amount:
+        exhausted_at_ns: int | None = now_ns
+    elif used <= 0 or elapsed_ns <= 0:
+        exhausted_at_ns = None
+    else:
+        exhausted_at_ns = now_ns + -(-(amount - used) * elapsed_ns // used)
+        if end_ns is not None and exhausted_at_ns >= end_ns:
+            exhausted_at_ns = None
+    if end_ns is None:
+        return Forecast(None, exhausted_at_ns)
+    if elapsed_ns <= 0:
+        return Forecast(used, exhausted_at_ns)
+    return Forecast(used + used * max(end_ns - now_ns, 0) // elapsed_ns, exhausted_at_ns)

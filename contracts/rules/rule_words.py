@@ -1,0 +1,114 @@
+"""The words in which people write limits and budgets, over HTTP and in the YAML file, and the base units behind them.
+
+`gpu_ms` is counted in nanoseconds and `usd` in pico-USD; every other metric is counted as it is written.
+"""
+
+from collections.abc import Iterable
+from decimal import Decimal
+from itertools import pairwise
+from typing import Final, Literal
+
+from contracts.errors import ConfigurationError
+from contracts.pricing.money import pico_usd, usd
+from contracts.rules.limits import MAX_AMOUNT, LimitSpec, Metric, Scope, Window
+
+MetricWord = Literal["requests", "input_tokens", "output_tokens", "tokens", "concurrency", "gpu_ms", "usd"]
+
+METRICS_BY_WORD: Final[dict[MetricWord, Metric]] = {
+    "requests": "requests",
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "tokens": "tokens",
+    "concurrency": "concurrency",
+    "gpu_ms": "gpu_ns",
+    "usd": "pico_usd",
+}
+NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
+MAX_GPU_MILLISECONDS: Final = MAX_AMOUNT // NANOSECONDS_PER_MILLISECOND
+MAX_USD: Final = usd(MAX_AMOUNT)
+WINDOW_SECONDS: Final[dict[Window, int]] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+
+_UNITS: Final[dict[Metric, str]] = {
+    "requests": "requests",
+    "input_tokens": "input tokens",
+    "output_tokens": "output tokens",
+    "tokens": "tokens",
+    "concurrency": "requests at once",
+    "gpu_ns": "GPU milliseconds",
+    "pico_usd": "USD",
+}
+
+
+def base_amount(word: MetricWord, amount: int | None, amount_usd: Decimal | None) -> int:
+    """Convert a written amount to the metric's base unit, exactly.
+
+    Raises ConfigurationError where the amount stands in the wrong field, is finer than a pico-USD, or is more than
+    can be counted (`MAX_AMOUNT`).
+    """
+    if word == "usd":
+        if amount_usd is None or amount is not None:
+            raise ConfigurationError(
+                "metric usd takes its amount in amount_usd, as decimal text, and no amount", param="amount_usd"
+            )
+        return pico_usd_of(amount_usd)
+    if amount is None or amount_usd is not None:
+        raise ConfigurationError(
+            f"metric {word} takes its amount as a whole number in amount, and no amount_usd", param="amount"
+        )
+    if word != "gpu_ms":
+        return amount
+    if amount > MAX_GPU_MILLISECONDS:
+        raise ConfigurationError(f"amount is {amount} GPU milliseconds; at most {MAX_GPU_MILLISECONDS}", param="amount")
+    return amount * NANOSECONDS_PER_MILLISECOND
+
+
+def pico_usd_of(amount_usd: Decimal) -> int:
+    """Convert USD to pico-USD. Raises ConfigurationError naming `amount_usd` on what is no such amount."""
+    try:
+        return pico_usd(amount_usd)
+    except ValueError as error:
+        raise ConfigurationError(f"amount_usd: {error}", param="amount_usd") from error
+
+
+def exact_text(metric: Metric, amount: int) -> str:
+    """Write an amount in base units as exact decimal text in the unit people use: USD, GPU milliseconds, tokens."""
+    if metric not in ("pico_usd", "gpu_ns"):
+        return str(amount)
+    places = 12 if metric == "pico_usd" else 6
+    text = f"{abs(amount):0{places + 1}d}"
+    decimals = text[-places:].rstrip("0")
+    return ("-" if amount < 0 else "") + text[:-places] + (f".{decimals}" if decimals else "")
+
+
+def amount_text(metric: Metric, amount: int) -> str:
+    """Write an amount with its unit, for a message: "12.5 USD", "100 tokens"."""
+    return f"{exact_text(metric, amount)} {_UNITS[metric]}"
+
+
+def limit_text(limit: LimitSpec) -> str:
+    """Write what a limit allows, for a message: "100 tokens per minute"."""
+    return amount_text(limit.metric, limit.amount) + (f" per {limit.window}" if limit.window else "")
+
+
+def find_contradiction(limits: Iterable[LimitSpec]) -> tuple[LimitSpec, LimitSpec] | None:
+    """Find two limits of one scope and metric where the wider window allows less than the narrower one.
+
+    Gives (narrower, wider): what the narrower promises could never be used. `None` where all agree.
+    """
+    rivals: dict[tuple[Scope, Metric], list[tuple[int, LimitSpec]]] = {}
+    for limit in limits:
+        if limit.window is not None:
+            rivals.setdefault((limit.scope, limit.metric), []).append((WINDOW_SECONDS[limit.window], limit))
+    for of_scope in rivals.values():
+        for (_, narrower), (_, wider) in pairwise(sorted(of_scope, key=lambda pair: pair[0])):
+            if wider.amount < narrower.amount:
+                return narrower, wider
+    return None
+
+
+def contradiction_text(narrower: LimitSpec, wider: LimitSpec) -> str:
+    """Say why two limits cannot stand together, and what to do."""
+    return (
+        f"limit {wider.id!r} allows {limit_text(wider)}, less than the {limit_text(narrower)} of limit "
+        f"{narrower.id!r} for the same scope; raise the wider window's amount or lower the narrower one's"
+    )

@@ -1,0 +1,42 @@
+"""The store of batches, opened when an application first asks for one, and what a gateway works them off with."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gateway.apis.kept_objects import KeptObjects
+
+if TYPE_CHECKING:
+    from backends.objects.batch_work import BatchWork
+    from backends.objects.batches import BatchStore
+
+
+class KeptBatches:
+    """Opens the store at first use."""
+
+    def __init__(self, kept: KeptObjects) -> None:
+        self._kept = kept
+        self._store: BatchStore | None = None
+
+    async def store(self) -> "BatchStore":
+        """Give the store. Raises ConfigurationError where the database's URL is unusable."""
+        if self._store is None:
+            # In a thread: SQLAlchemy takes a third of a second to import, which other requests must not wait for.
+            found = await asyncio.to_thread(self._open)
+            self._store = self._store or found
+        return self._store
+
+    async def work(self, owner: str) -> "BatchWork":
+        """Give a gateway's hold on batches; see BatchWork. Raises as `store` does."""
+        return await asyncio.to_thread(self._open_work, owner)
+
+    def _open(self) -> "BatchStore":
+        database = self._kept.database()
+        from backends.objects.batches import BatchStore  # here: edge deployments do without SQLAlchemy
+
+        return BatchStore(database)
+
+    def _open_work(self, owner: str) -> "BatchWork":
+        database = self._kept.database()
+        from backends.objects.batch_work import BatchWork  # here: edge deployments do without SQLAlchemy
+
+        return BatchWork(database, owner)

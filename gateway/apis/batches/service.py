@@ -1,0 +1,53 @@
+"""Files and batches as one part of the data plane: its paths, and what works off batches behind them."""
+
+from collections.abc import Collection
+
+from gateway.apis.batches.kept_batches import KeptBatches
+from gateway.apis.batches.resource import BatchesResource, batched_operations
+from gateway.apis.batches.runner import BatchRunner, RunnerState
+from gateway.apis.batches.settings import BatchSettings
+from gateway.apis.files.kept_files import KeptFiles
+from gateway.apis.files.resource import FilesResource
+from gateway.apis.kept_objects import KeptObjects
+from gateway.apis.operations import Operation
+from gateway.apis.resource import Resource
+from gateway.config.directory import Directory
+from gateway.request.clock import Clock
+from gateway.request.dispatch import Dispatcher
+
+
+class BatchService:
+    """`resources` answer the paths. Nothing runs, and no database is opened, before there may be something to do."""
+
+    def __init__(
+        self,
+        settings: BatchSettings,
+        kept: KeptObjects,
+        operations: Collection[Operation],
+        dispatcher: Dispatcher,
+        directory: Directory,
+        clock: Clock,
+    ) -> None:
+        files, batches = KeptFiles(kept), KeptBatches(kept)
+        batched = batched_operations(operations)
+        self._kept = kept
+        self._is_shared = settings.is_shared
+        self._runner = BatchRunner(settings.runner, batches, files, dispatcher, directory, batched, clock)
+        self.resources: tuple[Resource, ...] = (
+            FilesResource(files, settings.files, clock, self._runner.start),
+            BatchesResource(batches, files, batched, clock, self._runner),
+        )
+
+    @property
+    def state(self) -> RunnerState:
+        """Give how many batches and lines are under way."""
+        return self._runner.state
+
+    def start(self) -> None:
+        """Go on with batches from before, where there may be some."""
+        if self._is_shared or self._kept.holds_anything:
+            self._runner.start()
+
+    async def stop(self, within_seconds: float) -> None:
+        """Let the lines under way finish for so long; the rest is gone on with at the next start."""
+        await self._runner.stop(within_seconds)

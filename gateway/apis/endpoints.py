@@ -1,0 +1,221 @@
+"""Which path is answered by what: what a model answers through the dispatcher, the rest at once."""
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+
+from backends.network.detail_access import DetailAccess
+from contracts.errors import (
+    Draining,
+    GatewayFault,
+    MethodNotAllowed,
+    NotFound,
+    PermissionDenied,
+    TollkeeperError,
+    UnknownModel,
+)
+from contracts.serving.configuration import KeyEntry, Snapshot
+from gateway.apis.operations import CHAT, OPERATIONS, Operation
+from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape, model_list, model_object
+from gateway.apis.resource import Resource
+from gateway.config.directory import Directory
+from gateway.identity.authentication import Authenticator
+from gateway.lane.quick_lane import QuickLane
+from gateway.observability.metrics.endpoint import PATH as METRICS
+from gateway.observability.metrics.endpoint import MetricsEndpoint
+from gateway.replies.reply import JSON
+from gateway.request.dispatch import Dispatcher
+from gateway.wire.error_answer import send_error
+from gateway.wire.exchange import REQUEST_ID, Exchange, Headers, Serving
+from gateway.wire.public_errors import public_error
+from gateway.wire.serving_tasks import ServingTasks
+
+_log = logging.getLogger(__name__)
+
+_MODELS: Final = "/v1/models"
+_READ: Final = frozenset((_MODELS, METRICS, "/health", "/ready"))
+_DURING_DRAIN: Final = frozenset((METRICS, "/health", "/ready"))  # what is answered until the port closes
+_MESSAGES: Final = "/v1/messages"
+_BELOW_MESSAGES: Final = _MESSAGES + "/"
+# What other APIs have where this one has an id or a model's name: its methods would say that the path is here.
+_NO_NAME: Final = re.compile(
+    r"/v1/(?:responses/(?!resp_)|files/(?!file-)|batches/(?!batch_)|models/.*:(?:predict|[a-z]+[A-Z][A-Za-z]*)$)"
+)
+_RETRY_SECONDS: Final = 1.0  # another gateway may be asked at once; a restarted one soon
+
+
+class Endpoints:
+    """The data plane's paths."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        lane: QuickLane,
+        tasks: ServingTasks,
+        directory: Directory,
+        authenticator: Authenticator,
+        health: Callable[[], dict[str, object]],
+        access: DetailAccess,
+        metrics: MetricsEndpoint | None = None,
+        operations: Sequence[Operation] = OPERATIONS,
+        resources: Sequence[Resource] = (),
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._lane = lane
+        self._tasks = tasks
+        self._directory = directory
+        self._authenticator = authenticator
+        self._health = health
+        self._access = access
+        self._metrics = metrics
+        self._operations = {path: operation for operation in operations for path in operation.paths}
+        self._resources = resources
+        self.is_draining = False  # the gateway is stopping: new requests are refused
+
+    def handle(self, exchange: Exchange) -> Serving | None:
+        """Answer an exchange; what goes to a model goes on in what is returned."""
+        if self.is_draining:
+            exchange.close_after()
+            if exchange.path not in _DURING_DRAIN:
+                refusal = Draining(
+                    "the gateway is shutting down and accepts no new requests; send it again, to another gateway if "
+                    "there is one",
+                    retry_after_seconds=_RETRY_SECONDS,
+                )
+                send_error(exchange, refusal, _identified(exchange), self.shape_at(exchange.path))
+                return None
+        operation = self._operations.get(exchange.path)
+        if operation is not None and exchange.method == "POST":
+            self._lane.endings.conclude()  # what is answered, or about to be, holds nothing against what comes
+            if operation is CHAT:
+                call = self._take_at_once(exchange)
+                if call is not None:
+                    return call
+            return self._tasks.start(self._dispatcher.serve(exchange, operation))
+        task: asyncio.Task[None] | None = None
+        with self._errors_as_answers(exchange, self.shape_at(exchange.path)):
+            task = self._answer_now(exchange)
+        return task
+
+    def shape_at(self, path: str) -> ErrorShape:
+        """Return how errors look at a path: Anthropic's below /v1/messages, OpenAI's where there is nothing."""
+        answered_by = self._operations.get(path) or self._resource_of(path)
+        if answered_by is None and path.startswith(_BELOW_MESSAGES):
+            answered_by = self._operations.get(_MESSAGES)
+        return OPENAI_ERRORS if answered_by is None else answered_by.errors
+
+    def _take_at_once(self, exchange: Exchange) -> Serving | None:
+        try:
+            return self._lane.take(exchange)
+        except Exception:  # a fault of the short way is none of the long one
+            _log.exception("the short way failed", extra={"path": exchange.path})
+            return None
+
+    def _answer_now(self, exchange: Exchange) -> asyncio.Task[None] | None:
+        """Answer at once, or in the task that is given: where a token must be verified first."""
+        path, method = exchange.path, exchange.method
+        expected = self._methods_of(path)
+        is_offered = method in expected or (method == "HEAD" and "GET" in expected)
+        if not expected or (path == METRICS and self._metrics is None) or (not is_offered and _NO_NAME.match(path)):
+            raise NotFound(f"there is no {path[:100]!r} here; see the list of endpoints in the documentation")
+        if not is_offered:
+            raise MethodNotAllowed(f"{path[:100]} answers {', '.join(expected)}, not {method}")
+        resource = self._resource_of(path)
+        if resource is not None:
+            return self._tasks.start(self._answer_resource(exchange, resource))
+        if path == "/health":
+            exchange.send(200, JSON, b'{"status":"ok"}')
+        elif path == "/ready":
+            state = self._health()
+            status = 200 if state["status"] == "ready" else 503
+            names = [name.decode("latin-1") for name in exchange.headers]
+            if not self._access.allows(exchange.address, names, exchange.headers.get(b"authorization", b"")):
+                state = {"status": state["status"]}
+            exchange.send(status, JSON, msgspec.json.encode(state))
+        elif path == METRICS and self._metrics is not None:
+            self._metrics.check(exchange)
+            return self._tasks.start(self._metrics.answer(exchange))
+        else:
+            snapshot = self._directory.snapshot
+            key = self._authenticator.recognise(exchange, snapshot)
+            if key is None:
+                return self._tasks.start(self._verify_and_answer_models(exchange, snapshot))
+            self._answer_models(exchange, key, snapshot)
+        return None
+
+    async def _verify_and_answer_models(self, exchange: Exchange, snapshot: Snapshot) -> None:
+        with self._errors_as_answers(exchange, OPENAI_ERRORS):
+            key = await self._authenticator.verify(exchange, snapshot)
+            self._answer_models(exchange, key, snapshot)
+
+    async def _answer_resource(self, exchange: Exchange, resource: Resource) -> None:
+        with self._errors_as_answers(exchange, resource.errors):
+            snapshot = self._directory.snapshot
+            key = self._authenticator.recognise(exchange, snapshot)
+            if key is None:
+                key = await self._authenticator.verify(exchange, snapshot)
+            if key.endpoints is not None and resource.endpoint not in key.endpoints:
+                allowed = ", ".join(sorted(key.endpoints))
+                raise PermissionDenied(f"this key may not use {resource.endpoint}; it may use {allowed}")
+            await resource.answer(exchange, key, snapshot)
+
+    def _answer_models(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
+        visible = snapshot.names(key.models)
+        if exchange.path == _MODELS:
+            exchange.send(200, JSON, model_list(list(visible.items())))
+            return
+        name = unquote(exchange.path.removeprefix(_MODELS + "/"))  # SDKs write the slash in a name as %2F
+        if name not in visible:
+            raise UnknownModel(f"the model {name[:80]!r} does not exist or is not for this key", param="model")
+        exchange.send(200, JSON, model_object(name, visible[name]))
+
+    def _resource_of(self, path: str) -> Resource | None:
+        return next((resource for resource in self._resources if resource.methods(path)), None)
+
+    def _methods_of(self, path: str) -> tuple[str, ...]:
+        """Give what a path answers; nothing where there is none."""
+        resource = self._resource_of(path)
+        found = resource.methods(path) if resource is not None else ()
+        if path in self._operations:
+            return ("POST", *found)
+        return ("GET",) if path in _READ or path.startswith(_MODELS + "/") else found
+
+    @contextlib.contextmanager
+    def _errors_as_answers(self, exchange: Exchange, shape: ErrorShape) -> Iterator[None]:
+        try:
+            yield
+        except asyncio.CancelledError:
+            if exchange.cut_by is None:
+                raise
+            send_error(exchange, exchange.cut_by, _identified(exchange), shape)
+        except MethodNotAllowed as error:
+            allowed = ", ".join(self._methods_of(exchange.path)).encode()
+            send_error(exchange, error, (*_identified(exchange), (b"allow", allowed)), shape)
+        except TollkeeperError as error:
+            shown = public_error(error)
+            if shown is not error:
+                _log.warning(
+                    "request failed",
+                    extra={
+                        "path": exchange.path[:100],
+                        "request_id": exchange.request_id.decode(),
+                        "code": error.error_code,
+                        "reason": error.log_message,
+                    },
+                )
+            send_error(exchange, shown, _identified(exchange), shape)
+        except Exception:  # the edge of the data plane: without an answer the connection would hang for ever
+            told = {"path": exchange.path[:100], "request_id": exchange.request_id.decode()}
+            _log.exception("request failed by a fault of the gateway", extra=told)
+            send_error(exchange, GatewayFault("the gateway failed; its log says why"), _identified(exchange), shape)
+
+
+def _identified(exchange: Exchange) -> Headers:
+    """Return the header that names an answer, for errors whose body repeats it."""
+    return ((REQUEST_ID, exchange.request_id),)

@@ -1,0 +1,31 @@
+"""The store of files, opened when an application first asks for one."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gateway.apis.kept_objects import KeptObjects
+
+if TYPE_CHECKING:
+    from backends.objects.files import FileStore
+
+
+class KeptFiles:
+    """Opens the store at first use."""
+
+    def __init__(self, kept: KeptObjects) -> None:
+        self._kept = kept
+        self._store: FileStore | None = None
+
+    async def store(self) -> "FileStore":
+        """Give the store. Raises ConfigurationError where the database's URL is unusable."""
+        if self._store is None:
+            # In a thread: SQLAlchemy takes a third of a second to import, which other requests must not wait for.
+            found = await asyncio.to_thread(self._open)
+            self._store = self._store or found
+        return self._store
+
+    def _open(self) -> "FileStore":
+        database = self._kept.database()
+        from backends.objects.files import FileStore  # here: edge deployments do without SQLAlchemy
+
+        return FileStore(database)

@@ -1,0 +1,94 @@
+"""POST /v1/messages/count_tokens: how many tokens a prompt has, by the tokenizer where it is at hand."""
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from backends.llm.base import ModelCall
+from contracts.api.chat import TranslatedChat
+from contracts.api.endpoints import Endpoint
+from contracts.errors import UnsupportedParameter
+from contracts.recording.records import CountMethod
+from contracts.serving.configuration import KeyEntry, ModelSpec, PoolSpec, Snapshot
+from gateway.apis.messages.operation import MESSAGES
+from gateway.apis.messages.translation import read_prompt_as_chat
+from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
+from gateway.replies.reply import JSON
+from gateway.request.stages import Stages
+from gateway.routing.routes.renaming import renamed
+from gateway.wire.exchange import Exchange
+
+PATH: Final = "/v1/messages/count_tokens"
+_NO_REQUEST: Final = UUID(int=0)
+
+
+class CountTokens:
+    """Counts prompts, for a route as the model would that it leads to first. No model is called, nothing is charged or
+    recorded; it is a request for the limits on requests and concurrency."""
+
+    endpoint: Endpoint = "messages"
+    errors = MESSAGES.errors
+
+    def __init__(self, stages: Stages, estimator: TokenEstimator) -> None:
+        self._guard = stages.guard
+        self._guide = stages.guide
+        self._targets = stages.targets
+        self._bodies = stages.bodies
+        self._limiter = stages.limiter
+        self._estimator = estimator
+
+    def methods(self, path: str) -> tuple[str, ...]:
+        """Give what the path answers."""
+        return ("POST",) if path == PATH else ()
+
+    async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
+        """Count a prompt. Raises InvalidRequest, UnknownModel, PermissionDenied or LimitExceeded."""
+        request = await self._bodies.read(
+            read_prompt_as_chat, exchange.header(b"content-type"), exchange.body, key.identity.tenant
+        )
+        found = self._guard.find(key, request, self.endpoint, snapshot)
+        if isinstance(found, ModelSpec):
+            model, pool = found, snapshot.pools[found.pool]
+        else:
+            leg = self._guide.first_leg(found, snapshot)
+            request, model, pool = renamed(request, leg.model.id), leg.model, leg.pool
+        async with self._limiter.counting(key.identity, model.id, snapshot):
+            tokens, method = await self._count(request, model, pool, key)
+        named = ((b"x-request-id", exchange.request_id), (b"request-id", exchange.request_id))
+        headers = (*named, (b"x-tollkeeper-count-method", method.encode()))
+        exchange.send(200, JSON, msgspec.json.encode({"input_tokens": tokens}), headers)
+
+    async def _count(
+        self, request: TranslatedChat, model: ModelSpec, pool: PoolSpec, key: KeyEntry
+    ) -> tuple[int, CountMethod]:
+        """Count by a target that can, which an engine host is; else estimate by what its prompts have come to.
+
+        Raises UnsupportedParameter where every target would refuse the message.
+        """
+        tenant = key.identity.tenant
+        bounds = self._guard.bounds(key, request)
+        call = ModelCall(
+            request_id=_NO_REQUEST,
+            path=MESSAGES.path,
+            request=request,
+            body=request.chat_body,
+            tenant=tenant,
+            cache_salt="",
+            reasoning_effort=bounds.reasoning_effort,
+        )
+        refusal: UnsupportedParameter | None = None
+        others = False  # which may answer the message
+        for spec in pool.targets:
+            target = self._targets.find(spec)
+            try:
+                exact = await target.count_input(call) if target is not None else None
+            except UnsupportedParameter as error:
+                refusal = error
+                continue
+            if exact is not None:
+                return exact, "exact"
+            others = others or target is not None
+        if refusal is not None and not others:
+            raise refusal
+        return self._estimator.estimate(model.id, prompt_bytes(request.chat_body), tenant), "estimate"

@@ -1,0 +1,22 @@
+"""POST /v1/messages: a chat asked for and answered in the words of Anthropic's API."""
+
+from typing import Final
+
+from contracts.api.chat import TranslatedChat
+from contracts.api.requests import AnyRequest
+from gateway.apis.messages.errors import messages_errors
+from gateway.apis.messages.reply import MessagesReply
+from gateway.apis.messages.translation import read_messages_as_chat
+from gateway.apis.operations import CHAT, Operation
+from gateway.replies.reply import Reply, ReplyFacts
+from gateway.request.clock import Clock
+
+
+def _reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, TranslatedChat)
+    return MessagesReply(facts, request)
+
+
+MESSAGES: Final = Operation(
+    "messages", CHAT.name, CHAT.path, ("/v1/messages",), read_messages_as_chat, _reply, messages_errors(Clock())
+)

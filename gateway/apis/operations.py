@@ -1,0 +1,84 @@
+"""What the data plane does for applications: how each operation's body is read, and what its answer is."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from contracts.api.chat import ChatRequest
+from contracts.api.completion import CompletionRequest
+from contracts.api.embedding import EmbeddingRequest
+from contracts.api.requests import AnyRequest
+from contracts.api.rerank import RerankRequest, ScoreRequest
+from contracts.serving.configuration import KeyEntry
+from gateway.apis.reading import read_chat, read_completion, read_embedding, read_rerank, read_score
+from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
+from gateway.replies.chat_reply import ChatReply
+from gateway.replies.completion_reply import CompletionReply
+from gateway.replies.embedding_reply import EmbeddingReply
+from gateway.replies.reply import Reply, ReplyFacts
+from gateway.replies.rerank_reply import RerankReply, ScoreReply
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One kind of request. `name` is `gen_ai.operation.name`.
+
+    `path` is where a target answers it, below its API's root; `paths` is where applications find it here.
+    """
+
+    api: str
+    name: str
+    path: str
+    paths: tuple[str, ...]
+    read: Callable[[str, bytes], AnyRequest]  # content type, body; raises InvalidRequest
+    reply: Callable[[ReplyFacts, AnyRequest], Reply]
+    errors: ErrorShape = OPENAI_ERRORS
+    # Looks up what a request refers to, such as an earlier answer of the same payer. Raises InvalidRequest, NotFound.
+    resolve: Callable[[AnyRequest, KeyEntry], Awaitable[AnyRequest]] | None = None
+    keeps: bool = False  # its answers are kept, before the client has their end: `Reply.keep`
+
+
+def _chat_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, ChatRequest)
+    return ChatReply(facts, request)
+
+
+def _completion_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, CompletionRequest)
+    return CompletionReply(facts, request)
+
+
+def _rerank_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, RerankRequest)
+    return RerankReply(facts, request)
+
+
+def _bare_rerank_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, RerankRequest)
+    return RerankReply(facts, request, shows_documents=False)
+
+
+def _score_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, ScoreRequest)
+    return ScoreReply(facts, request)
+
+
+def _embedding_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, EmbeddingRequest)
+    return EmbeddingReply(facts, request)
+
+
+CHAT: Final = Operation(
+    "chat.completions", "chat", "/chat/completions", ("/v1/chat/completions",), read_chat, _chat_reply
+)
+COMPLETIONS: Final = Operation(
+    "completions", "text_completion", "/completions", ("/v1/completions",), read_completion, _completion_reply
+)
+EMBEDDINGS: Final = Operation(
+    "embeddings", "embeddings", "/embeddings", ("/v1/embeddings",), read_embedding, _embedding_reply
+)
+RERANK: Final = Operation("rerank", "rerank", "/rerank", ("/v1/rerank", "/rerank"), read_rerank, _rerank_reply)
+# Cohere's second version, which sends no document back.
+RERANK_V2: Final = Operation("rerank", "rerank", "/rerank", ("/v2/rerank",), read_rerank, _bare_rerank_reply)
+SCORE: Final = Operation("score", "score", "/score", ("/v1/score", "/score"), read_score, _score_reply)
+OPERATIONS: Final = (CHAT, COMPLETIONS, EMBEDDINGS, RERANK, RERANK_V2, SCORE)

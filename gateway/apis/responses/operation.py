@@ -1,0 +1,46 @@
+"""POST /v1/responses as the data plane's operation."""
+
+from functools import partial
+from typing import Final
+
+from contracts.api.chat import TranslatedChat
+from contracts.api.requests import AnyRequest
+from gateway.apis.operations import Operation
+from gateway.apis.rendering import ErrorShape, error_body, error_event
+from gateway.apis.responses.keeper import ResponseKeeper
+from gateway.apis.responses.reading import read_asked
+from gateway.apis.responses.reply import ResponseReply
+from gateway.apis.responses.translation import unresolved_chat
+from gateway.apis.responses.wording import in_own_words
+from gateway.replies.reply import Reply, ReplyFacts
+
+PATH: Final = "/v1/responses"
+
+
+def responses(keeper: ResponseKeeper) -> Operation:
+    """Give the operation, whose responses `keeper` keeps."""
+    return Operation(
+        api="responses",
+        name="chat",
+        path="/chat/completions",
+        paths=(PATH,),
+        read=_read,
+        reply=partial(_reply, keeper),
+        errors=RESPONSE_ERRORS,
+        resolve=keeper.resolve,
+        keeps=True,
+    )
+
+
+RESPONSE_ERRORS: Final = ErrorShape(
+    lambda error: error_body(in_own_words(error)), lambda error: error_event(in_own_words(error))
+)
+
+
+def _read(content_type: str, body: bytes) -> AnyRequest:
+    return unresolved_chat(read_asked(content_type, body))
+
+
+def _reply(keeper: ResponseKeeper, facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, TranslatedChat)
+    return ResponseReply(facts, request, keeper)

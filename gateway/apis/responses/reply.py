@@ -1,0 +1,114 @@
+"""The answer to POST /v1/responses while a target produces it, or as an earlier one was; and its keeping."""
+
+import logging
+import re
+from dataclasses import replace
+from typing import Final
+
+from contracts.api.chat import TranslatedChat
+from contracts.api.generation import Delta
+from contracts.errors import ContentFiltered, ObjectsUnavailable, TollkeeperError
+from gateway.apis.rendering import ErrorShape
+from gateway.apis.responses.asked import AskedResponse
+from gateway.apis.responses.keeper import ResponseKeeper
+from gateway.apis.responses.rendering import ResponseFacts, ResponseRenderer
+from gateway.apis.responses.upstream_answer import deltas_of, with_logprobs
+from gateway.replies.progress import Progress
+from gateway.replies.reply import ReplyFacts
+from gateway.replies.translated_reply import TranslatedReply
+from gateway.wire.exchange import Headers
+
+_log = logging.getLogger(__name__)
+
+_FIRST: Final = 0  # a response has one answer
+# The id of a response object, by the request that made it. Within a text its quotes would be escaped.
+_OWN_ID: Final = re.compile(rb'"id":"resp_([0-9a-f]{32})"')
+
+
+class ResponseReply(TranslatedReply):
+    """The sink of one response."""
+
+    def __init__(self, facts: ReplyFacts, request: TranslatedChat, keeper: ResponseKeeper) -> None:
+        assert isinstance(request.origin, AskedResponse)
+        self._asked = request.origin
+        self._keeper = keeper
+        self._id = facts.request_id
+        self._wants_logprobs = request.origin.request.wants_logprobs
+        self._of = ResponseFacts(facts.request_id, facts.created_unix, facts.clock, request.origin, request)
+        self._response = ResponseRenderer(self._of)
+        self._is_replayed = self._is_unkept = False
+        super().__init__(facts, request, self._response)
+
+    def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
+        """Count the next attempt's tokens; what a failed one said, and nobody saw, is not said again."""
+        super().begin_attempt(progress, resumes=resumes)
+        if not resumes:
+            self._renderer = self._response = ResponseRenderer(self._of)
+
+    def answered_at(self, tier: str) -> None:
+        """Keep the service tier, which the response names."""
+        super().answered_at(tier)
+        self._response.service_tier = tier
+
+    def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
+        """Render what an upstream's event carries."""
+        for delta in with_logprobs(data, deltas) if self._wants_logprobs else deltas:
+            self.delta(delta)
+
+    def delta(self, delta: Delta) -> None:
+        """Render a piece, or keep it where the caller wants the answer whole."""
+        if delta.index == _FIRST:
+            super().delta(delta)
+
+    def whole(self, body: bytes) -> None:
+        """Take an upstream's whole answer apart. Raises UpstreamBroken where it is no chat's."""
+        for delta in deltas_of(body):
+            if delta.index == _FIRST:
+                if self._facts is not None and delta.tool_calls:
+                    self._facts.take(delta)
+                self._gather(delta)
+
+    def end_early(self, why: TollkeeperError) -> None:
+        """End a good answer here, incomplete, with the name of what ended it."""
+        is_open = not (self._choices and self._choices[_FIRST].finish_reason)
+        if not self._is_streamed and (is_open or isinstance(why, ContentFiltered)):
+            self._response.ended_by = why
+        super().end_early(why)
+
+    def copied(self) -> tuple[bytes, bytes, Headers] | None:
+        """Give what the client was sent; `None` of a response that was to be kept, could not be, and says so."""
+        return None if self._is_unkept else super().copied()
+
+    def replay(self, begun: bytes, end: bytes, served: Headers) -> None:
+        """Answer with what `copied` gave of another, as a response of its own: its items have ids of their own too."""
+        self._is_replayed = True
+        found = _OWN_ID.search(end)
+        if found is not None:
+            other, own = found.group(1), self._id.hex.encode()
+            begun, end = begun.replace(other, own), end.replace(other, own)
+        super().replay(begun, end, served)
+
+    def errors(self, shape: ErrorShape) -> ErrorShape:
+        """Give how this answer puts an error: once the stream has begun, as the event that ends it."""
+        return replace(shape, event=self._response.failure)
+
+    async def keep(self) -> None:
+        """Keep the response where that is asked for. Where it fails, the client is told so: the answer is good."""
+        if not self._asked.request.is_stored:
+            return
+        if self._is_replayed:
+            self._response.take_end(self._body or b"", is_streamed=self._is_streamed)
+        try:
+            await self._keeper.keep(self._id, self._asked, self._response.response)
+        except TollkeeperError as error:
+            _log.warning("a response could not be kept", extra={"request_id": str(self._id), "code": error.error_code})
+            self._say_unkept(error)
+        except Exception:  # whatever it is: a response that is not kept must not say that it is
+            _log.exception(
+                "a response could not be kept by a fault of the gateway", extra={"request_id": str(self._id)}
+            )
+            self._say_unkept(ObjectsUnavailable("the gateway failed to keep it; its log says why"))
+
+    def _say_unkept(self, why: TollkeeperError) -> None:
+        self._is_unkept = True
+        self._body = self._response.unkept(why, is_streamed=self._is_streamed)

@@ -1,0 +1,344 @@
+"""The door to kept answers: gives one where there is one for a request, and keeps what a model answers otherwise."""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from contracts.errors import ClientGone, Shutdown
+from contracts.metering.usage import Usage
+from contracts.serving.caching import CachePolicy
+from contracts.serving.configuration import DEFAULT_POLICY, KeyPolicy, ModelSpec, Snapshot
+from gateway.apis.operations import Operation
+from gateway.apis.reading import read_retries
+from gateway.cache.answer_store import MEANING_BYTES, AnswerStore, Entry, text_bytes
+from gateway.cache.cache_control import CacheWish, read_cache_control
+from gateway.cache.counts import CacheCounts
+from gateway.cache.fingerprint import (
+    Context,
+    Contexts,
+    Fingerprint,
+    fingerprint,
+    has_repeated_names,
+    share_of,
+)
+from gateway.cache.flights import Flights, Landing
+from gateway.cache.kept_answer import KeptAnswer, UnreadableAnswer, pack_answer, unpack_answer
+from gateway.cache.pricing import price_hit
+from gateway.cache.visit import Visit
+from gateway.limits.grant import Grant
+from gateway.limits.limiter import Limiter
+from gateway.replies.answer_copy import AnswerCopy
+from gateway.replies.reply import Reply
+from gateway.request.clock import Clock
+from gateway.request.request_state import RequestState
+from gateway.request.settlement import Settlement
+from gateway.wire.exchange import Headers, header_lines
+
+if TYPE_CHECKING:
+    from backends.embedder.base import Embedder
+    from gateway.cache.meanings import Meanings
+
+_SECOND_NS: Final = 1_000_000_000
+_LONGEST_WAIT_SECONDS: Final = 30.0  # for another's answer; then a request asks for itself
+_LONGEST_THOUGHT_SECONDS: Final = 0.25  # about a text's meaning, before the model is asked instead
+_MAX_WAITS: Final = 3  # each for one that was given up by its client before the end
+_BYPASS: Final[Headers] = ((b"x-cache", b"bypass"),)
+_MISS: Final[Headers] = ((b"x-cache", b"miss"),)
+UNUSED: Final = Usage(input_text=0, output_text=0)  # no model did anything
+
+Kept = tuple[Entry, KeptAnswer]
+# How a model ends an answer that it would not give again, or that others should not be given.
+_NOT_KEPT: Final = frozenset(("content_filter", "error", "abort", "cancelled"))
+_CUT: Final = frozenset(("length", ""))  # where limits bounded it: perhaps by them, and others have more
+
+
+class AnswerCache:
+    """The answers that this process has kept. Where several gateways serve, each has its own.
+
+    `embedder` tells texts' meanings; without one, policies that want them keep exact answers alone.
+    """
+
+    def __init__(
+        self,
+        max_bytes: int,
+        limiter: Limiter,
+        settlement: Settlement,
+        clock: Clock,
+        embedder: "Embedder | None" = None,
+    ) -> None:
+        self.counts = CacheCounts()
+        self._store = AnswerStore(max_bytes, self._forget)
+        self._flights = Flights()
+        self._contexts = Contexts()
+        self._limiter = limiter
+        self._settlement = settlement
+        self._clock = clock
+        self._embedder = embedder
+        self._known_meanings: Meanings | None = None
+        self._warming: asyncio.Future[bytes | None] | None = None
+
+    def sync(self, snapshot: Snapshot) -> None:
+        """Prepare for a newer configuration: what tells meanings takes seconds to load, and no request should wait."""
+        policies = [model.cache for model in snapshot.models.values()]
+        policies += [route.cache for route in snapshot.routes.values()]
+        wants_meanings = any(policy is not None and policy.mode == "semantic" for policy in policies)
+        if wants_meanings and self._embedder is not None and self._known_meanings is None:
+            self._warming = asyncio.ensure_future(self._meanings().embed("", "warm up"))
+
+    def begin(self, life: RequestState) -> Visit:
+        """Begin a request's visit. Whoever has begun one ends it with `end`."""
+        policy, model, exchange = life.cache, life.model, life.exchange
+        assert policy is not None and model is not None
+        wish = read_cache_control(exchange.header(b"cache-control"))
+        is_refused = not (wish.may_read or wish.may_keep)
+        name = None if is_refused else self._name(life, model, life.operation, exchange.body, policy)
+        retries = read_retries(exchange.header(b"x-stainless-retry-count"))
+        return Visit(policy, wish, name, model.id, life.regions, exchange.body, retries)
+
+    async def answer(self, life: RequestState, reply: Reply, visit: Visit) -> bool:
+        """Answer a request with what was kept of another; say whether it was.
+
+        Where it was not, the request goes on to its model. Raises what the limiter does, for a hit is a request too.
+        """
+        name, wish = visit.name, visit.wish
+        if name is None:
+            self.counts.bypasses += 1
+            reply.add_headers(_BYPASS)
+            return False
+        if wish.may_read:
+            kept = self._look_for(life, name.exact, wish) or await self._wait(life, name, wish)
+            if kept is not None:
+                await self._give(life, reply, visit, kept, None)
+                return True
+        if wish.may_keep:
+            visit.copy = AnswerCopy(visit.policy.max_answer_bytes)
+            if self._flights.find(life.who.tenant, name.exact) is None:
+                visit.flight = self._flights.open(life.who.tenant, name.exact)
+        if name.text and await self._give_alike(life, reply, visit, name):
+            return True
+        self.counts.misses += 1
+        life.cache_outcome = "miss"
+        reply.add_headers(_MISS)
+        if visit.copy is not None:
+            reply.copy_to(visit.copy)
+        return False
+
+    def end(self, life: RequestState, reply: Reply | None, visit: Visit, grant: Grant | None) -> None:
+        """Keep the answer of a request that went to its model, where it is fit to be, and tell who waits for it.
+
+        `grant` is what the request held of its limits: an answer that they have cut is not kept.
+        """
+        how = Landing.GIVEN_UP if life.is_hit or isinstance(life.error, ClientGone | Shutdown) else Landing.WITHOUT
+        try:
+            if life.cache_outcome == "miss" and life.error is None and self._keep(life, reply, visit, grant):
+                how = Landing.KEPT
+        finally:
+            if visit.flight is not None:
+                visit.flight.land(how)
+            if visit.meaning is not None:
+                visit.meaning.cancel()
+
+    def context(
+        self,
+        model: ModelSpec,
+        snapshot: Snapshot,
+        share: tuple[str, ...],
+        operation: Operation,
+        requested_model: str,
+        rules: KeyPolicy,
+        regions: frozenset[str] | None,
+        guard: str = "",  # the digest of the guardrails that it has passed
+    ) -> Context:
+        """Give all that an answer depends on beside its request's body."""
+        return self._contexts.of(
+            model,
+            snapshot,
+            share,
+            operation.api,
+            operation.paths[0],  # versions of an API answer in their own words
+            requested_model,
+            rules.max_reasoning_effort,
+            rules.max_thinking_tokens,
+            regions,
+            guard,
+        )
+
+    def look(self, tenant: str, key: bytes, policy: CachePolicy, wish: CacheWish) -> Kept | None:
+        """Give a kept answer; `None` where there is none for this request, or none that can be read any more."""
+        ttl, wanted = policy.ttl_seconds, wish.max_age_seconds
+        max_age = ttl if wanted is None else min(wanted, ttl)  # it may have been kept by a policy that gave it longer
+        entry = self._store.get(tenant, key, self._clock.monotonic_ns(), max_age * _SECOND_NS)
+        if entry is None:
+            return None
+        if entry.answer is not None:
+            return entry, entry.answer
+        try:
+            answer = unpack_answer(entry.packed)
+        except UnreadableAnswer:
+            self.counts.unreadable += 1
+            self._store.remove(tenant, key)
+            return None
+        self._store.note_read(tenant, entry, answer, header_lines(answer.served))
+        return entry, answer
+
+    def note_hit(self, cost_pico_usd: int | None, whole_pico_usd: int | None) -> None:
+        """Count an exact hit, which cost so much where its answer would have cost so much (pico-USD)."""
+        self.counts.hits += 1
+        self.counts.saved_pico_usd += (whole_pico_usd or 0) - (cost_pico_usd or 0)
+
+    def state(self) -> dict[str, int]:
+        """Give what health shows."""
+        self._store.sweep(self._clock.monotonic_ns())  # nobody may ask for anything that is kept any more
+        found = {name: getattr(self.counts, name) for name in CacheCounts.__struct_fields__}
+        return {
+            **found,
+            "entries": self._store.entries,
+            "bytes": self._store.size_bytes,
+            "max_bytes": self._store.max_bytes,
+            "evicted": self._store.evicted,
+            "under_way": len(self._flights),
+        }
+
+    def _name(
+        self, life: RequestState, model: ModelSpec, operation: Operation, body: bytes, policy: CachePolicy
+    ) -> Fingerprint | None:
+        """Name a request, with all that its answer depends on; `None` where it cannot be."""
+        share = share_of(life.who, policy.share)
+        if share is None:
+            return None
+        rules = DEFAULT_POLICY if life.key is None else life.key.policy
+        guard = "" if life.guard is None else life.guard.digest
+        context = self.context(model, life.snapshot, share, operation, life.requested_model, rules, life.regions, guard)
+        wants_text = policy.mode == "semantic" and self._embedder is not None
+        return fingerprint(body, context, wants_text=wants_text, is_response=operation.api == "responses")
+
+    def _look_for(self, life: RequestState, key: bytes, wish: CacheWish) -> Kept | None:
+        assert life.cache is not None
+        kept = self.look(life.who.tenant, key, life.cache, wish)
+        if kept is None or life.regions is None or kept[1].region in life.regions:
+            return kept
+        return None
+
+    async def _wait(self, life: RequestState, name: Fingerprint, wish: CacheWish) -> "tuple[Entry, KeptAnswer] | None":
+        """Wait for the answer to a request that is the same and under way; `None` where none comes of it."""
+        has_waited = False
+        for _ in range(_MAX_WAITS):
+            flight = self._flights.find(life.who.tenant, name.exact)
+            if flight is None:
+                return None
+            self.counts.waits += not has_waited
+            has_waited = True
+            how = await flight.landing(_LONGEST_WAIT_SECONDS)
+            if how is Landing.KEPT:
+                return self._look_for(life, name.exact, wish)
+            if how is not Landing.GIVEN_UP:
+                return None  # what failed for one is not asked for by one after the other
+        return None
+
+    async def _give_alike(self, life: RequestState, reply: Reply, visit: Visit, name: Fingerprint) -> bool:
+        """Answer with what was kept of a request that means the same; say whether there was one."""
+        tenant, meanings = life.who.tenant, self._meanings()
+        visit.meaning = asyncio.ensure_future(meanings.embed(tenant, name.text))
+        # What is not known in time helps who asks later: the answer is kept under it.
+        done, _ = await asyncio.wait((visit.meaning,), timeout=_LONGEST_THOUGHT_SECONDS)
+        meaning = visit.meaning.result() if done else None
+        if meaning is None or not visit.wish.may_read:
+            return False
+        nearest = meanings.find(tenant, name.around, name.text, meaning, visit.policy.similarity)
+        if nearest is None:
+            return False
+        kept = self._look_for(life, nearest[0], visit.wish)
+        if kept is None:
+            return False
+        await self._give(life, reply, visit, kept, nearest[1])
+        return True
+
+    async def _give(self, life: RequestState, reply: Reply, visit: Visit, kept: Kept, similarity: float | None) -> None:
+        """Answer with a kept answer, at its price. Raises LimitExceeded, BudgetExhausted, ..."""
+        entry, answer = kept
+        cost, whole_pico_usd = price_hit(life, answer, visit.policy, self._settlement)
+        visit.grant = await self._limiter.reserve_cost(life, cost.total_pico_usd, retries=visit.retries)
+        now_ns = life.admitted_ns = self._clock.monotonic_ns()
+        life.usage, life.count_method, life.cost = UNUSED, "exact", cost
+        life.finish_reason = answer.finish_reason
+        life.tool_calls, life.schema_failed = answer.tool_calls, answer.schema_failed
+        if life.guard is not None:
+            life.guard.take_over(answer.verdicts)
+        age = (b"age", b"%d" % ((now_ns - entry.kept_at_ns) // _SECOND_NS))
+        if similarity is None:
+            self.note_hit(cost.total_pico_usd, whole_pico_usd)
+            life.cache_outcome = "hit"
+            said: Headers = ((b"x-cache", b"hit"), age)
+        else:
+            self.counts.semantic_hits += 1
+            self.counts.saved_pico_usd += (whole_pico_usd or 0) - (cost.total_pico_usd or 0)
+            life.cache_outcome = "semantic_hit"
+            said = ((b"x-cache", b"semantic-hit"), (b"x-cache-similarity", b"%.4f" % similarity), age)
+        reply.add_headers(self._limiter.rate_headers(visit.grant) + said)
+        reply.replay(answer.begun, answer.end, answer.served)
+
+    def _keep(self, life: RequestState, reply: Reply | None, visit: Visit, grant: Grant | None) -> bool:
+        """Put an answer away; say whether it is there now."""
+        if visit.copy is None or visit.name is None:
+            return False
+        sent = None if reply is None or not _is_fit(life, visit, grant) else reply.copied()
+        if sent is None or has_repeated_names(visit.body):
+            self.counts.not_kept += 1
+            return False
+        tenant, key, ttl_ns = life.who.tenant, visit.name.exact, visit.policy.ttl_seconds * _SECOND_NS
+        packed = pack_answer(_kept_answer(life, *sent))
+        meaning = visit.meaning.result() if visit.meaning is not None and visit.meaning.done() else None
+        beside = 0 if meaning is None else MEANING_BYTES + text_bytes(visit.name.text)
+        if not self._store.put(tenant, key, packed, self._clock.monotonic_ns(), ttl_ns, beside_bytes=beside):
+            self.counts.not_kept += 1
+            return False
+        self.counts.kept += 1
+        if meaning is not None:
+            self._meanings().add(tenant, key, visit.name.around, visit.name.text, meaning)
+        return True
+
+    def _meanings(self) -> "Meanings":
+        if self._known_meanings is None:
+            assert self._embedder is not None
+            from gateway.cache.meanings import Meanings  # here: numpy is loaded by gateways that need it
+
+            self._known_meanings = Meanings(self._embedder)
+        return self._known_meanings
+
+    def _forget(self, tenant: str, key: bytes) -> None:
+        if self._known_meanings is not None:
+            self._known_meanings.forget(tenant, key)
+
+
+def _is_fit(life: RequestState, visit: Visit, grant: Grant | None) -> bool:
+    """Say whether an answer may stand for others: whole, uncut, and by the model and in the regions it is kept for."""
+    last = life.last_attempt
+    if last is None or visit.is_lacking or life.finish_reason or last.result.finish_reason in _NOT_KEPT:
+        return False
+    if grant is not None and grant.max_output is not None and last.result.finish_reason in _CUT:
+        return False
+    model = last.model or life.model
+    if model is None or model.id != visit.model:
+        return False
+    return visit.regions is None or last.target.region in visit.regions
+
+
+def _kept_answer(life: RequestState, begun: bytes, end: bytes, served: Headers) -> KeptAnswer:
+    last, request = life.last_attempt, life.request
+    assert last is not None and request is not None and life.model is not None
+    return KeptAnswer(
+        is_stream=request.is_streamed,
+        begun=begun,
+        end=end,
+        served=served,
+        model=(last.model or life.model).id,
+        seller=last.target.provider or last.target.kind,
+        kind=last.target.kind,
+        price_version=life.cost.version,
+        cost_pico_usd=life.cost.total_pico_usd,
+        region=last.target.region,
+        finish_reason=last.result.finish_reason,
+        usage=life.usage,
+        tool_calls=life.tool_calls,
+        schema_failed=life.schema_failed,
+        verdicts=[] if life.guard is None else life.guard.verdicts,
+    )

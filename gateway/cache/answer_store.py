@@ -1,0 +1,158 @@
+"""The answers of this process, each on its tenant's shelf: bounded in time and in bytes, the least used go first."""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from gateway.cache.kept_answer import KeptAnswer
+
+# What an entry takes beyond its packed answer: its key, its place in the order and in the line of what ends.
+ENTRY_BYTES: Final = 400
+READ_BYTES: Final = 1000  # and more once it is read: the objects that it is made of
+MEANING_BYTES: Final = 2300  # for an answer that is found by meaning: a vector of 1,536 bytes, its array and places
+_MOST_BYTES_PER_CHARACTER: Final = 4
+_FREED_SHARE: Final = 100  # room is made by the hundredth part of the whole, so that shelves are compared seldom
+_STALE_ENDS: Final = 1024
+_SWEPT_AT_ONCE: Final = 16  # at a look, which must not wait for more than that
+
+
+def text_bytes(text: str) -> int:
+    """Return how many bytes a question's text takes in memory, at most."""
+    return _MOST_BYTES_PER_CHARACTER * len(text)
+
+
+class Entry(msgspec.Struct, eq=False, gc=False):
+    """A packed answer, and the bytes that are kept elsewhere because of it. Times are monotonic nanoseconds.
+
+    Once it is given it is kept as it was read, with the lines of the head that say what served it, and no more packed.
+    """
+
+    packed: bytes
+    kept_at_ns: int
+    ends_at_ns: int
+    size_bytes: int
+    answer: KeptAnswer | None = None
+    served_lines: bytes = b""
+
+
+class _Shelf:
+    """One tenant's answers, the least recently used first."""
+
+    __slots__ = ("entries", "size_bytes")
+
+    def __init__(self) -> None:
+        self.entries: OrderedDict[bytes, Entry] = OrderedDict()
+        self.size_bytes = 0
+
+
+class AnswerStore:
+    """Packed answers by tenant and key. `on_gone` is told of each that is there no longer."""
+
+    def __init__(self, max_bytes: int, on_gone: Callable[[str, bytes], None] | None = None) -> None:
+        self.max_bytes = max_bytes
+        self._on_gone = on_gone
+        self._shelves: dict[str, _Shelf] = {}
+        self._ends: list[tuple[int, str, bytes]] = []  # a heap; what has gone before its time is still in it
+        self.size_bytes = 0
+        self.entries = 0
+        self.evicted = 0  # for want of room
+
+    def get(self, tenant: str, key: bytes, now_ns: int, max_age_ns: int | None = None) -> Entry | None:
+        """Give a tenant's answer, unless its time is over or it is older than the caller wants."""
+        if self._ends and self._ends[0][0] <= now_ns:
+            self.sweep(now_ns, _SWEPT_AT_ONCE)
+        shelf = self._shelves.get(tenant)
+        entry = None if shelf is None else shelf.entries.get(key)
+        if shelf is None or entry is None:
+            return None
+        if now_ns >= entry.ends_at_ns:
+            self.remove(tenant, key)
+            return None
+        if max_age_ns is not None and now_ns - entry.kept_at_ns > max_age_ns:
+            return None
+        shelf.entries.move_to_end(key)
+        return entry
+
+    def put(self, tenant: str, key: bytes, packed: bytes, now_ns: int, ttl_ns: int, *, beside_bytes: int = 0) -> bool:
+        """Keep an answer in place of what the key had; say whether there is room for it at all.
+
+        `beside_bytes` is what else is kept for it until `on_gone` is told.
+        """
+        self.sweep(now_ns)
+        self.remove(tenant, key)
+        size = len(packed) + beside_bytes + ENTRY_BYTES
+        entry = Entry(packed, now_ns, now_ns + ttl_ns, size)
+        if size > self.max_bytes:
+            return False
+        if self.size_bytes + size > self.max_bytes:
+            self._make_room(size)
+        shelf = self._shelves.setdefault(tenant, _Shelf())
+        shelf.entries[key] = entry
+        shelf.size_bytes += size
+        self.size_bytes += size
+        self.entries += 1
+        heapq.heappush(self._ends, (entry.ends_at_ns, tenant, key))
+        return True
+
+    def note_read(self, tenant: str, entry: Entry, answer: KeptAnswer, served_lines: bytes) -> None:
+        """Keep an answer of a tenant's as it was read, which takes a little more memory and is not to be read again."""
+        entry.answer, entry.served_lines, entry.packed = answer, served_lines, b""
+        entry.size_bytes += READ_BYTES
+        self._shelves[tenant].size_bytes += READ_BYTES
+        self.size_bytes += READ_BYTES
+        if self.size_bytes > self.max_bytes:
+            self._make_room(0)
+
+    def remove(self, tenant: str, key: bytes) -> None:
+        """Forget an answer, where it is there."""
+        shelf = self._shelves.get(tenant)
+        entry = None if shelf is None else shelf.entries.pop(key, None)
+        if shelf is None or entry is None:
+            return
+        shelf.size_bytes -= entry.size_bytes
+        self.size_bytes -= entry.size_bytes
+        self.entries -= 1
+        if not shelf.entries:
+            del self._shelves[tenant]
+        if self._on_gone is not None:
+            self._on_gone(tenant, key)
+
+    def sweep(self, now_ns: int, most: int | None = None) -> None:
+        """Forget what has had its time, `most` of it: an answer is not in memory much longer than it may be given."""
+        ends = self._ends
+        left = len(ends) if most is None else most
+        while left and ends and ends[0][0] <= now_ns:
+            left -= 1
+            ends_at_ns, tenant, key = heapq.heappop(ends)
+            shelf = self._shelves.get(tenant)
+            entry = None if shelf is None else shelf.entries.get(key)
+            if entry is not None and entry.ends_at_ns == ends_at_ns:
+                self.remove(tenant, key)
+        if len(ends) > 2 * self.entries + _STALE_ENDS:
+            self._ends = [
+                (entry.ends_at_ns, tenant, key)
+                for tenant, shelf in self._shelves.items()
+                for key, entry in shelf.entries.items()
+            ]
+            heapq.heapify(self._ends)
+
+    def _make_room(self, size: int) -> None:
+        """Evict until there is room: one after another, each the least used of whichever tenant has the most then.
+
+        So no tenant's answers drive out those of another that has fewer.
+        """
+        wanted = max(self.max_bytes - max(size, self.max_bytes // _FREED_SHARE), 0)
+        largest = [(-shelf.size_bytes, tenant) for tenant, shelf in self._shelves.items()]
+        heapq.heapify(largest)
+        while self.size_bytes > wanted:
+            tenant = largest[0][1]
+            shelf = self._shelves[tenant]
+            self.evicted += 1
+            self.remove(tenant, next(iter(shelf.entries)))
+            if shelf.entries:
+                heapq.heapreplace(largest, (-shelf.size_bytes, tenant))
+            else:
+                heapq.heappop(largest)

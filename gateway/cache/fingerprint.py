@@ -1,0 +1,210 @@
+"""What makes two requests the same: one hash over all that their answer depends on, and over nothing else."""
+
+import json
+import re
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+
+from backends.embedder.base import MOST_CHARACTERS
+from contracts.access.identity import Identity
+from contracts.serving.caching import CacheShare
+from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
+
+# Top-level fields that say who asks and what for. Nothing that is seen in an answer depends on them, but for a
+# response of the Responses API, which repeats them.
+_BESIDE: Final = ("metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "store", "user")
+_SHAPE: Final = b"2"  # of what is hashed: a change here makes all that is kept unknown
+_KEY_BYTES: Final = 24
+_MAX_CONTEXTS: Final = 20_000
+# Settings of a target that say how it is reached: whatever they are, it gives the same answers.
+_WAY: Final = frozenset(("credentials", "headers", "metrics_url", "timeouts", "tls"))
+# Numbers, and the signs of sums, comparisons and money: "Is x > 5 true for x = 6?" is at 0.947 of "Is x < 5 ...". A
+# hyphen within words is none, nor is an exclamation mark by itself.
+_FIGURES: Final = re.compile(
+    r"(?:(?<!\w)\.)?\d+(?:[.,:]\d+)*|[!<>=]=+|[<>=\u2260\u2264\u2265+*/%^&|~\u00b1\u00d7\u00f7$\u00a3\u00a5\u20ac]|"
+    r"(?<![^\W\d_])[-\u2212]|[-\u2212](?=\.?\d)"
+)
+# Words that turn a sentence into its opposite. MiniLM has "Cancel it" and "Do not cancel it" at a cosine of 0.97.
+_NEGATIONS: Final = re.compile(
+    r"\b(?:not|no|never|none|nor|neither|nobody|nothing|nowhere|without|cannot|except|unless|nicht|kein\w*|nie|ohne|"
+    r"ne|pas|jamais|sans|non|nunca|sin|não|nem|sem|mai|senza)\b|n['\u2019]t\b",
+    re.IGNORECASE,
+)
+
+_decode: Final = msgspec.json.decode
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+class Fingerprint(msgspec.Struct, frozen=True):
+    """Names a request (`exact`), and all of it but the words of its last message (`around`).
+
+    `text` is these words; empty where there are none, or more than an embedder reads: then nothing can mean the same.
+    """
+
+    exact: bytes
+    around: bytes = b""
+    text: str = ""
+
+
+def fingerprint(body: bytes, context: "Context", *, wants_text: bool, is_response: bool = False) -> Fingerprint | None:
+    """Name a request by its body, which is a JSON object, within a `context`; `None` where it cannot be read.
+
+    Spelling does not count: order of fields, white space, escapes, and fields that are null. `is_response`: it is one
+    of the Responses API, whose words are in `input`.
+    """
+    beside = () if is_response else _BESIDE
+    try:
+        fields = _decode(body)
+        if not isinstance(fields, dict):
+            return None
+        for name in [name for name, value in fields.items() if value is None or name in beside]:
+            del fields[name]
+        exact = context.named(b"exact", _encode(fields))
+        if not wants_text:
+            return Fingerprint(exact)
+        text = _take_input(fields) if is_response else _take_text(fields)
+        if not text or len(text) > MOST_CHARACTERS:
+            return Fingerprint(exact)
+        return Fingerprint(exact, context.named(b"around", figures_and_negations(text), _encode(fields)), text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def has_repeated_names(body: bytes) -> bool:
+    """Say whether an object in a JSON text has a name twice: readers differ in which of the two holds.
+
+    An answer to such a request must not be kept: it may be the one to what others do not read in it.
+    """
+    try:
+        json.loads(body, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def served_by(model: ModelSpec, pool: PoolSpec) -> bytes:
+    """Give what stands behind a model's name: which model, asked for how. Replicas of the same are no difference.
+
+    Where a target does not say which model it has, its address is what tells it from others.
+    """
+    sampling = model.sampling
+    kinds = sorted({_served_at(target) for target in pool.targets})
+    stated = None if sampling is None else (sampling.defaults, sampling.pinned)
+    return _encode((model.id, kinds, stated))
+
+
+def share_of(who: Identity, share: CacheShare) -> tuple[str, ...] | None:
+    """Give whom an answer may be given to, the tenant first, always; `None` where nobody says which user it is."""
+    if share == "project":
+        return (who.tenant, who.team, who.project)
+    if share == "key":
+        return (who.tenant, who.key_id)
+    if share == "user":
+        return (who.tenant, who.key_id, who.user) if who.user else None
+    return (who.tenant,)
+
+
+class Context:
+    """All that a request's answer depends on beside its body."""
+
+    __slots__ = ("_digest",)
+
+    def __init__(self, *parts: object) -> None:
+        stated = _encode([part.hex() if isinstance(part, bytes) else part for part in parts])
+        self._digest = blake2b(_SHAPE, digest_size=_KEY_BYTES)
+        _add(self._digest, stated)
+
+    def named(self, *parts: bytes) -> bytes:
+        """Give the name of these parts within the context."""
+        digest = self._digest.copy()
+        for part in parts:
+            _add(digest, part)
+        return digest.digest()
+
+
+class Contexts:
+    """The contexts of one snapshot's requests, each worked out once."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+        self._models: dict[str, bytes] = {}
+        self._known: dict[tuple[object, ...], Context] = {}
+
+    def of(
+        self, model: ModelSpec, snapshot: Snapshot, *facts: str | int | tuple[str, ...] | frozenset[str] | None
+    ) -> Context:
+        """Give the context of requests for a model of which these facts hold too."""
+        if snapshot is not self._snapshot or len(self._known) >= _MAX_CONTEXTS:
+            self._snapshot = snapshot
+            self._models.clear()
+            self._known.clear()
+        name = (model.id, *facts)
+        found = self._known.get(name)
+        if found is None:
+            served = self._models.get(model.id)
+            if served is None:
+                served = self._models[model.id] = served_by(model, snapshot.pools[model.pool])
+            plain = [sorted(fact) if isinstance(fact, frozenset) else fact for fact in facts]
+            found = self._known[name] = Context(served, *plain)
+        return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("a name is given twice")
+
+
+def _served_at(target: TargetSpec) -> tuple[str, ...]:
+    settings = {name: value for name, value in target.settings.items() if name not in _WAY}
+    address = "" if target.model else target.url
+    return target.kind, target.model, target.provider, address, _encode(settings).decode()
+
+
+def _add(digest: "blake2b", part: bytes) -> None:
+    digest.update(b"%d:" % len(part))
+    digest.update(part)
+
+
+def figures_and_negations(text: str) -> bytes:
+    """Give what texts that mean the same have alike, however near an embedding has others: figures and negations."""
+    figures = " ".join(_FIGURES.findall(text)).replace("\u2212", "-")
+    return b"%d %b" % (len(_NEGATIONS.findall(text)), figures.encode())
+
+
+def _take_text(fields: dict[str, Any]) -> str:
+    """Take the words of the last message out of a chat, where a user said them; empty where there are none."""
+    messages = fields.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    if not isinstance(last, dict) or last.get("role") != "user":
+        return ""
+    return _take_words(last, "text")
+
+
+def _take_input(fields: dict[str, Any]) -> str:
+    """Take the words out of a response's input, or of its last message, where a user said them."""
+    given = fields.get("input")
+    if isinstance(given, str):
+        fields["input"] = ""
+        return given.strip()
+    last = given[-1] if isinstance(given, list) and given else None
+    if not isinstance(last, dict) or last.get("role") != "user" or last.get("type", "message") != "message":
+        return ""
+    return _take_words(last, "input_text")
+
+
+def _take_words(message: dict[str, Any], kind: str) -> str:
+    """Take the words out of a message, whose parts of text are of this kind."""
+    content = message.get("content")
+    if isinstance(content, str):
+        message["content"] = ""
+        return content.strip()
+    if not isinstance(content, list):
+        return ""
+    said: list[str] = []
+    for part in content:
+        if isinstance(part, dict) and part.get("type") == kind and isinstance(part.get("text"), str):
+            said.append(part["text"])
+            part["text"] = ""
+    return "\n".join(said).strip()

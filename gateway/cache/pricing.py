@@ -1,0 +1,46 @@
+"""What a kept answer costs whoever is given it: the policy's share of what it would cost if it were made now."""
+
+from typing import Final
+
+from msgspec import structs
+
+from contracts.metering.plain_counts import plain_counts
+from contracts.pricing.prices import UNPRICED, AnyCard, Cost
+from contracts.pricing.service_tiers import UNDECIDED
+from contracts.serving.caching import CachePolicy
+from gateway.cache.kept_answer import KeptAnswer
+from gateway.request.request_state import RequestState
+from gateway.request.settlement import Settlement
+
+HIT_MARK: Final = "#hit"  # behind a card's version, on what a hit was priced with
+
+
+def price_hit(
+    life: RequestState, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement
+) -> tuple[Cost, int | None]:
+    """Give a hit's cost, and what the answer would have cost (pico-USD) by the card that holds for the request."""
+    tier = "" if life.asked_tier == UNDECIDED else life.asked_tier
+    card = settlement.card_of(
+        answer.model, life.who.tenant, answer.seller, life.started_at_ns, life.snapshot, tier=tier
+    )
+    cost, whole = price_by(card, answer, policy, settlement, life.operation.name)
+    return structs.replace(cost, tier=tier) if tier else cost, whole
+
+
+def price_by(
+    card: AnyCard | None, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement, operation: str
+) -> tuple[Cost, int | None]:
+    """Give the same by a card, `None` where there is none.
+
+    Without a card both are unknown, as the answer's own cost was; a card that lacks a leaf leaves free hits free.
+    """
+    if card is None:
+        return UNPRICED, None
+    whole, unpriced = answer.cost_pico_usd, UNPRICED.unpriced
+    if card.version != answer.price_version or plain_counts(answer.usage) is None:
+        made = settlement.bill_usage(answer.usage, operation, card, answer.kind or answer.seller)
+        whole, unpriced = made.total_pico_usd, made.unpriced
+    paid = 0 if not policy.hit_price else None if whole is None else policy.price_of(whole)
+    parts = {} if paid is None else {"hit": paid}
+    missing = unpriced if policy.hit_price else ()  # a free hit lacks no price
+    return Cost(paid, parts, missing, card.version + HIT_MARK, card.basis), whole

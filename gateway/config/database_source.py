@@ -1,0 +1,59 @@
+"""Snapshots from the control-plane database."""
+
+from backends.control.database import ControlDatabase
+from backends.control.snapshot import Reading, read_revision, read_snapshot
+from contracts.serving.configuration import Snapshot
+
+
+class DatabaseSource:
+    """Polls the revision; once it has moved, reads what changed."""
+
+    def __init__(self, url: str) -> None:
+        self._database = ControlDatabase(url)
+        self._last: Reading | None = None
+        self._was_away = False
+        self._has_answered = False
+
+    @property
+    def has_answered(self) -> bool:
+        """Return whether the database has told its revision to the poll under way."""
+        return self._has_answered
+
+    def load(self) -> Snapshot:
+        """Read everything once. Raises ControlUnavailable, or ConfigurationError for another schema."""
+        self._database.check_schema()
+        with self._database.session() as session:
+            self._last = read_snapshot(session)
+        return self._last.snapshot
+
+    def may_have_changed(self) -> bool:
+        """Say that only the database knows."""
+        return True
+
+    def poll(self, known_revision: int) -> Snapshot | None:
+        """Give a newer snapshot, or `None`. Blocks; called from a thread.
+
+        After a failure everything is read again, as the database may have been restored from a backup meanwhile: its
+        revisions would then tell of another history than the one that is known.
+        """
+        try:
+            with self._database.session() as session:
+                revision = read_revision(session)
+                self._has_answered = True
+                if revision == known_revision:
+                    self._was_away = False
+                    return None
+                last = self._last
+                is_known = last is not None and last.snapshot.revision == known_revision and not self._was_away
+                self._last = read_snapshot(session, last, is_whole=not is_known)
+        except Exception:
+            self._was_away = True
+            raise
+        finally:
+            self._has_answered = False
+        self._was_away = False
+        return self._last.snapshot
+
+    def close(self) -> None:
+        """Close the database's connections."""
+        self._database.close()

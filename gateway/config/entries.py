@@ -1,0 +1,272 @@
+"""What may stand in a gateway's YAML file: the shape of each entry, in the words of the control plane's API."""
+
+from datetime import datetime
+from decimal import Decimal
+from ipaddress import ip_network
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+
+from contracts.api.chat import ReasoningEffort
+from contracts.api.endpoints import Endpoint
+from contracts.errors import ConfigurationError
+from contracts.metering.usage import Leaf
+from contracts.rules.limits import Level, Period, PriorityClass, WhenAway, WhenUnpriced, Window
+from contracts.rules.periods import zone_of
+from contracts.rules.rule_words import MetricWord
+from contracts.serving.configuration import KeyPolicy, PolicyName
+from contracts.serving.rollouts import PLATFORM_TENANT
+from gateway.config.fields.cache_fields import CacheFields
+from gateway.config.fields.failure_fields import FailureFields, PlaybookFields
+from gateway.config.fields.queue_fields import QueueFields
+from gateway.config.fields.rollout_fields import GuardFields, Percent, ShadowFields, Words
+from gateway.config.fields.route_fields import RouteFields
+from gateway.config.fields.rule_fields import (
+    Amount,
+    BudgetLevel,
+    BudgetUsd,
+    Currency,
+    GpuMilliseconds,
+    LimitUsd,
+    Subject,
+    Thresholds,
+    WebhookUrl,
+)
+from gateway.config.fields.sampling_fields import SamplingFields
+
+_ALWAYS: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ip_network(text.strip()))
+    except ValueError as error:
+        raise ValueError(
+            "not a network; write 10.0.0.0/8, 192.0.2.7 or 2001:db8::/32, with no bits set behind the prefix"
+        ) from error
+
+
+def _time_zone(name: str) -> str:
+    try:
+        zone_of(name)
+    except ConfigurationError as error:
+        raise ValueError(error.message) from error
+    return name
+
+
+def _payer(tenant: str) -> str:
+    if tenant == PLATFORM_TENANT:
+        raise ValueError("copies to a rollout's candidate are recorded under this name, and nobody is billed for them")
+    return tenant
+
+
+_Name = Annotated[str, Field(min_length=1)]
+_Payer = Annotated[str, AfterValidator(_payer)]
+_RuleId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@*=+-]*$", max_length=200)]
+_Network = Annotated[str, AfterValidator(_network)]
+_TimeZone = Annotated[str, AfterValidator(_time_zone)]
+
+
+class Entry(BaseModel):
+    """A part of the file. A field we do not know is refused, since it is most likely misspelt."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AccessEntry(Entry):
+    """What a key, or a token of an issuer, may do; what is left out restricts nothing."""
+
+    models: list[str] | None = None
+    endpoints: Annotated[list[Endpoint], Field(min_length=1)] | None = None
+    addresses: Annotated[list[_Network], Field(min_length=1)] | None = None
+    priority: PriorityClass = "standard"
+    max_reasoning_effort: ReasoningEffort | None = None
+    max_thinking_tokens: int | None = Field(default=None, ge=0, le=1_000_000_000)
+
+    def policy(self) -> KeyPolicy:
+        """Give what goes beyond models and endpoints."""
+        return KeyPolicy(
+            addresses=None if self.addresses is None else tuple(sorted(set(self.addresses))),
+            priority=self.priority,
+            max_reasoning_effort=self.max_reasoning_effort,
+            max_thinking_tokens=self.max_thinking_tokens,
+        )
+
+
+class ConfiguredKey(AccessEntry):
+    """A key and the payer it stands for."""
+
+    key: str = Field(description="env:NAME, file:PATH, or the key itself")
+    id: str = ""
+    tenant: Annotated[_Payer, Field(min_length=1)]
+    team: str = ""
+    project: str = ""
+    expires_at: AwareDatetime | None = None
+
+
+class ConfiguredIssuer(AccessEntry):
+    """An identity provider whose tokens are taken in place of keys; see
+    `contracts.serving.configuration.IssuerSpec`."""
+
+    issuer: _Name
+    audience: _Name
+    keys_url: str = ""
+    algorithms: list[str] = ["RS256", "ES256"]
+    tenant: _Payer = ""
+    tenant_claim: str = ""
+    team_claim: str = ""
+    project_claim: str = ""
+    user_claim: str = "sub"
+
+
+class ConfiguredTenant(Entry):
+    """A tenant's share under contention and its calendar. Tenants not listed have the defaults."""
+
+    id: Annotated[_Payer, Field(min_length=1)]
+    weight: int = Field(default=1, ge=1, le=1000)
+    time_zone: _TimeZone = "UTC"
+    keeps_content: bool = False  # what its requests say, redacted
+    audits_requests: bool = False  # each in the audit log
+
+
+class ConfiguredLimit(Entry):
+    """A limit, as the control plane takes it. Without an id it is named by what it counts."""
+
+    id: _RuleId | None = None
+    tenant: _Name
+    level: Level
+    subject: Subject = ""
+    model: str = ""
+    metric: MetricWord
+    window: Window | None = None
+    amount: Amount | None = None
+    amount_usd: LimitUsd | None = None
+    currency: Currency = "USD"
+    when_away: WhenAway = "share"
+    when_unpriced: WhenUnpriced = "refuse"
+
+
+class ConfiguredBudget(Entry):
+    """A budget, as the control plane takes it. Without an id it is named by what it counts."""
+
+    id: _RuleId | None = None
+    tenant: _Name
+    level: BudgetLevel
+    subject: Subject = ""
+    model: str = ""
+    period: Period
+    amount_usd: BudgetUsd | None = None
+    gpu_milliseconds: GpuMilliseconds | None = None
+    currency: Currency = "USD"
+    is_hard: bool = True
+    thresholds: Thresholds = []
+    starts_at: AwareDatetime | None = None
+    ends_at: AwareDatetime | None = None
+    webhook_url: WebhookUrl = ""
+    when_away: WhenAway = "refuse"
+    when_unpriced: WhenUnpriced = "refuse"
+
+
+class ConfiguredTarget(Entry):
+    """A replica of a pool."""
+
+    name: _Name
+    kind: str
+    url: str = ""
+    model: str = ""
+    provider: str = ""
+    key: str = ""
+    weight: int = Field(default=1, ge=1)
+    region: str = ""
+    settings: dict[str, Any] = {}
+
+
+class ConfiguredPool(Entry):
+    """Interchangeable targets, and how requests wait in front of them."""
+
+    name: _Name
+    policy: PolicyName = "cost"
+    targets: list[ConfiguredTarget] = Field(min_length=1)
+    queue: QueueFields | None = None
+    failures: FailureFields | None = None
+
+
+class ConfiguredModel(Entry):
+    """A name that applications ask for."""
+
+    name: _Name
+    pool: str
+    context_tokens: int | None = Field(default=None, ge=1)
+    defaults: SamplingFields = SamplingFields()  # where the caller says nothing
+    pinned: SamplingFields = SamplingFields()  # whatever the caller says
+    cache: CacheFields | None = None  # which of its answers are kept to be given again
+
+
+class ConfiguredRoute(RouteFields):
+    """A name that applications ask for, and that leads to models."""
+
+    name: _Name
+
+    def rules(self) -> dict[str, Any]:
+        """Give what is said of it, as plain data; the name is none of its rules."""
+        return {field: value for field, value in super().rules().items() if field != "name"}
+
+
+class ConfiguredRollout(Entry):
+    """A candidate that has a share of a route beside its incumbent: what the file says, for it has no steps."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
+    route: _Name
+    incumbent: _Name
+    candidate: _Name
+    percent: Percent | None = None  # none: a shadow alone
+    guards: GuardFields = GuardFields()
+    shadow: ShadowFields | None = None
+    tenants: Words = []
+    not_tenants: Words = []
+
+    def rules(self) -> dict[str, Any]:
+        """Give what is asked of it, as plain data."""
+        steps = [] if self.percent is None else [{"percent": self.percent}]
+        parts = self.model_dump(mode="json", include={"guards", "shadow", "tenants", "not_tenants"})
+        return {"steps": steps, **parts}
+
+
+class ConfiguredGuardrail(Entry):
+    """A guardrail policy, in the words of `contracts.guardrails.policy`."""
+
+    name: _Name
+    tenants: list[_Name] = []
+    routes: list[_Name] = []
+    stages: list[dict[str, Any]] = Field(min_length=1)
+
+
+class ConfiguredPrice(Entry):
+    """A price card."""
+
+    model: str
+    version: str
+    usd_per_mtok: dict[Leaf, Decimal]
+    batch_usd_per_mtok: dict[Leaf, Decimal] = {}  # for what a batch asks; a leaf left out keeps its price
+    service_tiers: dict[str, dict[Leaf, Decimal]] = {}  # by name, such as "flex"; as above
+    provider: str = ""
+    tenant: str = ""
+    valid_from: AwareDatetime = _ALWAYS
+    valid_to: AwareDatetime | None = None
+
+
+class ConfigurationFile(Entry):
+    """The whole file."""
+
+    keys: list[ConfiguredKey] = Field(min_length=1)
+    pools: list[ConfiguredPool] = Field(min_length=1)
+    models: list[ConfiguredModel] = Field(min_length=1)
+    prices: list[ConfiguredPrice] = []
+    tenants: list[ConfiguredTenant] = []
+    limits: list[ConfiguredLimit] = []
+    budgets: list[ConfiguredBudget] = []
+    issuers: list[ConfiguredIssuer] = []
+    routes: list[ConfiguredRoute] = []
+    playbooks: list[PlaybookFields] = []
+    rollouts: list[ConfiguredRollout] = []
+    guardrails: list[ConfiguredGuardrail] = []

@@ -1,0 +1,1 @@
+"""Fields of objects as people write them, over HTTP and in the YAML file."""

@@ -1,0 +1,107 @@
+"""What a pool does about failures and what is done when a provider is out, as people write it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.serving.failures import FailurePolicy, Playbook, failure_policy, playbook_of
+
+Count = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
+Retries = Annotated[int, Field(ge=0, le=10, strict=True)]
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Quantile = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
+class BreakerFields(BaseModel):
+    """When a target is left alone, and how it comes back. See `contracts.serving.failures.BreakerPolicy`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    failures_in_a_row: Count = Field(default=5, description="So many open it")
+    failure_share: Share = Field(default=0.5, description="Or this share of the requests of a window")
+    least_requests: Count = Field(default=20, description="Fewer requests in a window have no share")
+    window_seconds: Seconds = 30.0
+    slow_factor: float | None = Field(
+        default=5.0, gt=1, le=1_000, description="Or taking so many times as long as its siblings; null: never for that"
+    )
+    slow_seconds: float = Field(default=2.0, ge=0, le=86_400, description="And at least so much longer")
+    first_pause_seconds: Seconds = Field(default=1.0, description="Until the first probe; doubled by each that fails")
+    longest_pause_seconds: Seconds = 30.0
+    good_probes: Count = Field(default=1, description="So many in a row close it again")
+    ramp_seconds: float = Field(default=0.0, ge=0, le=86_400, description="During which its share of turns grows")
+
+
+class HedgeFields(BaseModel):
+    """When a second target is asked as well. See `contracts.serving.failures.HedgePolicy`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    quantile: Quantile = Field(default=0.95, description="Of the pool's first tokens: a later one is late")
+    share: Share = Field(default=0.05, description="Of the pool's requests, the most that are asked twice")
+    least_seconds: float = Field(default=0.05, ge=0, le=86_400, description="No first token is late before that")
+
+
+class FailureFields(BaseModel):
+    """What a pool does about failures; what is left out is as by default. See
+    `contracts.serving.failures.FailurePolicy`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    retries: Retries = Field(default=0, description="How often a request begins anew where all targets have failed")
+    backoff_seconds: Seconds = Field(default=0.2, description="The longest pause before the first retry")
+    longest_backoff_seconds: Seconds = 5.0
+    retry_share: Rate = Field(default=0.2, description="Further tries, as a share of the pool's requests")
+    retries_per_second: Rate = Field(default=10.0, description="And so many beyond that")
+    first_token_seconds: Seconds | None = Field(
+        default=None,
+        description="Maximum time to the first token of a try; whole answers are then asked for by a stream",
+    )
+    between_tokens_seconds: Seconds | None = Field(
+        default=None, description="Maximum time between two tokens; whole answers are then asked for by a stream"
+    )
+    whole_answer_seconds: Seconds | None = Field(
+        default=None, description="Maximum time of a try whose answer comes whole, so that no token is seen before"
+    )
+    total_seconds: Seconds | None = Field(default=None, description="Of all tries of a request together")
+    breaker: BreakerFields | None = Field(default_factory=BreakerFields, description="null: none")
+    hedge: HedgeFields | None = Field(default=None, description="null: no second target is asked")
+    when_all_away: Literal["call", "refuse"] = Field(
+        default="call", description="Whether a request goes to a target that is left alone where there is no other"
+    )
+
+    def stated(self) -> dict[str, Any]:
+        """Give what was said, as plain data that `contracts.serving.failures.failure_policy` reads."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+    def policy(self) -> FailurePolicy:
+        """Give the policy these fields stand for. Raises ConfigurationError where they break its rules."""
+        return failure_policy(self.stated())
+
+
+class PlaybookRules(BaseModel):
+    """What is done when a provider is out as a whole. See `contracts.serving.failures.Playbook`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    then: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(
+        default_factory=list, max_length=100, description="The providers that answer meanwhile, best first"
+    )
+    outage: BreakerFields = Field(
+        default_factory=BreakerFields, description="What counts as its outage, and how it comes back"
+    )
+
+    def rules(self) -> dict[str, Any]:
+        """Give what was said, as plain data that `contracts.serving.failures.playbook_of` reads."""
+        return self.model_dump(mode="json", exclude_unset=True, exclude={"provider"})
+
+
+class PlaybookFields(PlaybookRules):
+    """A provider's playbook."""
+
+    provider: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=63)]
+
+    def playbook(self) -> Playbook:
+        """Give the playbook these fields stand for. Raises ConfigurationError where they break its rules."""
+        return playbook_of(self.provider, self.rules())

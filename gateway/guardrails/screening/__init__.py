@@ -1,0 +1,1 @@
+"""Detectors applied to texts and streams."""

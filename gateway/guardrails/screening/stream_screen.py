@@ -1,0 +1,223 @@
+"""One side's detectors on a text that comes in pieces: what could still become a match waits, all else goes on."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from contracts.guardrails.beginnings import beginnings_of
+from contracts.guardrails.finding import Finding, Verdict
+from gateway.guardrails.screening.expression import Expression
+from gateway.guardrails.screening.screen import Look, Screen
+from gateway.guardrails.screening.spelling import AS_IS, IN_JSON, QUOTED, Spelling, ends_quoted, stand_in
+from gateway.guardrails.stage import Stage
+
+MOST_HELD: Final = 16_384  # characters of one text
+_SEEN_BEFORE: Final = 4  # characters that went out last, by which words' beginnings are told
+_USUAL: Final = (
+    "In 2026, the (quick) brown-fox said: no, it's 3.5% of $12,000; see https://a.example/b?c=d or_not!\n* A"
+)
+_ROLE: Final = "assistant"
+
+
+class StreamPlan:
+    """What the streams of one policy share: its screen, and the expression for all that a match may begin with."""
+
+    def __init__(self, screen: Screen) -> None:
+        """Raises ConfigurationError where an expression cannot be looked for in a stream."""
+        self.screen = screen
+        self.is_empty = not screen.patterns  # nothing is looked for
+        begins = [f"(?:{found})" for one in screen.patterns if (found := beginnings_of(one))]
+        ends = rf"(?:{'|'.join(begins)})\z" if begins else r"\z"
+        self._begins = Expression(ends)
+        # One look for both: a match that ends with the text is of what may go on, whatever else it is.
+        self.first = Expression(ends, *screen.patterns, is_longest=True)
+        for size in range(1, len(_USUAL)):  # an automaton grows as it meets texts: better here than with the first
+            self.first.start(_USUAL[:size])
+
+    def quiet_from(self, text: str, since: int) -> int:
+        """Give what `held_from` gives, where nothing is complete before that; -1 where something is."""
+        start, end = self.first.first(text, since)
+        return start if end == len(text) else -1
+
+    def held_from(self, text: str, since: int) -> int:
+        """Give from where on a text could become a match; its length where that is nowhere."""
+        return self._begins.start(text, since)
+
+    def stream(self, spelling: Spelling = AS_IS) -> "StreamScreen":
+        """Begin a text."""
+        return StreamScreen(self, spelling)
+
+
+class StreamScreen:
+    """One text. `take` and `flush` give what may go out; `blocked` says that no more may."""
+
+    __slots__ = ("_before", "_first", "_found", "_held", "_is_quoted", "_plan", "_spelling", "blocked")
+
+    def __init__(self, plan: StreamPlan, spelling: Spelling) -> None:
+        self._plan = plan
+        self._first = plan.first.match
+        self._spelling = spelling
+        self._before = ""  # plain
+        self._held = ""  # as it is written
+        self._found: dict[Stage[object], list[Finding]] = {}
+        self._is_quoted = False  # in JSON: what went out ends within a string
+        self.blocked: Verdict | None = None
+
+    @property
+    def is_holding(self) -> bool:
+        """Say whether anything waits."""
+        return bool(self._held)
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Give what was found so far, a verdict for each stage."""
+        return [stage.verdict(found) for stage, found in self._found.items()]
+
+    def take(self, text: str) -> str:
+        """Take a piece; give what may go out now."""
+        if self.blocked is not None:
+            return ""
+        text = self._held + text
+        spelling, before = self._spelling, self._before
+        base = len(before)
+        if spelling is AS_IS and text.isascii() and len(text) <= MOST_HELD:
+            window = before + text
+            data = window.encode()
+            size = len(data)
+            if size == len(window):
+                hold, end = self._first(data, base, size)[0]
+                if end == size:  # nothing is complete before what may go on
+                    self._before = window[max(hold - _SEEN_BEFORE, 0) : hold]
+                    hold -= base
+                    self._held = text[hold:]
+                    return text[:hold]
+        whole = text if spelling is AS_IS else text[: spelling.unfinished(text)]
+        window = before + spelling.plain(whole)
+        hold = self._plan.quiet_from(window, base) if len(text) <= MOST_HELD else -1
+        if hold > base:
+            return self._go(text, whole, window, base, hold)
+        if hold < 0:
+            hold = self._plan.held_from(window, base)
+        if hold == base:
+            if len(text) <= MOST_HELD:
+                self._held = text
+                return ""
+            if self._outgrows(window, base):
+                return ""
+            hold = self._plan.held_from(window, base + max(1, (len(window) - base) // 2))
+        return self._release(text, whole, window, base, hold)
+
+    def flush(self) -> str:
+        """Give the rest: nothing comes behind it."""
+        if self.blocked is not None or not self._held:
+            return ""
+        text = self._held
+        window = self._before + self._spelling.plain(text)
+        return self._release(text, text, window, len(self._before), len(window))
+
+    def pause(self) -> str:
+        """Give what waits, where something else comes between: it still waits as well, since more may follow it.
+
+        What is given then comes once more, unless by then it was cut, or was cut now.
+        """
+        before, held, is_quoted = self._before, self._held, self._is_quoted
+        out = self.flush()
+        if out == held and self.blocked is None:
+            self._before, self._held, self._is_quoted = before, held, is_quoted
+        return out
+
+    @property
+    def held(self) -> str:
+        """Give what waits, as it is written."""
+        return self._held
+
+    def _outgrows(self, window: str, base: int) -> bool:
+        """Block a text in which something was found that does not end within what may be held."""
+        for look in self._plan.screen.looks(window, _ROLE):
+            if look.stage.acts and look.finding.end > base:
+                self.blocked = look.stage.verdict([look.finding])
+                self._found.setdefault(look.stage, []).append(look.finding)
+                self._held = ""
+                return True
+        return False
+
+    def _release(self, text: str, whole: str, window: str, base: int, hold: int) -> str:
+        """Give what lies before `hold`, once the stages have seen it; the rest waits."""
+        candidates = self._plan.screen.candidates
+        first = -1 if candidates is None else candidates.start(window, base)
+        looks: Sequence[Look] = ()
+        if 0 <= first < hold:
+            looks, hold = self._looks(window, base, hold)
+        if looks:
+            return self._carry_out(looks, text, whole, window, base, hold)
+        return self._go(text, whole, window, base, hold)
+
+    def _go(self, text: str, whole: str, window: str, base: int, hold: int) -> str:
+        """Give what lies before `hold` as it is; the rest waits."""
+        cut = hold - base
+        if hold == len(window):
+            cut = len(whole)
+        elif cut and not (self._spelling is AS_IS and whole.isascii()):
+            cut = self._spelling.span(whole, 0, cut)[1]
+        out, self._held = text[:cut], text[cut:]
+        self._pass(out, window, hold)
+        return out
+
+    def _looks(self, window: str, base: int, hold: int) -> tuple[Sequence[Look], int]:
+        """Give what is found before `hold`, which moves to where something begins that reaches beyond it."""
+        found = self._plan.screen.looks(window, _ROLE)
+        for look in found:
+            if base <= look.finding.start < hold < look.finding.end:
+                hold = self._begin_of(look.finding, window, base)
+        return [look for look in found if base < look.finding.end <= hold], hold
+
+    def _begin_of(self, finding: Finding, window: str, base: int) -> int:
+        """Give where the match begins in which something was found: that is told by what stands before it as well."""
+        candidates = self._plan.screen.candidates
+        assert candidates is not None
+        begins = [start for start, _ in candidates.spans(window) if start <= finding.start]
+        return max([base, *begins])
+
+    def _carry_out(self, looks: Sequence[Look], text: str, whole: str, window: str, base: int, hold: int) -> str:
+        """Give what lies before `hold` without what stages cut out, up to where one of them blocks."""
+        out: list[str] = []
+        done = 0
+        looks = sorted(looks, key=lambda one: one.finding.start)
+        spans = self._spelling.spans(
+            whole, [(max(look.finding.start - base, 0), look.finding.end - base) for look in looks]
+        )
+        for look, (start, end) in zip(looks, spans, strict=True):
+            finding, stage = look.finding, look.stage
+            self._found.setdefault(stage, []).append(finding)
+            if not stage.acts:
+                continue
+            start = max(start, done)
+            before = text[done:start]
+            self._pass_quotes(before)
+            out.append(before)
+            if stage.spec.action == "block" or not self._may_cut(text[start:end]):
+                self.blocked = stage.verdict(self._found[stage])
+                self._held = ""
+                return "".join(out)
+            done, replacement = self._replaced(text, end, finding.kind)
+            out.append(replacement)
+        cut = self._spelling.span(whole, 0, hold - base)[1] if hold > base else 0
+        cut = max(len(whole) if hold == len(window) else cut, done)
+        rest, self._held = text[done:cut], text[cut:]
+        self._pass(rest, window, hold)
+        return "".join([*out, rest])
+
+    def _replaced(self, text: str, end: int, kind: str) -> tuple[int, str]:
+        """Give where the rest goes on, and what stands for a finding that ends at `end`. JSON stays JSON."""
+        return stand_in(text, end, kind, is_quoted=self._spelling is not IN_JSON or self._is_quoted)
+
+    def _may_cut(self, cut: str) -> bool:
+        """Say whether this may be cut out: not where a string of JSON would lose an end."""
+        return self._spelling is not IN_JSON or all(found[1] is None for found in QUOTED.finditer(cut))
+
+    def _pass(self, out: str, window: str, hold: int) -> None:
+        self._pass_quotes(out)
+        self._before = window[max(hold - _SEEN_BEFORE, 0) : hold]
+
+    def _pass_quotes(self, out: str) -> None:
+        if self._spelling is IN_JSON:
+            self._is_quoted = ends_quoted(out, is_quoted=self._is_quoted)

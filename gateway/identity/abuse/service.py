@@ -1,0 +1,63 @@
+"""Tells of incidents every second, where there is anything to tell and somebody to tell it to."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from algorithms.abuse.incident import Incident
+from backends.processes.beat import until_beat
+from contracts.errors import TollkeeperError
+from gateway.identity.abuse.incidents import IncidentBook
+from gateway.request.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+_EVERY_SECONDS: Final = 1.0
+
+
+class Publisher(Protocol):
+    """Writes incidents where others see them. Calls block."""
+
+    def publish(self, incidents: Sequence[Incident]) -> None:
+        """Write them. Raises TollkeeperError where that cannot be now."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
+class AbuseService:
+    """Keeps a gateway's incidents, and publishes them; without a publisher the log and the records tell of them."""
+
+    def __init__(self, book: IncidentBook, clock: Clock, publisher: Publisher | None) -> None:
+        self.book = book
+        self._clock = clock
+        self._publisher = publisher
+        self.is_away = False  # whoever publishes did not answer the last time
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        while True:
+            await asyncio.sleep(until_beat(_EVERY_SECONDS))
+            await self.tell()
+
+    async def tell(self) -> None:
+        """Publish what has changed since the last time; what cannot be published now is kept for the next."""
+        self.book.end_quiet(self._clock.wall_ns())
+        changed = self.book.changes()
+        if not changed or self._publisher is None:
+            return
+        try:
+            await asyncio.to_thread(self._publisher.publish, changed)
+            self.is_away = False
+        except TollkeeperError as error:
+            self.book.put_back(changed)
+            if not self.is_away:
+                _log.warning("incidents of abuse wait to be published", extra={"reason": error.message})
+            self.is_away = True
+
+    async def close(self) -> None:
+        """Tell what is left, and close."""
+        await self.tell()
+        if self._publisher is not None:
+            await asyncio.to_thread(self._publisher.close)

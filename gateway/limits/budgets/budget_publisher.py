@@ -1,0 +1,43 @@
+"""What budgets have spent, written to the control-plane database for everyone else to read."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from backends.control.budget_events import PassedThreshold, record_event
+from backends.control.budget_states import GatewayState, forget_states, publish_states
+from backends.control.database import ControlDatabase
+from gateway.limits.budgets.budget_watch import BudgetStanding, ThresholdPassed
+
+_CLEAN_EVERY: Final = timedelta(days=1)
+_KEPT_FOR: Final = timedelta(days=400)  # a year's periods can be compared with the last year's
+
+
+class BudgetPublisher:
+    """Writes one gateway's standings. Calls block; they come from a thread."""
+
+    def __init__(self, url: str, gateway: str) -> None:
+        self._database = ControlDatabase(url)
+        self._gateway = gateway
+        self._cleaned_at: datetime | None = None
+
+    def publish(self, standings: list[BudgetStanding], passed: list[ThresholdPassed]) -> None:
+        """Write standings and thresholds. Raises ControlUnavailable."""
+        now = datetime.now(UTC)
+        states = [
+            GatewayState(one.budget, one.subject, one.period_start_ns, one.settled, one.reserved, one.overdraft)
+            for one in standings
+        ]
+        with self._database.session() as session:
+            if self._cleaned_at is None or now - self._cleaned_at > _CLEAN_EVERY:
+                forget_states(session, now - _KEPT_FOR)
+                self._cleaned_at = now
+            publish_states(session, self._gateway, states, now)
+            for one in passed:
+                threshold = PassedThreshold(
+                    one.budget, one.subject, one.period_start_ns, one.percent, one.amount, one.spent
+                )
+                record_event(session, threshold, now)
+
+    def close(self) -> None:
+        """Close the database's connections."""
+        self._database.close()

@@ -1,0 +1,168 @@
+"""Tells of what budgets spend: totals to the ledger on disk, states and passed thresholds to whoever publishes them."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
+
+from backends.processes.beat import until_beat
+from contracts.errors import TollkeeperError
+from contracts.rules.limits import BudgetSpec
+from gateway.limits.budgets.budget_ledger import BudgetCounter, BudgetLedger
+from gateway.limits.counters.base import Counter
+
+_log = logging.getLogger(__name__)
+
+_EVERY_SECONDS: Final = 1.0
+NOW_REFUSING: Final = 100  # of a hard budget: the percent that stands for its first refusal, whatever is spent by then
+_MAX_WAITING: Final = 10_000  # thresholds not yet published; the log has them all
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStanding:
+    """What this gateway has charged to one subject of a budget in one period, in the budget's base unit."""
+
+    budget: str
+    subject: str
+    period_start_ns: int
+    settled: int
+    reserved: int
+    overdraft: int = 0  # used beyond what could be charged
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdPassed:
+    """A budget's subject has used `percent` of its amount in a period."""
+
+    budget: str
+    subject: str
+    period_start_ns: int
+    percent: int
+    amount: int
+    spent: int
+
+
+class StandingPeriod(Protocol):
+    """One period of a budget's counter."""
+
+    @property
+    def period_start_ns(self) -> int: ...
+    @property
+    def settled(self) -> int: ...
+    @property
+    def reserved(self) -> int: ...
+    @property
+    def overdraft(self) -> int: ...
+
+
+class WatchedCounter(BudgetCounter, Protocol):
+    """A budget's counter with what is reserved of it."""
+
+    @property
+    def period_start_ns(self) -> int | None: ...
+    @property
+    def settled_by_all(self) -> int: ...
+    def ledgers(self) -> Iterable[StandingPeriod]: ...
+
+
+Publish = Callable[[list[BudgetStanding], list[ThresholdPassed]], None]
+"""Writes standings and thresholds where others see them. Blocks; raises TollkeeperError where that cannot be now."""
+
+
+class BudgetWatch:
+    """Follows every budget's counter of this process."""
+
+    def __init__(self, ledger: BudgetLedger, publish: Publish | None) -> None:
+        self._ledger = ledger
+        self._publish = publish
+        self._moved: set[WatchedCounter] = set()
+        self._passed: list[ThresholdPassed] = []
+        self._refused: set[tuple[str, str, int, int]] = set()  # budget, subject, period, amount: told once each
+        self.is_away = False  # whoever publishes did not answer the last time
+
+    def on_settled(self, counter: WatchedCounter, before: int, after: int) -> None:
+        """Take note that what is spent of a budget, by all gateways as far as is known, has moved."""
+        self._ledger.note(counter)
+        self._moved.add(counter)
+        if not counter.rule.thresholds and not counter.rule.is_hard:
+            return
+        start_ns = counter.period_start_ns
+        if start_ns is None:
+            return
+        for passed in thresholds_between(counter.rule, before, after):
+            self._note_passed(counter, start_ns, passed, after)
+
+    def on_refused(self, counter: Counter) -> None:
+        """Note that a rule refused a request. A hard budget's first refusal is told, whatever thresholds it has.
+
+        It may be below 100 %: a budget refuses what would not fit.
+        """
+        rule = counter.rule
+        if not isinstance(rule, BudgetSpec) or not rule.is_hard:
+            return
+        watched = cast(WatchedCounter, counter)
+        start_ns = watched.period_start_ns
+        if start_ns is None:
+            return
+        told = (rule.id, counter.subject, start_ns, rule.amount)
+        if told not in self._refused and len(self._refused) < _MAX_WAITING:
+            self._refused.add(told)
+            self._moved.add(watched)
+            self._note_passed(watched, start_ns, NOW_REFUSING, watched.settled_by_all)
+
+    def _note_passed(self, counter: WatchedCounter, start_ns: int, percent: int, spent: int) -> None:
+        passed = ThresholdPassed(counter.rule.id, counter.subject, start_ns, percent, counter.rule.amount, spent)
+        _log.warning(
+            "budget threshold passed",
+            extra={"budget": passed.budget, "subject": passed.subject[:80], "percent": percent},
+        )
+        if len(self._passed) < _MAX_WAITING:
+            self._passed.append(passed)
+
+    def on_settled_late(self, counter: WatchedCounter, period: StandingPeriod, before: int, after: int) -> None:
+        """Take note that a period which has ended was charged once more: by what had begun in it."""
+        self._ledger.note(counter)
+        self._moved.add(counter)
+
+    async def run(self) -> None:
+        """Write and publish until cancelled."""
+        while True:
+            await asyncio.sleep(until_beat(_EVERY_SECONDS))
+            await self.tell()
+
+    async def tell(self) -> None:
+        """Write and publish what has moved since the last time."""
+        self._ledger.flush()
+        if self._publish is None:
+            self._moved.clear()
+            self._passed.clear()
+            return
+        if not self._moved and not self._passed:
+            return
+        moved, passed = self._moved, self._passed
+        self._moved, self._passed = set(), []
+        standings = [
+            BudgetStanding(one.rule.id, one.subject, part.period_start_ns, part.settled, part.reserved, part.overdraft)
+            for one in moved
+            for part in one.ledgers()
+        ]
+        try:
+            await asyncio.to_thread(self._publish, standings, passed)
+        except TollkeeperError as error:
+            if not self.is_away:
+                _log.warning("budget states cannot be published", extra={"reason": error.message})
+            self.is_away = True
+            self._moved |= moved
+            self._passed = passed + self._passed
+            return
+        self.is_away = False
+
+
+def thresholds_between(rule: BudgetSpec, before: int, after: int) -> list[int]:
+    """Return the thresholds (percent) that spending has reached by going from `before` to `after`.
+
+    A hard budget has one of 100 % in any case: from there on it refuses.
+    """
+    thresholds = {*rule.thresholds, NOW_REFUSING} if rule.is_hard else set(rule.thresholds)
+    return [percent for percent in sorted(thresholds) if before * 100 < percent * rule.amount <= after * 100]

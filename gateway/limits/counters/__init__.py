@@ -1,0 +1,1 @@
+"""Counters of limits and budgets, in this process or shared through Redis."""

@@ -1,0 +1,190 @@
+"""Counts of what is reserved and what has been settled, without a window: slots in use, and whole conversations."""
+
+from typing import ClassVar, Final
+
+from backends.processes.native import mypyc_attr
+from contracts.rules.limits import LimitSpec, Rule
+from gateway.limits.counters.base import CounterState, Mark
+
+_SECOND_NS: Final = 1_000_000_000
+_DAY_NS: Final = 86_400 * _SECOND_NS
+_ALWAYS_NS: Final = 1 << 100  # later than any time
+_SHORTEST_WAIT_NS: Final = 50_000_000  # told where a slot is waited for: shorter would be polling
+_MAX_LEARNED: Final = 64  # of requests that the mean holding time looks back on, about
+
+
+class Ledger(Mark):
+    """What is reserved and what is settled of one stretch of time."""
+
+    __slots__ = ("reserved", "settled")
+
+    def __init__(self) -> None:
+        self.reserved = 0
+        self.settled = 0
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # those whose counts are leased have two bases
+class EscrowCounter:
+    """What all counters of reserved and settled amounts do alike. The time it goes by ends at `_until_ns`."""
+
+    __slots__ = ("_ceiling", "_ledger", "_until_ns", "rule", "subject")
+
+    takes_at_once: ClassVar[bool] = True
+
+    def __init__(self, rule: Rule, subject: str) -> None:
+        self.rule = rule
+        self.subject = subject
+        self._ceiling = rule.amount
+        self._until_ns = _ALWAYS_NS
+        self._ledger = Ledger()
+
+    def room(self, now_ns: int, claimant: str = "") -> int:
+        """Give how much could be taken at this moment. May be negative. Nothing is ever held for a claimant."""
+        if now_ns >= self._until_ns:
+            self._turn(now_ns)
+        ledger = self._ledger
+        return self._ceiling - ledger.settled - ledger.reserved
+
+    def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
+        """Reserve `amount` now. The caller has just seen room for it."""
+        if now_ns >= self._until_ns:
+            self._turn(now_ns)
+        ledger = self._ledger
+        ledger.reserved += amount
+        return ledger
+
+    def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
+        """Reserve `amount` now where there is room; give what is left, and the mark."""
+        if now_ns >= self._until_ns:
+            self._turn(now_ns)
+        ledger = self._ledger
+        left = self._ceiling - ledger.settled - ledger.reserved - amount
+        if left < 0:
+            return None
+        ledger.reserved += amount
+        return left, ledger
+
+    def undo(self, mark: Mark, amount: int) -> None:
+        """Take back what `take_at_once` has just reserved."""
+        assert isinstance(mark, Ledger)
+        mark.reserved -= amount
+
+    def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
+        """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        assert isinstance(mark, Ledger)
+        mark.reserved -= taken
+        mark.settled += charged
+
+    def state(self, now_ns: int) -> CounterState:
+        """Give how the counter stands. It does not reset by time."""
+        if now_ns >= self._until_ns:
+            self._turn(now_ns)
+        ledger = self._ledger
+        return CounterState(self.rule.amount, ledger.settled + ledger.reserved, ledger.reserved, None)
+
+    def resets_at_ns(self) -> int:
+        """Give 0: there is no window."""
+        return 0
+
+    def is_idle(self, now_ns: int) -> bool:
+        """Say whether nothing is reserved and nothing settled that still counts."""
+        if now_ns >= self._until_ns:
+            self._turn(now_ns)
+        return not self._ledger.reserved and not self._ledger.settled
+
+    def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:
+        """Give the earliest moment, not before `from_ns`, when `amount` may fit; `None` where waiting does not help."""
+        return from_ns if self.room(now_ns) >= amount else None
+
+    def _turn(self, now_ns: int) -> None:
+        """Begin what follows on `_until_ns`."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # those whose counts are leased have two bases
+class ConcurrencyCounter(EscrowCounter):
+    """Slots that are in use while requests run. Given back whole, whatever was charged."""
+
+    __slots__ = ("_changed_ns", "_ended", "_held_ns")
+
+    def __init__(self, rule: LimitSpec, subject: str) -> None:
+        super().__init__(rule, subject)
+        self._changed_ns = 0
+        self._held_ns = 0  # slot time used by requests, those that have ended and those that run
+        self._ended = 0
+
+    def adopt(self, rule: LimitSpec, now_ns: int) -> None:
+        """Go on under a changed rule. What runs goes on; new requests wait until it has room again."""
+        self.rule = rule
+        self._ceiling = rule.amount
+
+    def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
+        """Take slots. The caller has just seen room for them."""
+        self._pass_time(now_ns)
+        self._ledger.reserved += amount
+        return self._ledger
+
+    def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
+        """Take slots where so many are free; give how many are left, and the mark."""
+        self._pass_time(now_ns)
+        return super().take_at_once(amount, now_ns)
+
+    def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
+        """Give slots back."""
+        self._pass_time(now_ns)
+        self._ledger.reserved -= taken
+        self._ended += taken
+        if self._ended >= _MAX_LEARNED:
+            self._ended //= 2
+            self._held_ns //= 2
+
+    def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:
+        """Estimate when slots will be free: one ends every mean holding time divided by the limit.
+
+        The mean is by Little's law, the slot time used over the slots given back, so nothing is kept by request.
+        """
+        if amount > self._ceiling:
+            return None
+        lacking = amount - self.room(now_ns)
+        if lacking <= 0:
+            return from_ns
+        self._pass_time(now_ns)
+        between_ns = self._held_ns // (max(self._ended, 1) * self._ceiling)
+        return max(from_ns, now_ns + max(lacking * between_ns, _SHORTEST_WAIT_NS))
+
+    def _pass_time(self, now_ns: int) -> None:
+        if now_ns > self._changed_ns:
+            self._held_ns += self._ledger.reserved * (now_ns - self._changed_ns)
+            self._changed_ns = now_ns
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # those whose counts are leased have two bases
+class ConversationCounter(EscrowCounter):
+    """What one conversation has used since it began. It ends when nothing was charged for a day."""
+
+    __slots__ = ()
+
+    def adopt(self, rule: LimitSpec, now_ns: int) -> None:
+        """Go on under a changed rule."""
+        self.rule = rule
+        self._ceiling = rule.amount
+
+    def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
+        """Reserve `amount` now. The caller has just seen room for it."""
+        if now_ns >= self._until_ns:
+            self._turn(now_ns)
+        self._until_ns = now_ns + _DAY_NS
+        self._ledger.reserved += amount
+        return self._ledger
+
+    def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
+        """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        super().settle(mark, taken, charged, now_ns)
+        if mark is self._ledger:
+            self._until_ns = now_ns + _DAY_NS
+
+    def _turn(self, now_ns: int) -> None:
+        if self._ledger.reserved:  # a request that runs for a day is not a day without one
+            self._until_ns = now_ns + _DAY_NS
+            return
+        self._ledger = Ledger()
+        self._until_ns = _ALWAYS_NS

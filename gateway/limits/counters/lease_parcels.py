@@ -1,0 +1,108 @@
+"""What a gateway asks of Redis: room for one request, all lines or none; or what one counter reports."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from backends.counters.amounts import split
+from backends.counters.courier import Answer, Keys
+from gateway.limits.counters.base import Counter
+from gateway.limits.counters.lease_link import LeasedPart
+from gateway.limits.counters.leased_escrow import LeasedEscrow
+from gateway.limits.counters.leased_sliding import LeasedSliding
+
+_SYNC: Final = 0
+_SEEK: Final = 1
+_CONTENT: Final = 2
+_SEEK_AS_NEW: Final = 2  # with nothing of what is held for the claimant
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a seek came to. `alone_us`: by line, when it alone would have room (0: not known)."""
+
+    is_granted: bool
+    when_us: int
+    is_held: bool
+    alone_us: list[int]
+    answer: Answer
+    is_content: bool = False  # granted, with less than was asked: what was held for the claimant
+
+
+class SyncParcel:
+    """One counter's report, with what it gives back and would have more of."""
+
+    lines = 1
+
+    def __init__(self, part: LeasedPart) -> None:
+        self._part = part
+
+    def pack(self, keys: Keys) -> list[object] | None:
+        """Give what is sent."""
+        return [_SYNC, "", [self._part.pack(keys, 0, False)]]
+
+    def deliver(self, result: list[Any], answer: Answer) -> None:
+        """Take what was granted."""
+        self._part.deliver(result[3][0])
+
+    def undo(self) -> None:
+        """Report again."""
+        self._part.undo()
+
+
+class SeekParcel:
+    """A request that waits for room. What it is granted is set aside until it takes it."""
+
+    def __init__(
+        self,
+        lines: Sequence[tuple[LeasedSliding | LeasedEscrow, int]],
+        claimant: str,
+        *,
+        may_claim: bool = True,
+        most_places: int = 256,
+        least: Mapping[Counter, int] | None = None,
+    ) -> None:
+        self._asked = lines
+        self._kind = _SEEK if may_claim else _SEEK_AS_NEW
+        self._most_places = most_places
+        self._least = [(least or {}).get(counter, asked) for counter, asked in lines]
+        self._parts: list[LeasedSliding | Any] = []
+        self._claimant = claimant
+        self._aside: list[tuple[Any, Any]] = []
+        self.lines = len(lines)
+        self.found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+
+    def pack(self, keys: Keys) -> list[object] | None:
+        """Give what is sent; `None` where the request has been answered already."""
+        if self.found.done():
+            return None
+        self._parts = [counter if isinstance(counter, LeasedSliding) else counter.grant for counter, _ in self._asked]
+        packed = [part.pack(keys, asked, True) for part, (_, asked) in zip(self._parts, self._asked, strict=True)]
+        return [self._kind, self._claimant, packed, self._most_places, [split(least) for least in self._least]]
+
+    def deliver(self, result: list[Any], answer: Answer) -> None:
+        """Take what was granted, and set it aside if somebody still waits for it."""
+        is_granted, when_us, is_held, lines = result
+        for part, line in zip(self._parts, lines, strict=True):
+            part.deliver(line)
+        if self.found.done():
+            return
+        if is_granted:
+            self._aside = [(counter, counter.earmark(asked)) for counter, asked in self._asked]
+        alone = [
+            line[5] if isinstance(counter, LeasedSliding) else 0
+            for (counter, _), line in zip(self._asked, lines, strict=True)
+        ]
+        self.found.set_result(Found(bool(is_granted), when_us, bool(is_held), alone, answer, is_granted == _CONTENT))
+
+    def undo(self) -> None:
+        """Report again what was not taken."""
+        for part in self._parts:
+            part.undo()
+
+    def release(self) -> None:
+        """Put back what was set aside, for the request to take it within this turn of the loop."""
+        aside, self._aside = self._aside, []
+        for counter, parts in aside:
+            counter.release(parts)

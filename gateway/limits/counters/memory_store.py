@@ -1,0 +1,274 @@
+"""Counters in this process's memory: for an installation with one gateway process."""
+
+import asyncio
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from backends.processes.beat import until_beat
+from contracts.rules.limits import BudgetSpec, LimitSpec, Rule
+from gateway.limits.budgets.budget import BudgetCounter, OnSettled, OnSettledLate
+from gateway.limits.counters.base import Counter, Line, Shortage
+from gateway.limits.counters.escrow import ConcurrencyCounter, ConversationCounter, EscrowCounter
+from gateway.limits.counters.held_places import MAX_PLACES_OF_ONE, Place
+from gateway.limits.counters.sliding import SlidingCounter
+
+_LimitCounter: TypeAlias = SlidingCounter | ConcurrencyCounter | ConversationCounter
+_Name: TypeAlias = tuple[str, str]  # rule id, subject
+
+_SECOND_NS: Final = 1_000_000_000
+_MILLISECOND_NS: Final = 1_000_000
+_ROUND_SECONDS: Final = 5.0  # in which every counter is looked at once
+_TURN_SECONDS: Final = 0.25
+_SHORT_TURN_SECONDS: Final = 0.05  # where there are many of them
+_MOST_A_TURN: Final = 1000  # counters looked at in one turn of the loop: below a millisecond
+_GENERATION_NS: Final = 600 * _SECOND_NS
+_UNOWNED: Final = 3  # references to a counter that only the store has: its own, the sweep's, getrefcount's
+_MAX_ROUNDS: Final = 100
+
+
+class MemoryStore:
+    """Counters by rule and subject, made when first asked for and forgotten when idle.
+
+    A counter that somebody still has in hand is not forgotten, whatever it counts: there would be two of it, each
+    with the whole amount. `generation` moves every ten minutes while there are such, so that they are let go.
+    """
+
+    is_shared = False
+    has_leases = True  # nothing is leased
+
+    def __init__(
+        self,
+        on_settled: OnSettled | None = None,
+        on_settled_late: OnSettledLate | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.generation = 0
+        self._on_settled = on_settled
+        self._on_settled_late = on_settled_late
+        self._clock = clock
+        self._limits: dict[_Name, _LimitCounter] = {}
+        self._budgets: dict[_Name, BudgetCounter] = {}
+        self._to_visit: deque[tuple[bool, _Name]] = deque()  # is it a budget, and its name: each counter once
+        self._holders: dict[int, SlidingCounter] = {}  # counters that may hold places, by identity
+        self._idle_in_hand = 0
+        self._generation_moved_ns = clock()
+
+    def open(self, rule: Rule, subject: str) -> Counter:
+        """Give the counter of a rule and a subject: the same one as long as it is not idle.
+
+        Where a rule has changed its amount, window or period, the count goes on; under another metric it is new.
+        Raises ConfigurationError where a budget's time zone is unknown.
+        """
+        if isinstance(rule, LimitSpec):
+            limit = self._limits.get((rule.id, subject))
+            if limit is None or limit.rule is not rule:
+                limit = self._open_limit(rule, subject, limit)
+            return limit
+        return self.open_budget(rule, subject)
+
+    def open_budget(self, rule: BudgetSpec, subject: str) -> BudgetCounter:
+        """Give the counter of a budget and a subject, as `open` does."""
+        budget = self._budgets.get((rule.id, subject))
+        if budget is None or budget.rule is not rule:
+            budget = self._open_budget(rule, subject, budget)
+        return budget
+
+    async def start(self) -> None:
+        """Nothing to join."""
+
+    async def seek_room(
+        self,
+        lines: Sequence[Line],
+        claimant: str,
+        now_ns: int,
+        *,
+        may_claim: bool = True,
+        most_places: int = MAX_PLACES_OF_ONE,
+        least: Sequence[Line] = (),
+    ) -> Shortage | None:
+        """Say whether all lines have room now; else who is short, and until when the claimant's place is kept.
+
+        A place is kept at every sliding counter of the request, for the moment when it fits into all of them. It
+        cannot be kept where slots or a budget are what is short: the wait for a slot is an estimate. Never waits.
+        """
+        ours = [(_own(counter), amount) for counter, amount in lines]
+        name = claimant if may_claim else ""
+        short = [(counter, amount) for counter, amount in ours if counter.room(now_ns, name) < amount]
+        if not short or (name and (_fits_place(short, dict(least), name, now_ns) or _make_way(short, name, now_ns))):
+            return None
+        last, asked, due_ns = short[0][0], short[0][1], now_ns
+        for counter, amount in short:
+            free_ns = counter.earliest(amount, now_ns, now_ns)
+            if free_ns is None:
+                return Shortage(counter, amount, counter.state(now_ns), None)
+            if free_ns > due_ns:
+                last, asked, due_ns = counter, amount, free_ns
+        common_ns = _common_moment(ours, now_ns, due_ns)
+        due_ns = due_ns if common_ns is None else common_ns
+        is_held = False
+        if common_ns is not None and all(isinstance(counter, SlidingCounter) for counter, _ in short):
+            is_held = self._hold(ours, claimant, now_ns, due_ns, most_places)
+            own_ns = None if is_held or not name else _own_turn(short, name, now_ns)
+            if own_ns is not None:
+                is_held, due_ns = True, own_ns
+        return Shortage(last, asked, last.state(now_ns), (due_ns - now_ns) / _SECOND_NS, is_held)
+
+    async def run(self) -> None:
+        """Forget idle counters, a bounded number in one turn of the loop, until cancelled."""
+        while True:
+            a_second = len(self._to_visit) / _ROUND_SECONDS
+            turn = _TURN_SECONDS if a_second * _TURN_SECONDS < _MOST_A_TURN else _SHORT_TURN_SECONDS
+            self.forget_idle(min(_MOST_A_TURN, int(a_second * turn) + 1))
+            await asyncio.sleep(until_beat(turn))
+
+    async def close(self) -> None:
+        """Nothing is leased, so nothing is given back."""
+
+    def status(self) -> dict[str, object]:
+        """Give the number of counters and of places held."""
+        now_ns = self._clock()
+        places = 0
+        for name, holder in list(self._holders.items()):
+            held = holder.held_places(now_ns)
+            places += held
+            if not held:
+                del self._holders[name]
+        return {"kind": "memory", "counters": len(self._limits) + len(self._budgets), "held_places": places}
+
+    def open_window(self, rule: LimitSpec, subject: str) -> SlidingCounter:
+        """Give the counter of a limit with a window and a subject, as `open` does."""
+        counter = self.open(rule, subject)
+        assert isinstance(counter, SlidingCounter)
+        return counter
+
+    def windows(self) -> Iterator[SlidingCounter]:
+        """Give the counters of sliding windows, for whoever keeps their charges."""
+        return iter([counter for counter in self._limits.values() if isinstance(counter, SlidingCounter)])
+
+    def budgets(self) -> Iterator[BudgetCounter]:
+        """Give the counters of budgets, for whoever keeps their totals."""
+        return iter(list(self._budgets.values()))
+
+    def forget_idle(self, most: int) -> None:
+        """Look at the next `most` counters and forget those that are idle and in nobody's hands."""
+        now_ns = self._clock()
+        for _ in range(min(most, len(self._to_visit))):
+            entry = self._to_visit.popleft()
+            is_budget, name = entry
+            counter = self._budgets[name] if is_budget else self._limits[name]
+            if not counter.is_idle(now_ns):
+                self._to_visit.append(entry)
+                continue
+            self._holders.pop(id(counter), None)
+            if sys.getrefcount(counter) > _UNOWNED:
+                self._to_visit.append(entry)
+                self._idle_in_hand += 1
+            elif is_budget:
+                del self._budgets[name]
+            else:
+                del self._limits[name]
+        if self._idle_in_hand and now_ns - self._generation_moved_ns >= _GENERATION_NS:
+            self.generation += 1
+            self._generation_moved_ns = now_ns
+            self._idle_in_hand = 0
+
+    def _open_limit(self, rule: LimitSpec, subject: str, known: _LimitCounter | None) -> _LimitCounter:
+        kind = _kind_of(rule)
+        if known is not None and type(known) is kind and known.rule.metric == rule.metric:
+            known.adopt(rule, self._clock())
+            return known
+        name = (rule.id, subject)
+        if known is None:
+            self._to_visit.append((False, name))
+        counter = self._limits[name] = kind(rule, subject)
+        return counter
+
+    def _open_budget(self, rule: BudgetSpec, subject: str, known: BudgetCounter | None) -> BudgetCounter:
+        if known is not None and known.rule.metric == rule.metric:
+            known.adopt(rule, self._clock())
+            return known
+        name = (rule.id, subject)
+        if known is None:
+            self._to_visit.append((True, name))
+        counter = self._budgets[name] = BudgetCounter(rule, subject, self._on_settled, self._on_settled_late)
+        return counter
+
+    def _hold(
+        self, ours: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int, due_ns: int, most: int
+    ) -> bool:
+        sliding = [(counter, amount) for counter, amount in ours if isinstance(counter, SlidingCounter)]
+        if not all(counter.may_hold(claimant, now_ns, due_ns, most) for counter, _ in sliding):
+            return False
+        for counter, amount in sliding:
+            counter.hold(claimant, amount, due_ns)
+            self._holders[id(counter)] = counter
+        return True
+
+
+def _fits_place(
+    short: Sequence[tuple["_OwnCounter", int]], least: dict[Counter, int], claimant: str, now_ns: int
+) -> bool:
+    """Say whether what is held for the claimant now has room for the least it can do with, wherever it is short."""
+    for counter, asked in short:
+        room = counter.room(now_ns, claimant)
+        if room < least.get(counter, asked) or room <= counter.room(now_ns):
+            return False
+    return True
+
+
+def _make_way(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int) -> bool:
+    """Let a claimant that comes before its time use up its own later places; say whether it then has room."""
+    given: list[tuple[SlidingCounter, list[Place]]] = []
+    for counter, amount in short:
+        places = counter.make_way(claimant, amount, now_ns) if isinstance(counter, SlidingCounter) else None
+        if places is None:
+            for before, kept in given:
+                before.hold_again(kept)
+            return False
+        assert isinstance(counter, SlidingCounter)
+        given.append((counter, places))
+    return True
+
+
+def _own_turn(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int) -> int | None:
+    """Give when the claimant's next turn is, where it has been kept one at each counter that is short."""
+    turns = [
+        counter.next_place(claimant, amount, now_ns) for counter, amount in short if isinstance(counter, SlidingCounter)
+    ]
+    known = [turn for turn in turns if turn is not None]
+    return max(known) if known and len(known) == len(turns) else None
+
+
+_OwnCounter: TypeAlias = SlidingCounter | EscrowCounter
+
+
+def _kind_of(rule: LimitSpec) -> type[_LimitCounter]:
+    if rule.window is not None:
+        return SlidingCounter
+    return ConversationCounter if rule.scope.level == "conversation" else ConcurrencyCounter
+
+
+def _own(counter: Counter) -> _OwnCounter:
+    assert isinstance(counter, SlidingCounter | EscrowCounter), "a counter of another store"
+    return counter
+
+
+def _common_moment(lines: Sequence[tuple[_OwnCounter, int]], now_ns: int, from_ns: int) -> int | None:
+    """Give the earliest moment, not before `from_ns`, from which on all lines fit; `None` where none was found.
+
+    It is a whole number of milliseconds away: what a client can be told, so that it is never early for its place.
+    """
+    agreed_ns = from_ns
+    for _ in range(_MAX_ROUNDS):
+        agreed_ns = moment_ns = now_ns - (now_ns - agreed_ns) // _MILLISECOND_NS * _MILLISECOND_NS
+        for counter, amount in lines:
+            free_ns = counter.earliest(amount, now_ns, agreed_ns)
+            if free_ns is None:
+                return None
+            agreed_ns = free_ns
+        if agreed_ns == moment_ns:
+            return moment_ns
+    return None

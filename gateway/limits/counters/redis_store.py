@@ -1,0 +1,438 @@
+"""Counters that several gateways share through Redis: each answers from what it leased, and asks for more in time."""
+
+import asyncio
+import logging
+import math
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from backends.counters.address import CountersAddress
+from backends.counters.connection import CountersConnection
+from backends.counters.courier import Answer, Courier
+from backends.counters.server_clock import ServerClock
+from contracts.errors import ConfigurationError
+from contracts.rules.limits import BudgetSpec, LimitSpec, Rule
+from gateway.limits.budgets.budget import OnSettled, OnSettledLate
+from gateway.limits.counters.base import Counter, Line, Shortage
+from gateway.limits.counters.lease_link import LeasedPart, Link
+from gateway.limits.counters.lease_parcels import Found, SeekParcel, SyncParcel
+from gateway.limits.counters.leased_escrow import LeasedBudget, LeasedConcurrency, LeasedConversation, LeasedEscrow
+from gateway.limits.counters.leased_sliding import LeasedSliding
+
+_log = logging.getLogger(__name__)
+
+_Leased: TypeAlias = LeasedSliding | LeasedEscrow
+_Name: TypeAlias = tuple[str, str]  # rule id, subject
+
+_SECOND_NS: Final = 1_000_000_000
+_TURN_SECONDS: Final = 0.05
+_ROUND_SECONDS: Final = 5.0  # in which every counter is looked at once, to forget the idle
+_MOST_A_TURN: Final = 500
+_GENERATION_NS: Final = 600 * _SECOND_NS
+_UNOWNED: Final = 3  # references to a counter that only the store has: its own, the sweep's, getrefcount's
+_BEATS_PER_LIFE: Final = 5
+_MOST_TRIES: Final = 3  # where what was granted has ended before the request could take it
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:#-]{0,99}")  # HOST:PORT#WORKER where nobody gave another
+_NAMESPACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_AWAY: Final = "the shared counters are away"
+_LATE: Final = "the shared counters did not answer in time"
+_RECONNECT_SECONDS: Final = 1.0
+_LEASES_LOOKED_AT_SECONDS: Final = 1.0  # while Redis is away
+_LOST: Final = "the shared counters have lost their data; all gateways tell them what they know"
+
+
+class RedisStore:
+    """Counters by rule and subject. What is counted lies in Redis; here is this gateway's part of it.
+
+    A counter that somebody still has in hand is not forgotten; `generation` moves every ten minutes while there are
+    such, so that they are let go.
+    """
+
+    is_shared = True
+
+    def __init__(
+        self,
+        url: str,
+        gateway_name: str,
+        *,
+        on_settled: OnSettled | None = None,
+        on_settled_late: OnSettledLate | None = None,
+        expected_gateways: int = 1,
+        expiry_seconds: float = 10.0,
+        timeout_seconds: float = 0.25,
+        namespace: str = "counters",
+        clock: ServerClock | None = None,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Take Redis' URL and this gateway's name, which no other living one may have.
+
+        `expected_gateways` share while Redis is away and has not yet said how many live.
+        `expiry_seconds` after its last sign of life a gateway holds nothing any more; no request waits longer than
+        `timeout_seconds`. Raises ConfigurationError where any of these is unusable. Connects at first use.
+        """
+        if not _NAME.fullmatch(gateway_name):
+            raise ConfigurationError(
+                f"the gateway's name {gateway_name!r} is unusable; "
+                "give up to 100 letters, digits, '.', '_', ':', '#' or '-' in TOLLKEEPER_GATEWAY_NAME"
+            )
+        if not _NAMESPACE.fullmatch(namespace):
+            raise ConfigurationError(f"the namespace {namespace!r} is unusable; give up to 63 letters and digits")
+        if not 1 <= expiry_seconds <= 3600:
+            raise ConfigurationError(f"a gateway expires after 1 to 3600 seconds, not {expiry_seconds:g}")
+        if not 0.01 <= timeout_seconds <= expiry_seconds / 4:
+            raise ConfigurationError(
+                f"Redis must answer within 0.01 to {expiry_seconds / 4:g} seconds (a quarter of the expiry), "
+                f"not {timeout_seconds:g}"
+            )
+        self.generation = 0
+        self._name = gateway_name
+        self._on_settled, self._on_settled_late = on_settled, on_settled_late
+        self._expiry_seconds, self._timeout_seconds = expiry_seconds, timeout_seconds
+        self._clock = clock or ServerClock()
+        self._wall_ns = wall_ns
+        self._link = Link(self._clock, prefix := f"tollkeeper:{{{namespace}}}:")
+        self._link.gateways = max(expected_gateways, 1)
+        self._address = CountersAddress(url)
+        connection = CountersConnection(self._address, timeout_seconds)
+        self._courier = Courier(
+            connection, gateway_name, self._clock, self, prefix=prefix, expiry_seconds=expiry_seconds
+        )
+        self._counters: dict[_Name, _Leased] = {}
+        self._to_visit: deque[_Name] = deque()
+        self._idle_in_hand = 0
+        self._generation_moved_ns = wall_ns()
+        self._seekers: set[SeekParcel] = set()
+        self._away_since_ns: int | None = None  # Unix
+        self._away_reason = ""
+        self._away_mono_ns = 0
+        self._leases_seen_ns = 0
+        self._has_leases = True  # as last looked at
+        self._seeks = 0
+
+    async def start(self) -> None:
+        """Join the other gateways. Where Redis is away, that is done later, in the background.
+
+        Raises ConfigurationError where a living gateway has this name. One that was killed lives on until it expires:
+        for so long this waits.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._expiry_seconds + _RECONNECT_SECONDS
+        while not self._courier.is_joined:
+            self._courier.beat()
+            await asyncio.sleep(0.01)
+            if self._away_since_ns is not None and not self._courier.is_name_taken:
+                return
+            if loop.time() > deadline:
+                raise ConfigurationError(self._away_reason or f"Redis at {self._address.shown} does not answer")
+
+    def open(self, rule: Rule, subject: str) -> Counter:
+        """Give the counter of a rule and a subject: the same one as long as it is not idle.
+
+        Where a rule has changed its amount or period, the count goes on; under another metric or window it is new.
+        Raises ConfigurationError where a budget's time zone is unknown.
+        """
+        counter = self._counters.get((rule.id, subject))
+        if counter is not None and counter.rule is rule:
+            return counter
+        if counter is None or not _adopt(counter, rule, self._wall_ns()):
+            if counter is None:
+                self._to_visit.append((rule.id, subject))
+            counter = self._counters[rule.id, subject] = self._made(rule, subject)
+        return counter
+
+    def open_budget(self, rule: BudgetSpec, subject: str) -> LeasedBudget:
+        """Give the counter of a budget and a subject, as `open` does."""
+        counter = self.open(rule, subject)
+        assert isinstance(counter, LeasedBudget)
+        return counter
+
+    async def seek_room(
+        self,
+        lines: Sequence[Line],
+        claimant: str,
+        now_ns: int,
+        *,
+        may_claim: bool = True,
+        most_places: int = 256,
+        least: Sequence[Line] = (),
+    ) -> Shortage | None:
+        """Ask Redis for room for all lines; `None` where `room` now says yes for each (the caller takes at once).
+
+        Otherwise a place is kept at every sliding counter, for the moment when all fit. It cannot be kept where slots
+        or a budget are what is short. Never waits longer than the timeout.
+        """
+        self._seeks += 1
+        asked: dict[_Leased, int] = {}
+        for counter, amount in lines:
+            assert isinstance(counter, LeasedSliding | LeasedEscrow), "a counter of another store"
+            asked[counter] = asked.get(counter, 0) + amount
+        never = _beyond_the_rule(asked, now_ns)
+        if never is not None:
+            return never
+        enough = dict(least) if may_claim else {}
+        for _ in range(_MOST_TRIES):
+            short = [counter for counter, amount in asked.items() if counter.room(now_ns, claimant) < amount]
+            if not short:
+                return None
+            if self._link.is_away:
+                break
+            leased = [
+                (counter, amount)
+                for counter, amount in asked.items()
+                if isinstance(counter, LeasedSliding) or not counter.is_counting_only
+            ]
+            wanted = SeekParcel(leased, claimant, may_claim=may_claim, most_places=most_places, least=enough)
+            found = await self._ask(wanted)
+            if found is None:
+                break
+            if found.is_content:
+                return None
+            if not found.is_granted:
+                return self._shortage(leased, found, now_ns)
+        return self._unanswered(asked, now_ns)
+
+    async def run(self) -> None:
+        """Lease ahead, give back, report, and forget idle counters, until cancelled."""
+        while True:
+            self._tell_due()
+            self._watch_leases()
+            turns = max(_ROUND_SECONDS / _TURN_SECONDS, 1.0)
+            self.forget_idle(min(_MOST_A_TURN, int(len(self._to_visit) / turns) + 1))
+            await asyncio.sleep(_TURN_SECONDS)
+
+    async def close(self) -> None:
+        """Report what was used, give back what was leased, and take leave of the other gateways."""
+        self._link.is_closing = True
+        if not self._link.is_away and self._courier.is_joined:
+            for part in list(self._link.active):
+                self._courier.post(SyncParcel(part))
+        await self._courier.finish(2 * self._timeout_seconds)
+
+    def status(self) -> dict[str, object]:
+        """Give how this gateway stands with Redis, which rules run on shares, and how often it had to ask."""
+        now_ns = self._wall_ns()
+        status: dict[str, object] = {
+            "kind": "redis",
+            "url": self._address.shown,
+            "gateway": self._name,
+            "reachable": self._away_since_ns is None,
+            "gateways": self._link.gateways,
+            "counters": len(self._counters),
+            "active": len(self._link.active),
+            "round_trips": self._courier.round_trips,
+            "requests_with_round_trip": self._seeks,
+            "charges": self._link.takes,
+        }
+        if self._away_since_ns is not None:
+            status["away_seconds"] = max(now_ns - self._away_since_ns, 0) / _SECOND_NS
+            status["reason"] = self._away_reason
+            rules = {counter.rule.id: counter.rule.when_away for counter in self._counters.values()}
+            status["on_shares"] = sorted(name for name, way in rules.items() if way == "share")
+            status["refusing"] = sorted(name for name, way in rules.items() if way == "refuse")
+            used_up = self.leases_used_up()
+            status["leases_used_up"] = sorted(name for name, is_used_up in used_up.items() if is_used_up)
+        return status
+
+    @property
+    def has_leases(self) -> bool:
+        """Return whether any hard budget in use may be charged: always, unless Redis is away."""
+        used_up = self.leases_used_up()
+        return not used_up or not all(used_up.values())
+
+    def leases_used_up(self) -> dict[str, bool]:
+        """Return, by id, whether the lease on a hard budget is used up: of those in use since Redis has been away.
+
+        One with a counter for each subject is used up if all of those in use are. Empty unless Redis is away.
+        """
+        found: dict[str, bool] = {}
+        if self._away_since_ns is None:
+            return found
+        now_ns = self._clock.now_ns()
+        for counter in self.budgets():
+            if counter.rule.when_away == "refuse" and not counter.is_counting_only:
+                is_used_up = counter.grant.is_used_up(self._away_mono_ns, now_ns)
+                if is_used_up is not None:
+                    found[counter.rule.id] = found.get(counter.rule.id, True) and is_used_up
+        return found
+
+    def budgets(self) -> Iterator[LeasedBudget]:
+        """Give the counters of budgets, for whoever keeps their totals."""
+        return iter([counter for counter in self._counters.values() if isinstance(counter, LeasedBudget)])
+
+    def forget_idle(self, most: int) -> None:
+        """Look at the next `most` counters and forget those that are idle and in nobody's hands."""
+        now_ns = self._wall_ns()
+        for _ in range(min(most, len(self._to_visit))):
+            name = self._to_visit.popleft()
+            counter = self._counters[name]
+            is_idle = counter.is_idle(now_ns)
+            if is_idle and sys.getrefcount(counter) <= _UNOWNED + len(getattr(counter, "_grants", ())):
+                del self._counters[name]
+                continue
+            self._idle_in_hand += is_idle
+            self._to_visit.append(name)
+        if self._idle_in_hand and now_ns - self._generation_moved_ns >= _GENERATION_NS:
+            self.generation += 1
+            self._generation_moved_ns = now_ns
+            self._idle_in_hand = 0
+
+    def on_granted_life(self, *, keeps_lease: bool) -> None:
+        """Use nothing more of what was granted under another life, except of budgets where the lease goes on."""
+        for counter in self._counters.values():
+            for part in _parts(counter):
+                part.forget_grants(keeps_lease=keeps_lease)
+
+    def on_lost_data(self) -> None:
+        """Tell Redis all that is known here."""
+        for counter in self._counters.values():
+            for part in _parts(counter):
+                part.forget_data()
+
+    def on_away(self, reason: str) -> None:
+        """Go on alone, and let nobody wait."""
+        self._away_reason = reason
+        if self._away_since_ns is None:
+            self._away_since_ns = self._wall_ns()
+            self._away_mono_ns = self._clock.now_ns()
+            self._link.is_away = True
+            for counter in self.budgets():
+                counter.grant.is_refused = False
+            _log.warning("shared counters are away", extra={"reason": reason})
+        for seeker in self._seekers:
+            if not seeker.found.done():
+                seeker.found.cancel()
+
+    def on_answer(self, answer: Answer) -> None:
+        """Go on together."""
+        self._link.usable_until_ns = self._courier.usable_until_ns
+        self._link.lease_until_ns = self._courier.lease_until_ns
+        self._link.gateways = max(answer.alive, 1)
+        if self._away_since_ns is not None:
+            away_seconds = (self._wall_ns() - self._away_since_ns) / _SECOND_NS
+            _log.warning("shared counters are back", extra={"away_seconds": round(away_seconds, 3)})
+            self._away_since_ns = None
+            self._link.is_away = False
+            self._has_leases = True
+
+    async def _ask(self, parcel: SeekParcel) -> Found | None:
+        self._seekers.add(parcel)
+        self._courier.post(parcel)
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await parcel.found
+        except (TimeoutError, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return None
+        finally:
+            self._seekers.discard(parcel)
+            parcel.release()
+
+    def _tell_due(self) -> None:
+        mono_ns = self._clock.now_ns()
+        if not self._link.is_away:
+            for part in list(self._link.active):
+                if part.is_due(mono_ns):
+                    self._courier.post(SyncParcel(part))
+                elif part.is_settled():
+                    del self._link.active[part]
+        if mono_ns - self._courier.answered_ns > self._expiry_seconds * _SECOND_NS / _BEATS_PER_LIFE:
+            self._courier.beat()
+
+    def _watch_leases(self) -> None:
+        """Log once for each time that Redis is away that budgets have no lease left."""
+        mono_ns = self._clock.now_ns()
+        if self._away_since_ns is None or mono_ns - self._leases_seen_ns < _LEASES_LOOKED_AT_SECONDS * _SECOND_NS:
+            return
+        self._leases_seen_ns = mono_ns
+        if self._has_leases and not self.has_leases:
+            self._has_leases = False
+            _log.warning("leases on budgets are used up", extra={"budgets": sorted(self.leases_used_up())})
+
+    def _made(self, rule: Rule, subject: str) -> _Leased:
+        if isinstance(rule, BudgetSpec):
+            return LeasedBudget(rule, subject, self._link, self._on_settled, self._on_settled_late)
+        if rule.window is not None:
+            return LeasedSliding(rule, subject, self._link)
+        kind = LeasedConversation if rule.scope.level == "conversation" else LeasedConcurrency
+        return kind(rule, subject, self._link)
+
+    def _shortage(self, asked: Sequence[tuple[_Leased, int]], found: Found, now_ns: int) -> Shortage:
+        """Name who is short for the longest. Where data were lost, all are, until all gateways have told theirs."""
+        if found.answer.quiet_seconds:
+            counter, amount = asked[0]
+            return Shortage(counter, amount, counter.state(now_ns), found.answer.quiet_seconds, False, _LOST)
+        wait_seconds, counter, amount = -1.0, *asked[0]
+        for (each, wanted), alone_us in zip(asked, found.alone_us, strict=True):
+            if isinstance(each, LeasedSliding):
+                each_seconds = (alone_us - found.answer.now_us) / 1_000_000
+            else:
+                free_ns = each.earliest(wanted, now_ns, now_ns)
+                if free_ns is None:
+                    return Shortage(each, wanted, each.state(now_ns), None)
+                each_seconds = (free_ns - now_ns) / _SECOND_NS
+            if each_seconds > wait_seconds:
+                wait_seconds, counter, amount = each_seconds, each, wanted
+        common_seconds = (found.when_us - found.answer.now_us) / 1_000_000
+        wait_seconds = _whole_milliseconds(max(wait_seconds, common_seconds))
+        return Shortage(counter, amount, counter.state(now_ns), wait_seconds, found.is_held)
+
+    def _unanswered(self, asked: Mapping[_Leased, int], now_ns: int) -> Shortage | None:
+        """Say who is short without an answer from Redis; `None` where there is room without it."""
+        for counter, amount in asked.items():
+            if counter.room(now_ns) >= amount:
+                continue
+            state = counter.state(now_ns)
+            if self._link.is_away and isinstance(counter, LeasedSliding):
+                alone_seconds = counter.wait_alone(amount)
+                if alone_seconds is not None:
+                    share = counter.rule.amount // self._link.gateways
+                    return Shortage(counter, amount, state, _whole_milliseconds(alone_seconds), share=share)
+            if self._link.is_away and isinstance(counter, LeasedBudget):
+                counter.grant.is_refused = True
+            return Shortage(counter, amount, state, _RECONNECT_SECONDS, reason=_AWAY if self._link.is_away else _LATE)
+        return None
+
+
+def _parts(counter: _Leased) -> Sequence[LeasedPart]:
+    return [counter] if isinstance(counter, LeasedSliding) else counter.grants()
+
+
+def _adopt(counter: _Leased, rule: Rule, now_ns: int) -> bool:
+    """Let a counter go on under a changed rule; say whether it can."""
+    if rule.metric != counter.rule.metric:
+        return False
+    if isinstance(counter, LeasedSliding):
+        if not isinstance(rule, LimitSpec) or rule.window != counter.rule.window:
+            return False
+        counter.adopt(rule)
+    elif isinstance(counter, LeasedBudget):
+        if not isinstance(rule, BudgetSpec):
+            return False
+        counter.adopt(rule, now_ns)
+    else:
+        is_conversation = isinstance(counter, LeasedConversation)
+        if not isinstance(rule, LimitSpec) or rule.window or is_conversation != (rule.scope.level == "conversation"):
+            return False
+        assert isinstance(counter, LeasedConversation | LeasedConcurrency)
+        counter.adopt(rule, now_ns)
+    return True
+
+
+def _beyond_the_rule(asked: Mapping[_Leased, int], now_ns: int) -> Shortage | None:
+    """Name the counter that could never have so much room, if there is one."""
+    for counter, amount in asked.items():
+        is_counting_only = isinstance(counter, LeasedEscrow) and counter.is_counting_only
+        if amount > counter.rule.amount and not is_counting_only:
+            return Shortage(counter, amount, counter.state(now_ns), None)
+    return None
+
+
+def _whole_milliseconds(seconds: float) -> float:
+    """Round up to what a client can be told, so that it is never early for its place."""
+    return math.ceil(seconds * 1000 - 1e-6) / 1000

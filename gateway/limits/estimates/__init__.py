@@ -1,0 +1,1 @@
+"""Estimates made before usage is known: input tokens, output tokens, price cards."""

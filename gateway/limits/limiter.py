@@ -1,0 +1,502 @@
+"""What a request reserves of every limit and budget it falls under, before any model sees it, and what it is charged.
+
+A request without rules passes for the price of one lookup. The others get a grant: tokens, time and money at the
+height that requests like it have needed, never more than the caller allows itself; what proves too little is
+extended while the answer runs (`gateway/replies/allowance.py`), what proves too much goes back to its window.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from contracts.access.identity import Identity
+from contracts.api.chat import GenerationRequest
+from contracts.errors import (
+    ClientGone,
+    CountersUnavailable,
+    LimitExceeded,
+    PermissionDenied,
+    Shutdown,
+    TollkeeperError,
+)
+from contracts.pricing.service_tiers import BATCH, UNDECIDED
+from contracts.serving.configuration import ModelSpec, Snapshot
+from gateway.limits.clipping import beyond_bound, beyond_limit, bound_of, clip, most_output
+from gateway.limits.counters.base import Counter, CounterStore, Shortage
+from gateway.limits.demand import CONCURRENCY, FREE, GPU, INPUT, MONEY, NOTHING, PLACE, REQUESTS, TOKENS, Amounts, Rates
+from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
+from gateway.limits.estimates.output_estimates import OutputEstimator
+from gateway.limits.estimates.steady_estimates import SteadyEstimates
+from gateway.limits.grant import Grant, Size
+from gateway.limits.headers import Headers, rate_headers
+from gateway.limits.plan import Lines, PlanBook
+from gateway.limits.quotes import GpuRates, Quotes
+from gateway.limits.refusal import describe, refusal_of
+from gateway.limits.reservation import Reservation, take
+from gateway.replies.allowance import NEVER, Allowance
+from gateway.request.charging import used_by
+from gateway.request.clock import Clock
+from gateway.request.request_state import RequestState
+
+_log = logging.getLogger(__name__)
+
+# An answer this short is still one: below it a nearly spent budget refuses instead of clipping.
+_LEAST_OUTPUT: Final = 16
+# How many places may be kept for one key: as many as there are clients that each say they try for the first time. A
+# client that does not say so may be one and the same, asking again and again; a retry has its place already.
+_PLACES_OF_NEW: Final = 256
+_PLACES_OF_UNSAID: Final = 8
+_MAX_TRIES: Final = 4  # others may take what was found in the meantime
+
+_UNCOUNTED: Final = frozenset(("openai_http",))  # kinds of targets whose prompts we cannot count
+_SHORT_BYTES: Final = 4096  # of a body whose prompt is counted within a millisecond
+_ASKED: Final = (REQUESTS, CONCURRENCY)  # what can be taken before a prompt is counted
+_ONE_REQUEST: Final[Amounts] = (1, 0, 0, 0, 0, 0, 0)
+
+CountInput = Callable[[], Awaitable[int | None]]
+
+
+class Limiter:
+    """Reserves and settles for every request."""
+
+    def __init__(
+        self,
+        store: CounterStore,
+        inputs: TokenEstimator,
+        outputs: OutputEstimator,
+        clock: Clock,
+        on_refused: Callable[[Counter], None] | None = None,
+    ) -> None:
+        self.store = store
+        self.plans = PlanBook(store)
+        self.quotes = Quotes()
+        self.inputs = inputs
+        self.outputs = SteadyEstimates(outputs)
+        self._gpu = GpuRates()
+        self._clock = clock
+        self._on_refused = on_refused
+
+    async def reserve(self, life: RequestState, count_input: CountInput, *, retries: int | None = None) -> Grant | None:
+        """Give the grant for a request whose key and model are known; `None` where no rule covers it.
+
+        `count_input` counts the prompt exactly where that can be done. `retries` is how often the client has tried
+        before, `None` where it does not say: who may have waited as told is let to the place kept for its key.
+        Raises LimitExceeded, BudgetExhausted, PermissionDenied (a rule counts money and the model has no price) or
+        CountersUnavailable.
+        """
+        model, request = life.model, life.request
+        assert model is not None and request is not None
+        plan = self.plans.plan_for(life.who, model.id, life.snapshot)
+        if plan.is_empty:
+            return None
+        lines = plan.lines_for(self.store, life.who, model.id, life.conversation_id)
+        if lines.counts_gpu and not _is_ours(model, life):
+            lines = lines.without(GPU)  # nobody measures what it runs on
+        now_ns = self._clock.steady_ns()
+        tokens_in = 0
+        if lines.counts_tokens:
+            tokens_in = possible(lines, self.inputs.upper(life.who.tenant, model.id, prompt_bytes(life.body)))
+            # A flood that no counter has room for is not tokenized.
+            if life.snapshot.pools[model.pool].kinds != _UNCOUNTED and not nothing_fits(lines, now_ns):
+                exact = await self._count(life, lines, count_input, retries)
+                tokens_in = tokens_in if exact is None else exact
+                now_ns = self._clock.wall_ns()
+        rates = self._rates(lines, life, model, tokens_in, now_ns)
+        if not rates.is_priced:
+            lines = _without_money(lines, model.id, life.asked_tier)
+        tokens_out = 0
+        more: Amounts | None = None
+        if isinstance(request, GenerationRequest) and lines.counts_tokens:
+            limit, choices = request.output_limit, request.choice_count
+            tokens_out = self.outputs.estimate(life.who.tenant, model.id, limit, choices)
+            more = rates.of_more(most_output(request, model))
+        wanted = rates.at_start(tokens_in, tokens_out)
+        if not lines.allow(wanted):
+            least = _least_output(request.choice_count, tokens_out)
+            tokens_out = _ever_allowed(lines, rates, tokens_in, tokens_out, least)
+            wanted = rates.at_start(tokens_in, tokens_out)
+        claimant = "" if retries == 0 else life.who.key_id
+        portion = take(lines, wanted, now_ns, claimant, more)
+        if portion is not None:
+            grant = Grant(Reservation(lines, [portion]), rates, tokens_in, tokens_out)
+            if portion.has_more:
+                return grant  # nothing could cut this answer: all that it may ever need is there now
+        else:
+            grant = await self._take_slowly(life.who, life, lines, rates, tokens_in, tokens_out, retries)
+        if lines.capping:
+            clip(grant, life, now_ns)
+        return grant
+
+    @asynccontextmanager
+    async def counting(self, who: Identity, model: str, snapshot: Snapshot) -> AsyncIterator[None]:
+        """Count what calls no model as a request, and let it run within the limits on requests and concurrency.
+
+        `model` is the model's id; empty: it is about none. Raises LimitExceeded or CountersUnavailable.
+        """
+        plan = self.plans.plan_for(who, model, snapshot)
+        lines = plan.lines_for(self.store, who, model, "").only(_ASKED)
+        if not lines.all:
+            yield
+            return
+        held = await self._ask(who, None, lines, None)
+        try:
+            yield
+        finally:
+            held.settle(_ONE_REQUEST, self._clock.wall_ns())
+
+    async def _count(
+        self, life: RequestState, lines: Lines, count_input: CountInput, retries: int | None
+    ) -> int | None:
+        """Count a prompt's tokens. That of a long one is work, and so only begins if the limits allow a request."""
+        asked = lines.only(_ASKED)
+        if len(life.body) <= _SHORT_BYTES or not asked.all:
+            return await count_input()
+        held = await self._ask(life.who, life, asked, retries)
+        used = _ONE_REQUEST  # also if the prompt is refused, or the client leaves meanwhile
+        try:
+            count = await count_input()
+            used = NOTHING  # all is taken together now
+            return count
+        finally:
+            held.settle(used, self._clock.wall_ns())
+
+    async def _ask(self, who: Identity, life: RequestState | None, lines: Lines, retries: int | None) -> Reservation:
+        """Take a request and a slot. Raises LimitExceeded or CountersUnavailable."""
+        now_ns = self._clock.wall_ns()
+        portion = take(lines, FREE.at_start(0, 0), now_ns, "" if retries == 0 else who.key_id)
+        if portion is not None:
+            return Reservation(lines, [portion])
+        return (await self._take_slowly(who, life, lines, FREE, 0, 0, retries)).reservation
+
+    async def reserve_cost(
+        self, life: RequestState, pico_usd: int | None, *, retries: int | None = None
+    ) -> Grant | None:
+        """Give the grant for a request that uses no tokens and costs this much, `None` meaning that nobody knows.
+
+        Such is one that is answered with a kept answer. Raises what `reserve` does.
+        """
+        model = life.model
+        assert model is not None
+        plan = self.plans.plan_for(life.who, model.id, life.snapshot)
+        if plan.is_empty:
+            return None
+        lines = plan.lines_for(self.store, life.who, model.id, life.conversation_id)
+        if pico_usd is None and lines.counts_money:
+            lines = _without_money(lines, model.id, life.asked_tier)
+        rates = Rates(request_pico_usd=pico_usd or 0)
+        claimant = "" if retries == 0 else life.who.key_id
+        portion = take(lines, rates.at_start(0, 0), self._clock.steady_ns(), claimant)
+        if portion is None:
+            return await self._take_slowly(life.who, life, lines, rates, 0, 0, retries)
+        return Grant(Reservation(lines, [portion]), rates, 0, 0)
+
+    async def size(self, life: RequestState, grant: Grant | None, count_input: CountInput) -> Size:
+        """Give how many tokens a request brings and is expected to make, for whoever plans with it."""
+        if grant is not None and grant.input_tokens:
+            return Size(grant.input_tokens, grant.output_tokens)
+        request = life.request
+        assert request is not None
+        exact = await count_input()
+        tenant, model = life.who.tenant, request.model
+        tokens_in = self.inputs.upper(tenant, model, prompt_bytes(life.body)) if exact is None else exact
+        if not isinstance(request, GenerationRequest):
+            return Size(tokens_in, 0)
+        return Size(tokens_in, self.outputs.estimate(tenant, model, request.output_limit, request.choice_count))
+
+    def rate_headers(self, grant: Grant | None) -> Headers:
+        """Give what the reply to an admitted request says of limits: what is left, and what was cut."""
+        if grant is None:
+            return ()
+        first = grant.reservation.portions[0]
+        left = first.left if first.has_more else None  # then something was charged to each, at this moment
+        headers = rate_headers(grant.reservation.lines, first.at_ns, left)
+        if grant.max_output is not None:
+            headers += (
+                (b"x-tollkeeper-max-tokens", b"%d" % grant.max_output),
+                (b"x-tollkeeper-clipped-by", grant.clipped_by.encode()),
+            )
+        return headers
+
+    def headers_at_end(self, life: RequestState, grant: Grant | None) -> Headers:
+        """Give the `x-ratelimit-*` headers of an error, also for a request that got no grant."""
+        if grant is not None:
+            return rate_headers(grant.reservation.lines, self._clock.steady_ns())
+        if life.model is None:
+            return ()
+        plan = self.plans.plan_for(life.who, life.model.id, life.snapshot)
+        lines = plan.lines_for(self.store, life.who, life.model.id, life.conversation_id)
+        return rate_headers(lines, self._clock.steady_ns())
+
+    def allowance(
+        self,
+        life: RequestState,
+        grant: Grant | None,
+        thinking_cap: int | None,
+        end: Callable[[TollkeeperError], None],
+    ) -> Allowance:
+        """Give what lets a chat's answer grow as far as its limits have room, and `end`s it there."""
+        request, model = life.request, life.model
+        assert isinstance(request, GenerationRequest) and model is not None
+        thinking_end = None
+        if thinking_cap is not None:
+            why = LimitExceeded(
+                f"the answer's reasoning has used its cap of {thinking_cap} tokens, which this key's policy sets",
+                code="thinking_tokens_exceeded",
+            )
+            thinking_end = (thinking_cap, why)
+        each, rule = bound_of(life, grant)
+        choices = request.choice_count
+        most = NEVER if each is None else each * choices
+        at_most = None if each is None else partial(beyond_limit, each, rule)
+        if grant is None:
+            return Allowance(NEVER, most, None, end, thinking_end, choices, at_most)
+        return Allowance(grant.output_tokens, most, _Purse(self, life, grant), end, thinking_end, choices, at_most)
+
+    def extend_now(self, grant: Grant, more_output: int) -> bool:
+        """Get more output at once for a request that runs; say whether it was had."""
+        return grant.reservation.extend(grant.rates.of_more(more_output), self._clock.steady_ns())
+
+    def what_lacks(self, grant: Grant) -> tuple[TollkeeperError, str]:
+        """Name what has no more output to give: as an error for the caller, and the rule's id."""
+        now_ns = self._clock.steady_ns()
+        wanted = grant.rates.of_more(1)
+        lines = [(counter, wanted[place]) for counter, place in grant.reservation.lines.all if wanted[place]]
+        counter, asked = min(lines, key=lambda line: line[0].room(now_ns) - line[1])
+        shortage = Shortage(counter, asked, counter.state(now_ns), counter.state(now_ns).reset_seconds)
+        return refusal_of(shortage), counter.rule.id
+
+    async def extend(self, grant: Grant, more_output: int) -> bool:
+        """Get more output for a request that runs; may ask the shared counters. Says whether it was had."""
+        wanted = grant.rates.of_more(more_output)
+        reservation = grant.reservation
+        if reservation.extend(wanted, self._clock.steady_ns()):
+            return True
+        asked = _asked(reservation.lines, wanted)
+        if await self.store.seek_room(asked, "", self._clock.steady_ns()) is not None:
+            return False
+        return reservation.extend(wanted, self._clock.steady_ns())
+
+    def release(self, grant: Grant | None) -> None:
+        """Give back all that a request holds, as if it had not been: another model serves it."""
+        if grant is not None:
+            grant.reservation.settle(NOTHING, self._clock.steady_ns())
+
+    def settle(self, life: RequestState, grant: Grant | None) -> None:
+        """Charge a request that has ended, and learn from it. Sets what its record says of charges."""
+        self._learn(life)
+        beyond = beyond_bound(life, grant)
+        if grant is None:
+            life.overdraft_tokens = beyond
+            life.charged_pico_usd = life.cost.total_pico_usd
+            return
+        reservation = grant.reservation
+        life.limit = life.limit or grant.clipped_by
+        used = used_by(life, grant)
+        charged = reservation.settle(used, self._clock.steady_ns())
+        life.reserved_tokens = reservation.reserved(TOKENS)
+        life.overdraft_tokens = max(reservation.overdraft[TOKENS], beyond or 0)
+        life.overdraft_pico_usd = reservation.overdraft[MONEY] or None
+        if grant.rates.is_priced:
+            counts_money = reservation.lines.counts_money
+            life.charged_pico_usd = charged[MONEY] if counts_money else life.cost.total_pico_usd
+        elif life.cost.basis == "free":
+            life.charged_pico_usd = 0
+        set_ns = self._clock.wall_ns() - self._clock.steady_ns()
+        life.charges = [
+            (max(portion.at_ns + set_ns - life.started_at_ns, 0), portion.charged_tokens)
+            for portion in reservation.portions
+            if portion.charged_tokens
+        ]
+
+    async def _take_slowly(
+        self,
+        who: Identity,
+        life: RequestState | None,
+        lines: Lines,
+        rates: Rates,
+        tokens_in: int,
+        tokens_out: int,
+        retries: int | None,
+    ) -> Grant:
+        """Take what was not there at the first look: from the shared counters, or less of a nearly spent budget."""
+        shortage: Shortage | None = None
+        choices = 1 if life is None or life.request is None else life.request.choice_count
+        claimant = "" if retries == 0 else who.key_id
+        least = _least_output(choices, tokens_out)
+        for _ in range(_MAX_TRIES):
+            amounts = rates.at_start(tokens_in, tokens_out)
+            now_ns = self._clock.steady_ns()
+            shortage = await self.store.seek_room(
+                _asked(lines, amounts),
+                who.key_id,
+                now_ns,
+                may_claim=retries != 0,
+                most_places=_PLACES_OF_NEW if retries == 0 else _PLACES_OF_UNSAID if retries is None else 1,
+                least=_asked(lines, rates.at_start(tokens_in, least), of=amounts),
+            )
+            if shortage is not None:
+                smaller = _what_is_left(shortage, rates, amounts)
+                if smaller is None or not least <= smaller < tokens_out:
+                    if smaller is not None and smaller < least:
+                        shortage = _least_asked(shortage, choices, rates.at_start(tokens_in, least))
+                    break
+                tokens_out = smaller
+            now_ns = self._clock.steady_ns()
+            if shortage is None and claimant:
+                tokens_out = _fitting(lines, rates, tokens_in, tokens_out, now_ns, claimant, least)
+            portion = take(lines, rates.at_start(tokens_in, tokens_out), now_ns, claimant)
+            if portion is not None:
+                return Grant(Reservation(lines, [portion]), rates, tokens_in, tokens_out)
+        if shortage is None:  # room was found each time, and each time another request was quicker
+            raise CountersUnavailable("the counters of this key are under heavy load", retry_after_seconds=0.1)
+        if life is not None:
+            life.limit = shortage.counter.rule.id
+        is_counted = not shortage.reason and shortage.asked <= shortage.state.amount
+        if is_counted and self._on_refused is not None:  # more than the rule ever allows is no news of the rule
+            self._on_refused(shortage.counter)
+        raise refusal_of(shortage)
+
+    def _rates(self, lines: Lines, life: RequestState, model: ModelSpec, tokens_in: int, now_ns: int) -> Rates:
+        rates = FREE
+        if lines.counts_money:
+            generates = isinstance(life.request, GenerationRequest)
+            tenant, tier = life.who.tenant, life.asked_tier
+            rates = self.quotes.rates(model, tenant, tokens_in, life.snapshot, now_ns, generates=generates, tier=tier)
+        return self._gpu.add_to(rates, model.id) if lines.counts_gpu else rates
+
+    def _learn(self, life: RequestState) -> None:
+        attempt, request = life.learned_of, life.request
+        is_left = isinstance(
+            life.error, ClientGone | Shutdown
+        )  # long answers are cut more often: they count as cut ones
+        if attempt is None or not isinstance(request, GenerationRequest) or (life.error is not None and not is_left):
+            return
+        tokens_out = life.usage.output_tokens
+        if tokens_out is not None and life.count_method != "estimate":
+            self.outputs.learn(
+                life.who.tenant,
+                request.model,
+                tokens_out,
+                "" if is_left else life.finish_reason or attempt.result.finish_reason,
+                request.choice_count,
+            )
+        if attempt.result.gpu is not None:
+            self._gpu.learn(request.model, attempt.result.gpu, life.usage)
+
+
+class _Purse:
+    """Where one answer's allowance gets more output from, and why it gets no more."""
+
+    def __init__(self, limiter: Limiter, life: RequestState, grant: Grant) -> None:
+        self.is_shared = limiter.store.is_shared
+        self._limiter, self._life, self._grant = limiter, life, grant
+
+    def extend_now(self, tokens: int) -> bool:
+        return self._limiter.extend_now(self._grant, tokens)
+
+    def extend(self, tokens: int) -> Awaitable[bool]:
+        return self._limiter.extend(self._grant, tokens)
+
+    def why_not(self) -> TollkeeperError:
+        error, rule = self._limiter.what_lacks(self._grant)
+        self._life.limit = rule
+        return error
+
+
+def nothing_fits(lines: Lines, now_ns: int) -> bool:
+    """Say whether some counter has no room at all, so that counting the prompt would be wasted work."""
+    for counter, place in lines.all:
+        if place in (REQUESTS, CONCURRENCY) or counter.room(now_ns) >= 1:
+            continue
+        if counter.state(now_ns).remaining < 1:  # not merely nothing leased yet
+            return True
+    return False
+
+
+def _is_ours(model: ModelSpec, life: RequestState) -> bool:
+    return "engine" in life.snapshot.pools[model.pool].kinds
+
+
+def _without_money(lines: Lines, model: str, tier: str) -> Lines:
+    """Leave out the rules that count money, where they allow what has no price. Raises PermissionDenied otherwise."""
+    for counter, place in lines.all:
+        if place == MONEY and counter.rule.when_unpriced == "refuse":
+            missing, remedy = "no price", "give it a price card (prices of 0 where it costs nothing)"
+            if tier not in ("", BATCH, UNDECIDED):
+                missing = f"no price for the service tier {tier!r}"
+                remedy = "ask for another service tier, give the model's price card prices for this one"
+            raise PermissionDenied(
+                f"the model {model!r} has {missing}, and {describe(counter.rule, counter.subject)} counts money: "
+                f"{remedy} or let the rule allow what is unpriced",
+                code="unpriced_model",
+            )
+    return lines.without(MONEY)
+
+
+def _asked(lines: Lines, amounts: Amounts, of: Amounts | None = None) -> list[tuple[Counter, int]]:
+    """Give what is asked of each counter that anything is asked of; `of` tells which those are where it differs."""
+    counted = amounts if of is None else of
+    return [(counter, amounts[place]) for counter, place in lines.all if counted[place]]
+
+
+def possible(lines: Lines, estimate: int) -> int:
+    """Cut an estimate of the prompt to what the limits can ever allow: nobody is refused for good by a guess."""
+    return estimate if estimate < lines.most_input else lines.most_input
+
+
+def _least_output(choices: int, tokens_out: int) -> int:
+    """Return the output without which a request does not begin: a short answer, and a token for each choice."""
+    return min(tokens_out, max(_LEAST_OUTPUT, choices))
+
+
+def _least_asked(shortage: Shortage, choices: int, amounts: Amounts) -> Shortage:
+    """Return the shortage of several choices with what they need at least, which is what there is no room for."""
+    if choices == 1:
+        return shortage
+    return replace(shortage, asked=amounts[PLACE[shortage.counter.rule.metric]], choices=choices)
+
+
+def _ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, least: int) -> int:
+    """Cut an estimate of the output to what the rules can ever allow beside the prompt, if that is `least` or more."""
+    fixed = rates.at_start(tokens_in, 0)
+    for counter, place in lines.capping:
+        within = rates.output_within(place, counter.rule.amount - fixed[place])
+        if within is not None and least <= within < tokens_out:
+            tokens_out = within
+    return tokens_out
+
+
+def _fitting(
+    lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, now_ns: int, claimant: str, least: int
+) -> int:
+    """Give the output that fits into the room there is, with what is held for the claimant; at most `tokens_out`.
+
+    An estimate may have grown since the place was held: the answer begins with what it was promised.
+    """
+    fixed = rates.at_start(tokens_in, 0)
+    for counter, place in lines.capping:
+        within = rates.output_within(place, counter.room(now_ns, claimant) - fixed[place])
+        if within is not None and least <= within < tokens_out:
+            tokens_out = within
+    return tokens_out
+
+
+def _what_is_left(shortage: Shortage, rates: Rates, amounts: Amounts) -> int | None:
+    """Give the output that a nearly spent budget still pays for; `None` where it is not output that it lacks.
+
+    What is estimated at more than a window ever has is begun with half of what that has for output. It would
+    otherwise be refused for good, and nobody would learn how short such answers are.
+    """
+    rule = shortage.counter.rule
+    if shortage.reason or rule.metric == "concurrency" or (rule.is_windowed and shortage.asked <= rule.amount):
+        return None
+    place = PLACE[rule.metric]
+    without_output = rates.at_start(amounts[INPUT], 0)[place]
+    if rule.is_windowed:
+        left = (rule.amount - without_output) // 2
+    else:
+        left = shortage.state.remaining - without_output
+    return None if left <= 0 else rates.output_within(place, left)

@@ -1,0 +1,43 @@
+"""Requests by the moment at which something is due for them; those that have gone meanwhile are skipped."""
+
+import heapq
+from collections.abc import Callable
+
+from gateway.limits.queue.request import QueuedRequest
+
+
+class Alarms:
+    """A heap of due times (ns). `is_due` says whether an alarm still concerns its request."""
+
+    def __init__(self, is_due: Callable[[QueuedRequest, int], bool]) -> None:
+        self._is_due = is_due
+        self._heap: list[tuple[int, int, QueuedRequest]] = []
+        self._compact_at = 64
+
+    def set(self, due_ns: int, request: QueuedRequest) -> None:
+        """Set an alarm."""
+        heapq.heappush(self._heap, (due_ns, request.sequence, request))
+        if len(self._heap) >= self._compact_at:
+            self._heap = [alarm for alarm in self._heap if self._is_due(alarm[2], alarm[0])]
+            heapq.heapify(self._heap)
+            self._compact_at = 2 * len(self._heap) + 64
+
+    def next_ns(self) -> int | None:
+        """Give when the next is due."""
+        heap = self._heap
+        while heap and not self._is_due(heap[0][2], heap[0][0]):
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def pop(self, now_ns: int) -> QueuedRequest | None:
+        """Give a request whose alarm is due, each alarm once; `None` when no more is."""
+        heap = self._heap
+        while heap and heap[0][0] <= now_ns:
+            due_ns, _, request = heapq.heappop(heap)
+            if self._is_due(request, due_ns):
+                return request
+        return None
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._heap = []

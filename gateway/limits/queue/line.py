@@ -1,0 +1,107 @@
+"""One line: the tenants with something waiting at one level, and who of them has the smallest counter and fits.
+
+Counters grow while requests run, so entries hold what a counter was when they were made and are mended when they
+come first: a lower bound that is found too low is put right, and the search goes on. A tree over the classes of
+size answers "the smallest counter among those of at most this size" in its height.
+"""
+
+import heapq
+from itertools import count
+from math import inf
+from typing import Final
+
+from gateway.limits.queue.sizes import CLASSES, size_class
+from gateway.limits.queue.tenant import Standing
+
+# Counter, the first request's number, a number that no other entry has, class of size, whose it is.
+Entry = tuple[float, int, int, int, Standing | None]
+_NOBODY: Final[Entry] = (inf, 0, 0, 0, None)
+
+
+class Line:
+    """Tenants by counter and by the size of their first request. All is O(log n), mending amortised."""
+
+    def __init__(self) -> None:
+        self._tree: list[Entry] = [_NOBODY] * (2 * CLASSES)
+        self._heaps: dict[int, list[Entry]] = {}
+        self._members: dict[int, int] = {}
+        self._serial = count(1)
+        self.members = 0
+
+    def put(self, standing: Standing, sequence: int, tokens: int) -> None:
+        """Let a tenant stand here with this first request, or say that its first or its counter has changed."""
+        old = standing.entry
+        counter = standing.tenant.counter(standing.level)
+        if old is not None:
+            if old[1] == sequence and old[0] <= counter:
+                return
+            self.remove(standing)
+        size = size_class(tokens)
+        standing.entry = entry = (counter, sequence, next(self._serial), size, standing)
+        self.members += 1
+        self._members[size] = self._members.get(size, 0) + 1
+        heap = self._heaps.setdefault(size, [])
+        heapq.heappush(heap, entry)
+        if heap[0] is entry:
+            self._mend(size, heap)
+
+    def remove(self, standing: Standing) -> None:
+        """Let a tenant stand here no more; again is harmless."""
+        entry = standing.entry
+        if entry is None:
+            return
+        standing.entry = None
+        size = entry[3]
+        self.members -= 1
+        self._members[size] -= 1
+        heap = self._heaps[size]
+        if heap[0] is entry:
+            heapq.heappop(heap)
+            self._mend(size, heap)
+        elif len(heap) > 2 * self._members[size] + 8:
+            heap[:] = [one for one in heap if one[4] is not None and one[4].entry is one]
+            heapq.heapify(heap)
+            self._mend(size, heap)
+
+    def best(self, largest: int | None = None) -> Standing | None:
+        """Give who has the smallest counter, the older request where two are equal, up to this class of size."""
+        if not self.members or (largest is not None and largest < 0):
+            return None
+        while True:
+            entry = self._tree[1] if largest is None else self._lowest(largest)
+            standing = entry[4]
+            if standing is None:
+                return None
+            heap = self._heaps[entry[3]]
+            if standing.entry is not entry:
+                heapq.heappop(heap)
+            else:
+                counter = standing.tenant.counter(standing.level)
+                if counter <= entry[0]:
+                    return standing
+                standing.entry = fresh = (counter, entry[1], next(self._serial), entry[3], standing)
+                heapq.heapreplace(heap, fresh)
+            self._mend(entry[3], heap)
+
+    def _lowest(self, largest: int) -> Entry:
+        tree = self._tree
+        node = largest + CLASSES
+        lowest = tree[node]
+        while node > 1:
+            if node & 1 and tree[node - 1] < lowest:
+                lowest = tree[node - 1]
+            node >>= 1
+        return lowest
+
+    def _mend(self, size: int, heap: list[Entry]) -> None:
+        """Carry the first of a class up the tree."""
+        tree = self._tree
+        node = size + CLASSES
+        tree[node] = heap[0] if heap else _NOBODY
+        while node > 1:
+            left, right = tree[node & ~1], tree[node | 1]
+            node >>= 1
+            lowest = left if left < right else right
+            if tree[node] is lowest:
+                break
+            tree[node] = lowest

@@ -1,0 +1,182 @@
+"""Who is next: the lines of every level, lifting, ageing, and the rule for those who do not fit.
+
+Claims are relative to those one waits with. Were a tenant to gather a claim while it waits for the lane of long
+prompts, or while better classes hold it up, it could spend it all at once on those who never kept it waiting.
+"""
+
+from collections.abc import Iterable
+from math import isfinite
+from typing import Final
+
+from contracts.rules.limits import QueueSpec
+from gateway.limits.queue.alarms import Alarms
+from gateway.limits.queue.line import Line
+from gateway.limits.queue.pool_load import PoolLoad
+from gateway.limits.queue.request import QueuedRequest
+from gateway.limits.queue.sizes import largest_within, rounded_up
+from gateway.limits.queue.tenant import LEVELS, Standing, Tenant
+
+_SECOND_NS: Final = 1_000_000_000
+
+
+class Lineup:
+    """The waiting requests in the order in which they are to be dispatched."""
+
+    def __init__(self, spec: QueueSpec, load: PoolLoad) -> None:
+        self._load = load
+        self._last_left: list[Tenant | None] = [None] * LEVELS
+        self._promotions = Alarms(lambda one, due_ns: one.state == "waiting" and self._promotion_ns(one) == due_ns)
+        self.adopt(spec)
+
+    def adopt(self, spec: QueueSpec) -> None:
+        """Go on under another spec; whoever waits is to be placed anew by `add_again`."""
+        self._ageing_ns = int(spec.ageing_seconds * _SECOND_NS) if isfinite(spec.ageing_seconds) else None
+        self._output_weight = spec.output_weight
+        self._token_weight = max(spec.input_weight, spec.output_weight)
+        self._promotions.clear()
+        self._lines = [(Line(), Line()) for _ in range(LEVELS)]  # of short prompts, of long ones
+
+    def add(self, request: QueuedRequest, tenant: Tenant) -> None:
+        """Let a request wait, its tenant lifted where it begins to wait."""
+        self._enter(request, tenant)
+        self._set_alarm(request)
+
+    def add_again(self, tenant: Tenant, requests: Iterable[QueuedRequest]) -> None:
+        """Place all that a tenant has waiting anew, after the spec has changed. Nobody is lifted for that."""
+        tenant.standings = [None] * len(tenant.standings)
+        for request in requests:
+            request.is_long = self._load.is_long(request)
+            tenant.standing(request.level, request.is_long).add(request)
+            self._set_alarm(request)
+        self.stand(tenant)
+
+    def remove(self, request: QueuedRequest, tenant: Tenant) -> None:
+        """Take out a request that waits no more."""
+        standing = tenant.standing(request.level, request.is_long)
+        standing.leave()
+        self._stand(standing)
+        if not (tenant.waits_at(request.level, False) or tenant.waits_at(request.level, True)):
+            self._last_left[request.level] = tenant
+
+    def lift(self, level: int, tenant: Tenant) -> None:
+        """Lift a tenant whose request is dispatched at once, where nobody waits."""
+        last = self._last_left[level]
+        if last is not tenant:
+            if last is not None:
+                tenant.lift(level, last.service + last.lifted[level])
+            self._last_left[level] = tenant
+
+    def stand(self, tenant: Tenant) -> None:
+        """Put a tenant where it belongs, after its counter has fallen or its share of the pool has changed."""
+        for standing in tenant.standings:
+            if standing is not None and standing.waiting:
+                self._stand(standing)
+
+    def age(self, now_ns: int) -> None:
+        """Raise whoever has waited long enough by a level."""
+        while (request := self._promotions.pop(now_ns)) is not None:
+            tenant = request.tenant
+            below = tenant.standing(request.level, request.is_long)
+            request.level -= 1
+            below.leave()
+            self._stand(below)
+            self._enter(request, tenant)
+            self._set_alarm(request)
+
+    def choose(self) -> QueuedRequest | None:
+        """Give who is next among those that fit; `None` where nobody does or room is held for the first in line."""
+        free = self._load.free_tokens
+        first = self._best(None)
+        if first is None or free is None or rounded_up(first.reserved_tokens) <= free:
+            return first
+        assert self._load.max_tokens is not None, "without a bound everything fits"
+        if first.passed_tokens >= self._load.max_tokens:
+            return None
+        fitting = self._best(largest_within(free))
+        if fitting is None or not self._may_pass(fitting):
+            return None
+        first.passed_tokens += fitting.reserved_tokens
+        return fitting
+
+    def _may_pass(self, request: QueuedRequest) -> bool:
+        """Say whether a tenant, should all it then has in flight be used up, stays within VTC's bound.
+
+        The bound is a pool full of output: how far the one with the smallest counter may get ahead by its turn.
+        """
+        level, tenant = request.level, request.tenant
+        first = self._best_at(level, None)
+        if first is None or first.tenant is tenant:
+            return True
+        assert self._load.max_tokens is not None, "without a bound everything fits"
+        ahead = (tenant.counter(level) - first.tenant.counter(level)) * request.weight
+        may_use = self._token_weight * (tenant.tokens_in_flight + request.reserved_tokens)
+        return ahead + may_use <= self._output_weight * self._load.max_tokens
+
+    def floor(self, level: int, *, is_long: bool = False) -> float | None:
+        """Give the smallest counter of those who could be next at a level, else of the last who left it."""
+        short, long = self._lines[level]
+        is_open = self._load.is_lane_open
+        found = [one for one in (short.best(), long.best() if is_open else None) if one is not None]
+        if not found and is_long and not is_open:
+            found = [one for one in (long.best(),) if one is not None]
+        if found:
+            return min(one.tenant.counter(level) for one in found)
+        last = self._last_left[level]
+        return None if last is None else last.counter(level)
+
+    def forget_all(self) -> None:
+        """Let go of tenants that have left; nobody may be waiting."""
+        self._last_left = [None] * LEVELS
+
+    def _best(self, largest: int | None) -> QueuedRequest | None:
+        """Give the first of the highest level where anyone is, of these classes of size."""
+        for level in range(LEVELS):
+            best = self._best_at(level, largest)
+            if best is not None:
+                return best.first()
+        return None
+
+    def _best_at(self, level: int, largest: int | None) -> Standing | None:
+        short, long = self._lines[level]
+        best = short.best(largest) if short.members else None
+        if long.members and self._load.is_lane_open:
+            other = long.best(largest)
+            if other is not None and (best is None or _key(other) < _key(best)):
+                return other
+        return best
+
+    def _enter(self, request: QueuedRequest, tenant: Tenant) -> None:
+        level, is_long = request.level, request.is_long
+        if not (tenant.waits_at(level, False) or (is_long and tenant.waits_at(level, True))):
+            floor = self.floor(level, is_long=is_long)
+            if floor is not None:
+                tenant.lift(level, floor)
+                self.stand(tenant)
+        standing = tenant.standing(level, is_long)
+        standing.add(request)
+        self._stand(standing)
+
+    def _stand(self, standing: Standing) -> None:
+        """Let a tenant stand in a line by its first request there, or not, where it has none or is at its cap."""
+        line = self._lines[standing.level][standing.is_long]
+        first = standing.first()
+        if first is None or (self._load.has_caps and self._load.is_capped(standing.tenant, first)):
+            line.remove(standing)
+        else:
+            line.put(standing, first.sequence, first.reserved_tokens)
+
+    def _set_alarm(self, request: QueuedRequest) -> None:
+        due_ns = self._promotion_ns(request)
+        if due_ns is not None:
+            self._promotions.set(due_ns, request)
+
+    def _promotion_ns(self, request: QueuedRequest) -> int | None:
+        if not request.level or self._ageing_ns is None:
+            return None
+        return request.arrived_ns + (request.rank - request.level + 1) * self._ageing_ns
+
+
+def _key(standing: Standing) -> tuple[float, int]:
+    entry = standing.entry
+    assert entry is not None, "whoever was found in a line stands in it"
+    return entry[:2]

@@ -1,0 +1,187 @@
+"""A pool's queue as requests meet it: enter and wait for a turn, tell what is produced, leave.
+
+Used within one event loop. A pool without a queue, and one with room where nobody waits, is entered at once.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from contracts.errors import QueueFull
+from contracts.rules.limits import QueueSpec
+from gateway.limits.queue.drain_rate import DrainRate
+from gateway.limits.queue.fair_queue import FairQueue
+from gateway.limits.queue.request import PoolRoom, QueuedRequest
+from gateway.request.clock import Clock
+
+RoomOf = Callable[[str], PoolRoom | None]
+
+_LONGEST_AUTOMATIC_WAIT_SECONDS: Final = 120.0  # who would have to wait longer is told not to retry by itself
+_POLL_SECONDS: Final = 0.05  # how often others' use of a pool is looked at while somebody waits for it
+_NANO: Final = 1e-9
+
+
+class Place:
+    """The right to use a pool. `leave` it exactly once; again is harmless.
+
+    `wait_ns` is how long it was waited for; 0 where it was there at once.
+    """
+
+    __slots__ = ("_queue", "_request", "wait_ns")
+
+    def __init__(self, queue: "PoolQueue | None", request: QueuedRequest, wait_ns: int = 0) -> None:
+        self._queue = queue
+        self._request = request
+        self.wait_ns = wait_ns
+
+    def produced(self, tokens: int) -> None:
+        """Count output tokens as they pass, in batches as they come."""
+        if self._queue is not None:
+            self._queue.fair.charge(self._request, tokens)
+
+    def leave(self, *, input_tokens: int | None = None, output_tokens: int | None = None) -> None:
+        """Give the place back, with what was really used where that is known; `None` leaves what was counted."""
+        if self._queue is not None:
+            queue, self._queue = self._queue, None
+            queue.take_back(self._request, input_tokens, output_tokens)
+
+
+class PoolQueue:
+    """The queue of one pool. `spec` `None`: nobody waits and nothing is counted."""
+
+    def __init__(self, pool: str, spec: QueueSpec | None, clock: Clock, room_of: RoomOf | None = None) -> None:
+        self.pool = pool
+        self.spec = spec
+        self.fair = FairQueue(spec or QueueSpec())
+        self._monotonic_ns = clock.monotonic_ns
+        self._room_of = room_of
+        self._stated: PoolRoom | None = None  # what was said last, and what it comes to within the spec
+        self._bounded: PoolRoom | None = None
+        self._rate = DrainRate()
+        self._turns: dict[QueuedRequest, asyncio.Future[QueueFull | None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def enter(self, request: QueuedRequest) -> Place:
+        """Wait for a request's turn. Raises QueueFull when it is shed; cancelling takes it out of the queue."""
+        if self.spec is None:
+            return Place(None, request)
+        room = None if self._room_of is None else self._room()
+        if self.fair.begin_at_once(request, self._monotonic_ns(), room):
+            return Place(self, request)
+        return await self._wait(request)
+
+    async def _wait(self, request: QueuedRequest) -> Place:
+        arrived_ns = self._monotonic_ns()
+        turn = self._turns[request] = asyncio.get_running_loop().create_future()
+        victim = self.fair.arrive(request, arrived_ns)
+        if victim is not None:
+            self._refuse(victim, "its queue is full")
+        self._serve()
+        try:
+            refusal = await turn
+        except asyncio.CancelledError:
+            self._give_up(request)
+            raise
+        if refusal is not None:
+            raise refusal
+        return Place(self, request, self._monotonic_ns() - arrived_ns)
+
+    def take_back(self, request: QueuedRequest, input_tokens: int | None, output_tokens: int | None) -> None:
+        """Take a place back and give it to whoever is next; what `Place.leave` does."""
+        now_ns = self._monotonic_ns()
+        self.fair.leave(request, now_ns, input_tokens=input_tokens, output_tokens=output_tokens)
+        if self.fair.waiting:
+            self._serve()
+
+    def reconfigure(self, spec: QueueSpec | None) -> None:
+        """Go on under another spec, with all that waits and runs; without one, everybody is let in."""
+        self.spec = spec
+        self._stated = None
+        self.fair.reconfigure(spec or QueueSpec())
+        self._serve()
+
+    def state(self) -> dict[str, object]:
+        """Give what GET /ready shows."""
+        load, surplus = self.fair.load, self.fair.surplus
+        rate = self._rate.per_second(self._monotonic_ns())
+        return {
+            "waiting": surplus.waiting_by_class(),
+            "backlogged_tenants": surplus.backlogged_tenants,
+            "in_flight": load.in_flight,
+            "tokens_in_flight": load.tokens_in_flight,
+            "max_in_flight": load.max_in_flight,
+            "max_tokens_in_flight": load.max_tokens,
+            "shed": dict(self.fair.shed_by_class),
+            "begun_per_second": None if rate is None else round(rate, 3),
+        }
+
+    def _serve(self) -> None:
+        """Let in whoever's turn it is, and see to it that this happens again when it must."""
+        now_ns = self._monotonic_ns()
+        for late in self.fair.expire(now_ns):
+            self._refuse(late, f"the request waited longer than the {self._deadline_of(late):g} s allowed")
+        room = self._room()
+        while (request := self.fair.next(now_ns, room)) is not None:
+            self._rate.note(now_ns)
+            self._resolve(request, None)
+        if not self.fair.waiting:
+            self._rate.pause(now_ns)
+        self._set_timer(now_ns)
+
+    def _room(self) -> PoolRoom | None:
+        """Give what the engine hosts say, within the spec's bound on requests; `None` where they say nothing."""
+        stated = None if self._room_of is None else self._room_of(self.pool)
+        if stated is None or self.spec is None:
+            return None
+        if stated is not self._stated:
+            self._stated = stated
+            self._bounded = _within(stated, self.spec)
+        return self._bounded
+
+    def _set_timer(self, now_ns: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self.fair.waiting:
+            return
+        due_ns = self.fair.surplus.next_deadline_ns
+        waits = [] if due_ns is None else [max(due_ns - now_ns, 0) * _NANO]
+        if self._room_of is not None:
+            waits.append(_POLL_SECONDS)
+        if waits:
+            self._timer = asyncio.get_running_loop().call_later(min(waits), self._serve)
+
+    def _give_up(self, request: QueuedRequest) -> None:
+        """Take out a request whose client has left, whether or not its turn had just come."""
+        now_ns = self._monotonic_ns()
+        self._turns.pop(request, None)
+        if request.state == "running":
+            self.fair.leave(request, now_ns, input_tokens=0, output_tokens=0)
+        else:
+            self.fair.withdraw(request, now_ns)
+        self._serve()
+
+    def _refuse(self, request: QueuedRequest, reason: str) -> None:
+        ahead = self.fair.surplus.waiting_ahead_of(request.rank) + 1
+        wait = self._rate.wait_seconds(ahead, self._monotonic_ns())
+        error = QueueFull(
+            f"pool {self.pool!r} is overloaded: {reason} ({self.fair.waiting} waiting, class {request.priority}); "
+            f"at its present pace it has room in about {wait:.1f} s",
+            retry_after_seconds=wait,
+            should_retry=False if wait > _LONGEST_AUTOMATIC_WAIT_SECONDS else None,
+        )
+        self._resolve(request, error)
+
+    def _resolve(self, request: QueuedRequest, outcome: QueueFull | None) -> None:
+        turn = self._turns.pop(request, None)
+        if turn is not None and not turn.done():
+            turn.set_result(outcome)
+
+    def _deadline_of(self, request: QueuedRequest) -> float:
+        return self.fair.spec.deadline_seconds.get(request.priority, 0.0)
+
+
+def _within(stated: PoolRoom, spec: QueueSpec) -> PoolRoom:
+    bounds = [one for one in (spec.max_in_flight, stated.max_in_flight) if one is not None]
+    tokens = spec.max_tokens_in_flight if stated.max_tokens is None else stated.max_tokens
+    return PoolRoom(min(bounds, default=None), tokens, stated.others_in_flight, stated.others_tokens)

@@ -1,0 +1,100 @@
+"""Who gives way: of a full queue the lowest class, and whoever has waited longer than its class's deadline."""
+
+from collections import OrderedDict
+from typing import Final
+
+from contracts.rules.limits import PRIORITY_CLASSES, QueueSpec
+from gateway.limits.queue.alarms import Alarms
+from gateway.limits.queue.crowd import Crowd
+from gateway.limits.queue.request import RANKS, QueuedRequest
+from gateway.limits.queue.tenant import LEVELS, Tenant
+
+_SECOND_NS: Final = 1_000_000_000
+
+
+class Surplus:
+    """The waiting requests by the class they asked for, tenant and age."""
+
+    def __init__(self, spec: QueueSpec) -> None:
+        self._crowds = [Crowd() for _ in range(LEVELS)]
+        self._newest: list[dict[Tenant, OrderedDict[int, QueuedRequest]]] = [{} for _ in range(LEVELS)]
+        self._deadlines = Alarms(lambda one, due_ns: one.state == "waiting" and self._deadline_ns(one) == due_ns)
+        self.adopt(spec)
+
+    def adopt(self, spec: QueueSpec) -> None:
+        """Go on under another spec: deadlines are counted anew from each arrival."""
+        self._deadline_by_rank = {RANKS[name]: int(value * _SECOND_NS) for name, value in spec.deadline_seconds.items()}
+        self._deadlines.clear()
+        for request in self.requests():
+            self._set_alarm(request)
+
+    def requests(self) -> list[QueuedRequest]:
+        """Give everything that waits."""
+        return [one for tenants in self._newest for requests in tenants.values() for one in requests.values()]
+
+    def by_tenant(self) -> dict[Tenant, list[QueuedRequest]]:
+        """Give everything that waits, by tenant."""
+        found: dict[Tenant, list[QueuedRequest]] = {}
+        for tenants in self._newest:
+            for tenant, requests in tenants.items():
+                found.setdefault(tenant, []).extend(requests.values())
+        return found
+
+    def add(self, request: QueuedRequest, tenant: Tenant) -> None:
+        """Count a request that begins to wait."""
+        self._newest[request.rank].setdefault(tenant, OrderedDict())[request.sequence] = request
+        self._crowds[request.rank].add(tenant)
+        self._set_alarm(request)
+
+    def remove(self, request: QueuedRequest, tenant: Tenant) -> None:
+        """Count a request that waits no more."""
+        requests = self._newest[request.rank][tenant]
+        del requests[request.sequence]
+        if not requests:
+            del self._newest[request.rank][tenant]
+        self._crowds[request.rank].remove(tenant)
+
+    def who_gives_way(self, newcomer: QueuedRequest, tenant: Tenant) -> QueuedRequest:
+        """Give whom a full queue sheds: the newcomer itself, or one that waits."""
+        rank = next((one for one in reversed(range(LEVELS)) if self._crowds[one].waiting), newcomer.rank)
+        if rank < newcomer.rank:
+            return newcomer
+        crowd = self._crowds[rank]
+        fullest = crowd.fullest()
+        # Of its own class a newcomer displaces only one whose tenant has more waiting even after that.
+        if fullest is None or (rank == newcomer.rank and crowd.of(fullest) <= crowd.of(tenant) + 1):
+            return newcomer
+        requests = self._newest[rank][fullest]
+        return requests[next(reversed(requests))]
+
+    def pop_late(self, now_ns: int) -> QueuedRequest | None:
+        """Give one whose deadline has passed, each once; `None` when there is no more."""
+        return self._deadlines.pop(now_ns)
+
+    @property
+    def next_deadline_ns(self) -> int | None:
+        """Give when the next deadline passes."""
+        return self._deadlines.next_ns()
+
+    @property
+    def backlogged_tenants(self) -> int:
+        """Count the tenants with something waiting."""
+        return len(set().union(*self._newest))
+
+    def waiting_ahead_of(self, rank: int) -> int:
+        """Count what waits of a class and the better ones."""
+        return sum(crowd.waiting for crowd in self._crowds[: rank + 1])
+
+    def waiting_by_class(self) -> dict[str, int]:
+        """Count what waits by class."""
+        return {name: crowd.waiting for name, crowd in zip(PRIORITY_CLASSES, self._crowds, strict=True)}
+
+    def _set_alarm(self, request: QueuedRequest) -> None:
+        due_ns = self._deadline_ns(request)
+        if due_ns is not None:
+            self._deadlines.set(due_ns, request)
+
+    def _deadline_ns(self, request: QueuedRequest) -> int | None:
+        """Give the first moment at which a request has waited longer than its deadline."""
+        allowed_ns = self._deadline_by_rank.get(request.rank)
+        return None if allowed_ns is None else request.arrived_ns + allowed_ns + 1

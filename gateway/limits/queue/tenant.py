@@ -1,0 +1,97 @@
+"""One tenant in front of one pool: how much service it has had, what it has waiting, and what is under way."""
+
+import heapq
+from typing import TYPE_CHECKING, Final
+
+from contracts.rules.limits import PRIORITY_CLASSES
+from gateway.limits.queue.request import QueuedRequest
+
+if TYPE_CHECKING:
+    from gateway.limits.queue.line import Entry
+
+LEVELS: Final = len(PRIORITY_CLASSES)
+
+
+class Tenant:
+    """A tenant's virtual token counter and its requests.
+
+    `service` counts weighted tokens, whichever class they were of, divided by the tenant's weight. What tenants are
+    compared by at a level is `counter(level)`, the service plus what the tenant was lifted by at that level: who was
+    away from one class has no claim there, and loses none elsewhere.
+    """
+
+    __slots__ = ("id", "in_flight", "lifted", "service", "standings", "tokens_in_flight", "waiting")
+
+    def __init__(self, name: str) -> None:
+        self.id = name
+        self.service = 0.0
+        self.lifted = [0.0] * LEVELS
+        self.in_flight = 0
+        self.tokens_in_flight = 0
+        self.waiting = 0
+        self.standings: list[Standing | None] = [None] * (2 * LEVELS)
+
+    def counter(self, level: int) -> float:
+        """Give what the tenant is compared by at a level."""
+        return self.service + self.lifted[level]
+
+    def lift(self, level: int, floor: float) -> None:
+        """Raise the counter of a level to `floor`; never lowers it."""
+        if self.service + self.lifted[level] < floor:
+            self.lifted[level] = floor - self.service
+
+    def standing(self, level: int, is_long: bool) -> "Standing":
+        """Give the tenant's part of a line."""
+        place = 2 * level + is_long
+        found = self.standings[place]
+        if found is None:
+            found = self.standings[place] = Standing(self, level, is_long)
+        return found
+
+    def waits_at(self, level: int, is_long: bool) -> bool:
+        """Say whether anything of the tenant waits in a line."""
+        found = self.standings[2 * level + is_long]
+        return found is not None and found.waiting > 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether nothing of it waits or is under way."""
+        return not self.waiting and not self.in_flight
+
+
+class Standing:
+    """A tenant's requests in one line, oldest first. `entry` is how the line knows the first, if it does."""
+
+    __slots__ = ("_heap", "entry", "is_long", "level", "tenant", "waiting")
+
+    def __init__(self, tenant: Tenant, level: int, is_long: bool) -> None:
+        self.tenant = tenant
+        self.level = level
+        self.is_long = is_long
+        self.waiting = 0
+        self.entry: Entry | None = None
+        self._heap: list[tuple[int, QueuedRequest]] = []
+
+    def add(self, request: QueuedRequest) -> None:
+        """Take a request in, in the order of arrival: one that has aged may be older than those here."""
+        self.waiting += 1
+        heapq.heappush(self._heap, (request.sequence, request))
+
+    def leave(self) -> None:
+        """Note that one request has left this line, wherever in it it stood."""
+        self.waiting -= 1
+        if len(self._heap) > 2 * self.waiting + 8:
+            self._heap = [pair for pair in self._heap if self._is_here(pair[1])]
+            heapq.heapify(self._heap)
+
+    def first(self) -> QueuedRequest | None:
+        """Give the oldest request of the line."""
+        heap = self._heap
+        while heap:
+            if self._is_here(heap[0][1]):
+                return heap[0][1]
+            heapq.heappop(heap)
+        return None
+
+    def _is_here(self, request: QueuedRequest) -> bool:
+        return request.state == "waiting" and request.level == self.level

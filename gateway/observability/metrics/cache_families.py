@@ -1,0 +1,42 @@
+"""What the answer cache does for requests, and what it holds, as metrics."""
+
+from collections.abc import Iterator, Mapping
+
+from gateway.observability.metrics.exposition import Family, counter, gauge
+
+_PICO_USD_PER_USD = 10**12
+
+
+def cache_families(state: Mapping[str, int]) -> Iterator[Family]:
+    """Give the metrics of kept answers, from what `AnswerCache.state` gives."""
+    yield Family(
+        "tollkeeper_answer_cache_requests_total",
+        "counter",
+        "Requests to models and routes that keep answers, by what the cache did for them.",
+        [
+            ({"outcome": outcome}, state[name])
+            for outcome, name in (
+                ("hit", "hits"),
+                ("semantic_hit", "semantic_hits"),
+                ("miss", "misses"),
+                ("bypass", "bypasses"),
+            )
+        ],
+    )
+    yield Family(
+        "tollkeeper_answer_cache_answers_total",
+        "counter",
+        "Answers by what became of them: kept, not fit to be kept, evicted for want of room, unreadable.",
+        [({"outcome": name}, state[name]) for name in ("kept", "not_kept", "evicted", "unreadable")],
+    )
+    yield counter(
+        "tollkeeper_answer_cache_waits_total", "Requests that waited for the same one's answer.", state["waits"]
+    )
+    yield counter(
+        "tollkeeper_answer_cache_saved_usd_total",
+        "What hits would have cost at a model, less what they cost.",
+        state["saved_pico_usd"] / _PICO_USD_PER_USD,
+    )
+    yield gauge("tollkeeper_answer_cache_entries", "Answers kept.", state["entries"])
+    yield gauge("tollkeeper_answer_cache_bytes", "Memory they take.", state["bytes"])
+    yield gauge("tollkeeper_answer_cache_max_bytes", "Memory they may take.", state["max_bytes"])

@@ -1,0 +1,50 @@
+"""Who may read the metrics, and the answer: on the data plane's port, or on a port of their own."""
+
+import asyncio
+from typing import Final
+
+from backends.network.detail_access import DetailAccess
+from contracts.errors import AuthenticationFailed, MethodNotAllowed, NotFound, TollkeeperError
+from gateway.observability.metrics.exposition import CONTENT_TYPE
+from gateway.observability.metrics.page import MetricsPage
+from gateway.wire.error_answer import send_error
+from gateway.wire.exchange import Exchange
+
+PATH: Final = "/metrics"
+
+
+class MetricsEndpoint:
+    """Answers `GET /metrics` for callers on this machine and for who sends the token as `Authorization: Bearer`."""
+
+    def __init__(self, page: MetricsPage, access: DetailAccess) -> None:
+        self._page = page
+        self._access = access
+
+    async def run(self) -> None:
+        """Read the metrics of inference servers that targets name, until cancelled."""
+        await self._page.upstreams.run()
+
+    def check(self, exchange: Exchange) -> None:
+        """Raise AuthenticationFailed where the token is wanting or wrong."""
+        names = [name.decode("latin-1") for name in exchange.headers]
+        if not self._access.allows_metrics(exchange.address, names, exchange.headers.get(b"authorization", b"")):
+            raise AuthenticationFailed(
+                "the metrics need the token of TOLLKEEPER_METRICS_TOKEN or of the secret file metrics_token as a bearer"
+            )
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Send the page."""
+        exchange.send(200, CONTENT_TYPE, await self._page.rendered())
+
+    def handle(self, exchange: Exchange) -> "asyncio.Task[None] | None":
+        """Answer on a port where there is nothing else."""
+        try:
+            if exchange.path != PATH:
+                raise NotFound(f"there is only {PATH} here")
+            if exchange.method not in ("GET", "HEAD"):
+                raise MethodNotAllowed(f"{PATH} answers GET, not {exchange.method}")
+            self.check(exchange)
+        except TollkeeperError as error:
+            send_error(exchange, error)
+            return None
+        return asyncio.get_running_loop().create_task(self.answer(exchange))

@@ -1,0 +1,68 @@
+"""What pools that choose by a policy know of their replicas, as metrics. Pools that are asked in turn know nothing."""
+
+from collections.abc import Iterator
+from typing import TypedDict, cast
+
+from gateway.observability.metrics.exposition import Family
+from gateway.routing.replicas.router import Router
+
+_MILLISECONDS = 1_000
+
+
+class _Replica(TypedDict):
+    running: int
+    predicted_wait_ms: float
+    cache: str
+    is_suspect: bool
+
+
+class _Pool(TypedDict):
+    decisions: int
+    blocks: int
+    replicas: dict[str, _Replica]
+
+
+def routing_families(router: Router) -> Iterator[Family]:
+    """Give the metrics of pools with a policy, and of the replicas in them."""
+    pools = cast("dict[str, _Pool]", router.status()["pools"])
+    replicas = [
+        ({"pool": pool, "target": target}, replica)
+        for pool, fleet in pools.items()
+        for target, replica in fleet["replicas"].items()
+    ]
+    yield Family(
+        "tollkeeper_replica_in_flight",
+        "gauge",
+        "Requests of this gateway that a replica is working on.",
+        [(where, replica["running"]) for where, replica in replicas],
+    )
+    yield Family(
+        "tollkeeper_replica_predicted_wait_seconds",
+        "gauge",
+        "How long a request that came now is predicted to wait at a replica until its own prompt is computed.",
+        [(where, replica["predicted_wait_ms"] / _MILLISECONDS) for where, replica in replicas],
+    )
+    yield Family(
+        "tollkeeper_replica_suspect",
+        "gauge",
+        "Whether a replica is known to be away, or has just failed.",
+        [(where, int(replica["is_suspect"])) for where, replica in replicas],
+    )
+    yield Family(
+        "tollkeeper_replica_cache_mirrored",
+        "gauge",
+        "Whether it is known exactly what a replica's cache holds; 0 where it is assumed from what was sent there.",
+        [(where, int(replica["cache"] == "exact")) for where, replica in replicas],
+    )
+    yield Family(
+        "tollkeeper_routing_decisions_total",
+        "counter",
+        "Requests that a pool's policy has chosen a replica for.",
+        [({"pool": pool}, fleet["decisions"]) for pool, fleet in pools.items()],
+    )
+    yield Family(
+        "tollkeeper_routing_index_blocks",
+        "gauge",
+        "Blocks of prompts that a pool's index knows to be, or assumes to be, in a replica's cache.",
+        [({"pool": pool}, fleet["blocks"]) for pool, fleet in pools.items()],
+    )

@@ -1,0 +1,20 @@
+"""What became of prompts that routes look at, and what makes their vectors, as metrics."""
+
+from collections.abc import Iterator
+
+from gateway.observability.metrics.exposition import Family, counter, gauge
+from gateway.routing.semantic.service import SemanticService
+
+
+def semantic_families(service: SemanticService) -> Iterator[Family]:
+    """Give the metrics of routes that look at prompts."""
+    yield Family(
+        "tollkeeper_semantic_readings_total",
+        "counter",
+        "Prompts that a route looked at, by how that ended; all but read and abstained without a look.",
+        [({"route": route, "state": state}, count) for (route, state), count in service.reader.readings.items()],
+    )
+    embedder = service.embedder
+    yield gauge("tollkeeper_embedder_ready", "Whether the process that makes vectors answers.", int(embedder.is_ready))
+    yield counter("tollkeeper_embedder_vectors_total", "Vectors of texts that it has made.", embedder.made)
+    yield counter("tollkeeper_embedder_ends_total", "Times that it ended and was not told to.", embedder.restarts)

@@ -1,0 +1,47 @@
+"""The provider host as the data plane knows it: where it is, who needs it, how it is."""
+
+from collections.abc import Callable
+
+from backends.llm.base import Target
+from backends.llm.host.engine_host import HostStatus, Taking
+from backends.llm.host.engine_hosts import EngineHosts
+from contracts.serving.configuration import TargetSpec
+
+
+class ProviderHosts:
+    """Gives targets of kind litellm, all at one host, which is connected to as long as one of them is there."""
+
+    def __init__(self, url: str, gateway: str, hung_seconds: float) -> None:
+        """`hung_seconds` is when the connection to a hung host is closed."""
+        self._url = url
+        self._hung_seconds = hung_seconds
+        self._gateway = gateway
+        self._hosts: EngineHosts | None = None
+
+    def target(self, spec: TargetSpec, resolve_key: Callable[[str], str]) -> Target:
+        """Build a target. Raises ConfigurationError on bad settings."""
+        from backends.llm.provider_target import PROVIDER_WORDS, ProviderTarget  # here: most gateways have none
+
+        if self._hosts is None:
+            self._hosts = EngineHosts(Taking(self._gateway, hung_seconds=self._hung_seconds), PROVIDER_WORDS)
+        return ProviderTarget(spec, resolve_key, self._hosts, self._url)
+
+    def process_states(self) -> dict[str, str]:
+        """Return the host's state as that of a process, by its name; nothing if no target needs the host."""
+        host = self.health()
+        return {} if host is None else {"providers": str(host["state"]) if host["state"] in ("hung", "away") else "up"}
+
+    def health(self) -> dict[str, object] | None:
+        """Give what GET /ready shows of the host; `None` where no target needs it, and so nobody should start it."""
+        statuses = [] if self._hosts is None else list(self._hosts.status().values())
+        return _shown(statuses[0]) if statuses else None
+
+
+def _shown(host: HostStatus) -> dict[str, object]:
+    return {
+        "state": host.state,
+        "detail": host.detail,
+        "latency_ms": None if host.latency_ns is None else round(host.latency_ns / 1e6, 3),
+        "host": host.engine,
+        "requests": host.requests,
+    }

@@ -1,0 +1,1 @@
+"""Records of requests: built, journalled, shipped to the collector, traced, audited."""

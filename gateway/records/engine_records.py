@@ -1,0 +1,33 @@
+"""What engine hosts record beside answers, on its way into the journal: steps always, KV events while there is room."""
+
+import time
+from collections.abc import Sequence
+
+from gateway.records.journal import Journal
+
+
+class JournalledEngineRecords:
+    """Puts packed step and KV records into the journal."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.step_records = 0
+        self.kv_records = 0
+        self.dropped_kv_records = 0
+
+    def take_steps(self, packed: Sequence[bytes]) -> bool:
+        """Journal step records, all or none. Where there is no room their host keeps them."""
+        now = time.time_ns()
+        if not self._journal.append_all((now, record) for record in packed):
+            return False
+        self.step_records += len(packed)
+        return True
+
+    def take_kv(self, packed: Sequence[bytes]) -> None:
+        """Journal KV events while the journal is not half full; beyond that its room is for what is billed by."""
+        now = time.time_ns()
+        has_room = self._journal.pending_bytes < self._journal.max_bytes // 2
+        if has_room and self._journal.append_all((now, record) for record in packed):
+            self.kv_records += len(packed)
+        else:
+            self.dropped_kv_records += len(packed)

@@ -1,0 +1,371 @@
+"""A finished request becomes its record: built once, journalled, and shown to tracing."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from backends.processes.native import mypyc_attr
+from backends.segment_log.slot_table import NO_SLOT
+from contracts.errors import ClientGone, HedgeLost
+from contracts.metering.gaps import gap_units, pack_gaps
+from contracts.metering.usage import Usage
+from contracts.recording.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record
+from gateway.limits.demand import INPUT, TOKENS
+from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
+from gateway.observability.metrics.request_counts import RequestCounts, SeriesKey
+from gateway.records.content import ContentKeeper
+from gateway.records.journal import Journal
+from gateway.records.request_audit import RequestAudit
+from gateway.records.sent_requests import BATCHED, NOT_SAID, STREAM, SentRequests
+from gateway.records.trace_context import UNTRACED, TraceContext
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
+
+_COUNTED: Final = "engine"  # the kind of target whose prompts are counted, not estimated
+
+EmitSpans = Callable[[RequestRecord, TraceContext, RequestState | None], None]
+CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens", "wasted_tokens"]
+
+
+@mypyc_attr(acyclic=True)  # it leads to nothing that leads back
+class WholeRequest:
+    """A packed record, and what is counted of it. Times in nanoseconds, the first since 1970."""
+
+    __slots__ = (
+        "started_at_ns",
+        "packed",
+        "alike",
+        "tenant",
+        "duration_ns",
+        "usage",
+        "cost_pico_usd",
+        "ttft_ns",
+        "slot",
+        "trace",
+    )
+
+    def __init__(
+        self,
+        started_at_ns: int,
+        packed: bytes,
+        alike: SeriesKey,
+        tenant: str,
+        duration_ns: int,
+        usage: Usage,
+        cost_pico_usd: int | None,
+        ttft_ns: int | None = None,  # of a stream
+        slot: int = NO_SLOT,  # its entry among the requests that are with a target
+        trace: TraceContext = UNTRACED,  # the caller's
+    ) -> None:
+        self.started_at_ns = started_at_ns
+        self.packed = packed
+        self.alike = alike
+        self.tenant = tenant
+        self.duration_ns = duration_ns
+        self.usage = usage
+        self.cost_pico_usd = cost_pico_usd
+        self.ttft_ns = ttft_ns
+        self.slot = slot
+        self.trace = trace
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it
+class Recorder:
+    """Writes the records of requests whose payer is known. Others are counted, not recorded: no flood fills a disk."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        gateway: str,
+        emit_spans: EmitSpans | None = None,
+        counts: RequestCounts | None = None,
+        content: ContentKeeper | None = None,
+        audit: RequestAudit | None = None,
+        sent: SentRequests | None = None,
+        inputs: TokenEstimator | None = None,
+    ) -> None:
+        self._journal = journal
+        self.gateway = gateway  # its name
+        self._emit_spans = emit_spans
+        self._counts = counts
+        self.content = content  # none: nothing of what was said is kept
+        self.audit = audit  # none: no tenant's requests are audited
+        self.sent = sent  # none: a crash leaves no record of what was under way
+        self._inputs = inputs or TokenEstimator()
+        self.recorded_requests = 0
+        self.unauthenticated_requests = 0
+        self.unrecorded_rejections = 0
+
+    @property
+    def sends_spans(self) -> bool:
+        """Say whether spans are sent of every request."""
+        return self._emit_spans is not None
+
+    def note_sent(self, life: RequestState) -> None:
+        """Write down that a request is about to be sent to its last attempt's target: its record, if we die now."""
+        sent, attempt = self.sent, life.last_attempt
+        if sent is None or attempt is None or not life.is_authenticated:
+            return
+        request, reservation, before = life.request, life.reservation, life.sent_slot
+        model = life.model if attempt.model is None else attempt.model
+        tokens_in, reserved = 0, NOT_SAID
+        if reservation is not None:
+            reserved = reservation.reserved(TOKENS)
+            if attempt.target.kind == _COUNTED:
+                tokens_in = reservation.reserved(INPUT)
+        if not tokens_in:
+            name = life.requested_model if model is None else model.id
+            tokens_in = self._inputs.estimate(name, prompt_bytes(life.body), life.who.tenant)
+        is_streamed = request is not None and request.is_streamed
+        life.sent_slot = sent.begin(
+            life.id_bytes,
+            life.started_at_ns,
+            0 if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
+            life.request_bytes,
+            tokens_in,
+            None if request is None else request.output_limit,
+            reservation,
+            reserved,
+            1 if request is None else request.choice_count,
+            (STREAM if is_streamed else 0) | (BATCHED if life.is_batched else 0),
+            encode_record(_request_record(life, self.gateway)),
+            life,
+        )
+        if before >= 0:  # only now: at no moment is there none
+            sent.end(before)
+
+    def forget_sent(self, slot: int) -> None:
+        """Forget a request that could not be sent."""
+        if self.sent is not None:
+            self.sent.end(slot)
+
+    def record_lost(self, record: RequestRecord) -> bool:
+        """Write the record of a request that a crash has ended; say whether it is kept."""
+        if not self._journal.append(record.started_at_ns, encode_record(record)):
+            return False
+        self.recorded_requests += 1
+        if self._counts is not None:
+            self._counts.note_lost(record)
+        self._show(record)
+        return True
+
+    def record(self, life: RequestState) -> None:
+        """Write a request's record, and its attempts' where there was more than one."""
+        try:
+            self._record(life)
+        finally:
+            self.forget_sent(life.sent_slot)
+
+    def _record(self, life: RequestState) -> None:
+        if not life.is_authenticated:
+            self.unauthenticated_requests += 1
+            if self._counts is not None:
+                self._counts.note_unknown_caller(life)
+            return
+        request_record = _request_record(life, self.gateway)
+        if self._counts is not None:
+            self._counts.note(life, request_record)
+        if request_record.outcome == "rejected":
+            # What lies above the bound, or is the disk's last, is for requests that were admitted; a client that
+            # tries again and again must not fill it with its refusals, which used nothing.
+            if not self._journal.append_all([(life.started_at_ns, encode_record(request_record))]):
+                self.unrecorded_rejections += 1
+                return
+            self.recorded_requests += 1
+            self._show(request_record, life)
+            return
+        if len(life.attempts) > 1:
+            for attempt in life.attempts:
+                record = _attempt_record(life, attempt, self.gateway)
+                self._journal.append(record.started_at_ns, encode_record(record))
+        if self._journal.append(life.started_at_ns, encode_record(request_record)):
+            self.recorded_requests += 1
+        self._show(request_record, life)
+
+    def record_one(self, request: WholeRequest) -> None:
+        """Write the record of a request that was answered well at the first try."""
+        self.recorded_requests += self._journal.append(request.started_at_ns, request.packed)
+        self.forget_sent(request.slot)
+
+    def record_whole(self, requests: Sequence[WholeRequest]) -> None:
+        """Write the records of requests that were answered well, each at the first try."""
+        self.recorded_requests += self._journal.append_each([(one.started_at_ns, one.packed) for one in requests])
+        if self.sent is not None:
+            for one in requests:
+                self.sent.end(one.slot)
+
+    def count_whole(self, requests: Sequence[WholeRequest]) -> None:
+        """Count requests whose records are written, and show them to tracing."""
+        for one in requests:
+            if self._counts is not None:
+                self._counts.note_whole(
+                    one.alike, one.tenant, one.duration_ns, one.usage, one.cost_pico_usd, one.ttft_ns
+                )
+            if self._emit_spans is not None:
+                record = decode_record(one.packed)
+                assert isinstance(record, RequestRecord)
+                self._emit_spans(record, one.trace, None)
+
+    def _show(self, request_record: RequestRecord, life: RequestState | None = None) -> None:
+        if self._emit_spans is not None:
+            self._emit_spans(request_record, UNTRACED if life is None else life.trace, life)
+
+
+def _request_record(life: RequestState, gateway: str) -> RequestRecord:
+    request, attempt = life.request, life.last_attempt
+    target, result = (attempt.target, attempt.result) if attempt else (None, None)
+    made, error, guard = _made_by(life.answering_attempts), life.error, life.guard
+    return RequestRecord(
+        request_id=life.id_bytes,
+        started_at_ns=life.started_at_ns,
+        duration_ns=max(life.ended_ns - life.began_ns, 0),
+        who=life.who,
+        operation=life.operation.name,
+        api=life.operation.api,
+        outcome=life.outcome,
+        status=life.status,
+        error_code=error.error_code if error else "",
+        finish_reason=life.finish_reason or (result.finish_reason if result else ""),
+        stream=request.is_streamed if request else False,
+        requested_model=life.requested_model,
+        route=life.route or (life.model.id if life.model else ""),
+        model=life.model.id if life.model else "",
+        model_version=result.model if result else "",
+        provider=target.provider or target.kind if target else "",
+        pool=target.pool if target else "",
+        replica=target.id if target else "",
+        adapter=result.adapter if result else "",
+        region=target.region if target else "",
+        gateway=gateway,
+        ttft_ns=None if made.first_at_ns is None else max(made.first_at_ns - life.began_ns, 0),
+        admission_ns=None if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
+        queue_ns=result.queue_ns if result else None,
+        cold_start_ns=result.cold_start_ns if result else None,
+        gaps=made.gaps,
+        gap_clock=made.gap_clock,
+        usage=life.usage,
+        count_method=life.count_method,
+        engine_output_tokens=made.engine_output_tokens,
+        recompute_tokens=made.recompute_tokens,
+        overrun_tokens=made.overrun_tokens,
+        wasted_tokens=made.wasted_tokens,
+        cost_pico_usd=life.cost.total_pico_usd,
+        cost_basis=life.cost.basis,
+        price_version=life.cost.version,
+        charged_pico_usd=life.charged_pico_usd,
+        gpu=result.gpu if result else None,
+        attempts=len(life.attempts),
+        max_tokens=request.output_limit if request else None,
+        choices=request.choice_count if request else 1,
+        temperature=request.temperature if request else None,
+        request_bytes=life.request_bytes,
+        response_bytes=life.response_bytes,
+        cache=life.cache_outcome,
+        limit=life.limit,
+        reserved_tokens=life.reserved_tokens,
+        route_decision=life.route_decision,
+        trace_id=life.trace.trace_id,
+        span_id=life.span_id,
+        run_id=life.run_id,
+        conversation_id=life.conversation_id,
+        priority=life.priority,
+        wait_ns=life.wait_ns,
+        charge_offsets_ns=[offset for offset, _ in life.charges],
+        charge_tokens=[tokens for _, tokens in life.charges],
+        overdraft_tokens=life.overdraft_tokens,
+        overdraft_pico_usd=life.overdraft_pico_usd,
+        thinking_over_tokens=life.thinking_over,
+        tool_calls=life.tool_calls,
+        schema_failed=life.schema_failed,
+        arm=life.arm,
+        rollout="" if life.rollout is None else life.rollout.id,
+        verdicts=[] if guard is None else guard.verdicts,
+        guard_ns=None if guard is None else guard.spent_ns,
+        guard_held_ns=None if guard is None else guard.held_ns,
+        unpriced_leaves=list(life.cost.unpriced),
+        service_tier=life.cost.tier,
+    )
+
+
+def _attempt_record(life: RequestState, attempt: Attempt, gateway: str) -> AttemptRecord:
+    first_at, error = attempt.progress.first_at_ns, attempt.error
+    return AttemptRecord(
+        request_id=life.id_bytes,
+        number=attempt.number,
+        started_at_ns=attempt.started_at_ns,
+        duration_ns=max(attempt.ended_ns - attempt.began_ns, 0),
+        who=life.who,
+        reason=attempt.reason,
+        outcome="ok" if error is None else "cancelled" if isinstance(error, ClientGone | HedgeLost) else "error",
+        status=200 if error is None else error.status,
+        error_code=error.error_code if error else "",
+        model=attempt.model.id if attempt.model else "",
+        provider=attempt.target.provider or attempt.target.kind,
+        pool=attempt.target.pool,
+        replica=attempt.target.id,
+        region=attempt.target.region,
+        gateway=gateway,
+        ttft_ns=None if first_at is None else max(first_at - attempt.began_ns, 0),
+        gaps=pack_gaps(attempt.progress.gaps_for(attempt.usage.output_tokens)),
+        gap_clock=_gap_clock([attempt]),
+        usage=attempt.usage,
+        count_method=attempt.count_method,
+        cost_pico_usd=None if attempt.cost.unpriced else attempt.cost.total_pico_usd,  # it has no column to name them
+        cost_basis=attempt.cost.basis,
+        price_version=attempt.cost.version,
+        gpu=attempt.result.gpu,
+        run_id=life.run_id,
+    )
+
+
+class _Made(msgspec.Struct, frozen=True, gc=False):
+    """What the attempts behind an answer made together, token by token."""
+
+    first_at_ns: int | None = None
+    gaps: bytes = b""
+    gap_clock: GapClock = "none"
+    engine_output_tokens: int | None = None
+    recompute_tokens: int | None = None
+    overrun_tokens: int | None = None
+    wasted_tokens: int | None = None
+
+
+_UNSEEN: Final = _Made()  # of an answer that came whole from a server which counts nothing besides its usage
+
+
+def _made_by(chain: list[Attempt]) -> _Made:
+    if not chain or (len(chain) == 1 and chain[0].was_unseen):
+        return _UNSEEN
+    return _Made(
+        chain[0].progress.first_at_ns,
+        pack_gaps(_gaps_of(chain)),
+        _gap_clock(chain),
+        _sum(chain, "engine_output_tokens"),
+        _sum(chain, "recompute_tokens"),
+        _sum(chain, "overrun_tokens"),
+        _sum(chain, "wasted_tokens"),
+    )
+
+
+def _gaps_of(chain: list[Attempt]) -> list[int]:
+    """Give the gaps of an answer that one attempt after another made, with the waits between them."""
+    gaps: list[int] = []
+    left_at: int | None = None
+    for attempt in chain:
+        progress = attempt.progress
+        if left_at is not None and progress.first_at_ns is not None:
+            gaps.append(gap_units(progress.first_at_ns - left_at))
+        gaps += progress.gaps_for(attempt.usage.output_tokens)
+        left_at = progress.last_at_ns if progress.last_at_ns is not None else left_at
+    return gaps
+
+
+def _gap_clock(chain: list[Attempt]) -> GapClock:
+    timed = [attempt for attempt in chain if attempt.progress.gaps]
+    return timed[0].result.gap_clock if timed else "none"
+
+
+def _sum(chain: list[Attempt], count: CountName) -> int | None:
+    known = [found for attempt in chain if (found := getattr(attempt.result, count)) is not None]
+    return sum(known) if known else None

@@ -1,0 +1,178 @@
+"""Requests that are with a target, written down outside the process: the record of one that a crash ends is made of it.
+
+An entry stands from just before a request is sent until its own record is in the journal. It is what that record
+would say now, as bytes that requests alike share, and a head with what differs. `gateway/records/lost_requests.py`
+reads them.
+"""
+
+import asyncio
+import logging
+import struct
+from pathlib import Path
+from typing import Final, Protocol
+
+from backends.processes.beat import until_beat
+from backends.processes.native import mypyc_attr
+from backends.segment_log.slot_table import MAX_BYTES, NO_SLOT, KeptValue, SlotTable, form_of
+from gateway.limits.demand import MONEY
+from gateway.limits.reservation import Reservation
+from gateway.request.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+BEAT_SECONDS: Final = 0.25
+# Id, start (Unix ns), ns until it was admitted, request bytes, estimated input tokens, max_tokens (-1: none), reserved
+# tokens (-1: none), choices, flags.
+_HEAD: Final = "16sqqqqqqqB"
+HEAD: Final = struct.Struct(f"<{_HEAD}")
+STREAM: Final = 1
+BATCHED: Final = 2  # priced as a batch's
+NOT_SAID: Final = -1
+_MOST_FORMS: Final = 1000
+
+
+class Growing(Protocol):
+    """A request whose output is seen on its way."""
+
+    @property
+    def output_so_far(self) -> int: ...
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it
+class SentRequests:
+    """The entries of one process. Without a file, which is logged, no entry is kept and a crash leaves no record."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._clock = clock
+        self._table: SlotTable | None = None
+        try:
+            self._table = SlotTable(path)
+        except OSError as error:
+            _log.error(
+                "requests under way cannot be written down: a crash would leave no record of them",
+                extra={"path": str(path), "reason": error.strerror},
+            )
+        self._watched: dict[int, tuple[Growing, Reservation | None]] = {}
+        self._has_told = False
+        self._forms: dict[int, struct.Struct] = {}  # by the length of the record
+
+    @property
+    def found(self) -> list[KeptValue]:
+        """Return what the process before has left."""
+        return [] if self._table is None else self._table.found
+
+    @property
+    def damaged(self) -> int:
+        """Return how many entries the process before has left that cannot be read."""
+        return 0 if self._table is None else self._table.damaged
+
+    @property
+    def last_alive_ns(self) -> int:
+        """Return when that process was last known to run (Unix nanoseconds)."""
+        return 0 if self._table is None else self._table.last_alive_ns
+
+    @property
+    def open_entries(self) -> int:
+        """Return how many requests are written down."""
+        return 0 if self._table is None else self._table.used
+
+    def begin(
+        self,
+        id: bytes,
+        started_at_ns: int,
+        admission_ns: int,
+        request_bytes: int,
+        tokens_in: int,
+        max_tokens: int | None,
+        reservation: Reservation | None,
+        reserved_tokens: int,
+        choices: int,
+        flags: int,
+        record: bytes,
+        growing: Growing | None,
+    ) -> int:
+        """Write down that a request is about to be sent; return its slot, for `end`.
+
+        `record` is a packed request record that says the rest. `growing` has output that is seen on its way.
+        """
+        table = self._table
+        if table is None:
+            return NO_SLOT
+        form = self._forms.get(len(record))
+        if form is None:
+            form = self._form(len(record))
+        slot = NO_SLOT if form is None else table.take()
+        if form is None or slot < 0:
+            self._tell("its labels are too long" if form is None else "the disk has no room")
+            return NO_SLOT
+        table.put(
+            slot,
+            _money_of(reservation),
+            form,
+            (
+                id,
+                started_at_ns,
+                admission_ns,
+                request_bytes,
+                tokens_in,
+                NOT_SAID if max_tokens is None else max_tokens,
+                reserved_tokens,
+                choices,
+                flags,
+                record,
+            ),
+        )
+        if growing is not None:
+            self._watched[slot] = (growing, reservation)
+        return slot
+
+    def _form(self, length: int) -> struct.Struct | None:
+        if HEAD.size + length > MAX_BYTES:
+            return None
+        if len(self._forms) >= _MOST_FORMS:
+            self._forms.clear()
+        form = self._forms[length] = form_of(f"{_HEAD}{length}s")
+        return form
+
+    def _tell(self, why: str) -> None:
+        if not self._has_told:
+            self._has_told = True
+            _log.error("a request under way cannot be written down", extra={"reason": why})
+
+    def end(self, slot: int) -> None:
+        """Forget an entry: its request has its record, or was not sent. Does nothing for `NO_SLOT`."""
+        table = self._table
+        if slot < 0 or table is None:
+            return
+        if self._watched:
+            self._watched.pop(slot, None)
+        table.clear(slot)
+
+    async def run(self) -> None:
+        """Bring the entries up to date from time to time until cancelled."""
+        while True:
+            await asyncio.sleep(until_beat(BEAT_SECONDS))
+            self.note_progress()
+
+    def note_progress(self) -> None:
+        """Write down how far the answers under way are, and that this process still runs."""
+        table = self._table
+        if table is None or not table.used:
+            return
+        for slot, (growing, reservation) in self._watched.items():
+            table.note(slot, _money_of(reservation), growing.output_so_far)
+        table.note_alive(self._clock.wall_ns())
+
+    def close(self) -> None:
+        """Close the file."""
+        table, self._table = self._table, None
+        self._watched.clear()
+        if table is not None:
+            table.close()
+
+
+def _money_of(reservation: Reservation | None) -> int | None:
+    """Return the pico-USD that a request holds of its budgets; `None` if no rule counts its money."""
+    if reservation is None or not reservation.lines.counts_money:
+        return None
+    return reservation.reserved(MONEY)

@@ -1,0 +1,83 @@
+"""What a stream's chunks pass through that differ in their text alone: timed, counted, and sent on as they came."""
+
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from backends.http_client.chunk_taker import ChunkTaker
+from gateway.replies.allowance import Allowance
+from gateway.replies.progress import Progress
+from gateway.request.clock import Clock
+from gateway.wire.exchange import Exchange
+
+
+class Ending(Protocol):
+    """The answer whose chunks these are."""
+
+    has_ended: bool
+
+
+class ChunkRelay(ChunkTaker):
+    """Passes the chunks of one choice on, each with one token. There is one for a stream, and no object for a chunk."""
+
+    __slots__ = (
+        "_allowance",
+        "_answer",
+        "_arrivals",
+        "_exchange",
+        "_is_left_at_end",
+        "_is_reasoning",
+        "_now",
+        "_on_tokens",
+        "_progress",
+        "_write",
+    )
+
+    def __init__(
+        self,
+        answer: Ending,
+        exchange: Exchange,
+        clock: Clock,
+        progress: Progress,
+        index: int,
+        *,
+        is_reasoning: bool,
+        on_tokens: Callable[[int], None] | None,
+        allowance: Allowance | None,
+        is_left_at_end: bool = False,
+    ) -> None:
+        """`index` is the choice; `on_tokens` is told of each token.
+
+        `is_left_at_end`: whoever brings chunks brings none after the answer's end, nor once the client has left.
+        """
+        # Between two chunks of a stream come those of others, and what is asked for here has left the caches: so each
+        # chunk looks at as few objects as will do. Times are objects here, not to be unpacked and packed again.
+        self._arrivals = cast("list[object]", progress.arrivals_of(index))
+        self._now = cast("Callable[[], object]", clock.monotonic_ns)
+        self._write = exchange.line.writer() if is_left_at_end else exchange.line.write
+        self._exchange = exchange
+        self._is_left_at_end = is_left_at_end
+        self._is_reasoning = is_reasoning
+        self._on_tokens = on_tokens
+        self._allowance = allowance
+        self._answer = answer
+        self._progress = progress
+
+    def take(self, framed: bytes) -> bool:
+        """Pass a chunk on, which is whole and in the framing of the chunked coding."""
+        if not self._is_left_at_end and self._answer.has_ended:
+            return False
+        allowance = self._allowance
+        if allowance is not None and self._progress.tokens + 1 >= allowance.next_at:
+            return False  # whether it may be delivered is for the answer to see
+        self._arrivals.append(self._now())
+        if self._is_reasoning:
+            self._progress.reasoning_tokens += 1
+        if self._on_tokens is not None:
+            self._on_tokens(1)
+        self._exchange.bytes_sent += len(framed)
+        self._write(framed)
+        return True
+
+    def __call__(self, framed: bytes) -> None:
+        """Pass a chunk on, for who knows it as a callable."""
+        self.take(framed)

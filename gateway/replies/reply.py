@@ -1,0 +1,548 @@
+"""The answer to one request while a target produces it: times every token, renders or passes bytes through.
+
+The answer's end (the whole body, or a stream's last event) is held back until `conclude`, so that the record is
+on disk before the client has its acknowledgement.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from backends.processes.native import mypyc_attr
+from contracts.api.chat import GenerationRequest
+from contracts.api.generation import Delta, Result, Vectors
+from contracts.errors import TollkeeperError, UpstreamBroken
+from contracts.guardrails.finding import Verdict
+from contracts.metering.usage import Usage
+from contracts.metering.usage_wish import wants_usage
+from contracts.recording.records import CountMethod
+from gateway.apis.rendering import AnswerRenderer, ErrorShape, WholeText
+from gateway.guardrails.answer_filter import AnswerFilter
+from gateway.replies.allowance import WAIT, Allowance
+from gateway.replies.answer_copy import AnswerCopy
+from gateway.replies.answer_digest import AnswerDigest
+from gateway.replies.answer_facts import facts_wanted
+from gateway.replies.chunk_relay import ChunkRelay
+from gateway.replies.piece import part_of
+from gateway.replies.progress import Progress
+from gateway.replies.reply_facts import ReplyFacts as ReplyFacts
+from gateway.replies.text_relay import TextRelay
+from gateway.wire.exchange import Headers, header_lines
+from gateway.wire.served import served_headers
+
+EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
+JSON: Final = b"application/json"
+
+Soon = Callable[[Callable[[], None]], None]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Reply:
+    """What the answers of all operations have in common: an answer that is sent whole, at its end."""
+
+    def __init__(self, facts: ReplyFacts) -> None:
+        self._exchange = facts.exchange
+        self._clock = facts.clock
+        self._headers: Headers = ((b"x-request-id", facts.id_text.encode()),)
+        self._lines = b""  # further headers, which are lines of a head already
+        self._soon: Soon | None = None
+        self._progress = Progress()
+        self._body: bytes | None = None
+        self._allowance: Allowance | None = None
+        self._on_tokens: Callable[[int], None] | None = None
+        self._tokens_before = 0  # of the attempts that this one continues
+        self.has_ended = False  # by us, before the target's end
+        self._served: Headers = ()
+        self._copy: AnswerCopy | None = None
+        self.digest: AnswerDigest | None = None  # has what the client is sent, where that is to be hashed
+
+    def add_headers(self, headers: Headers) -> None:
+        """Send these as well. Takes effect as long as the answer has not begun."""
+        self._headers += headers
+
+    def add_lines(self, lines: bytes) -> None:
+        """Send these header lines as well. They are forgotten where the answer starts over."""
+        self._lines += lines
+
+    def hold_ends(self, soon: "Soon") -> None:
+        """Let a stream's end leave together with what comes in the same turn; `soon` does something at its end."""
+        self._soon = soon
+
+    @property
+    def headers(self) -> Headers:
+        """Give what is sent as it stands, but for what served the answer."""
+        return self._headers
+
+    def start_over(self, headers: Headers) -> None:
+        """Send these headers, and forget the allowance and the turn of a model that the request has left."""
+        self._headers, self._lines, self._allowance, self._on_tokens = headers, b"", None, None
+
+    def hold_to(self, allowance: Allowance) -> None:
+        """Let an allowance watch how long the answer grows."""
+        self._allowance = allowance
+
+    def tell(self, produced: Callable[[int], None]) -> None:
+        """Tell `produced` of output tokens as they pass."""
+        self._on_tokens = produced
+
+    def copy_to(self, copy: AnswerCopy) -> None:
+        """Let `copy` have what the client is sent."""
+        self._copy = copy
+
+    def copied(self) -> tuple[bytes, bytes, Headers] | None:
+        """Give what the client was sent, once its end is prepared: a stream's events, the end, and what served it.
+
+        `None` where it was not copied, or is too long to be.
+        """
+        sent = None if self._copy is None else self._copy.with_end(self._body or b"")
+        return None if sent is None else (*sent, self._served)
+
+    def hashed(self, *, is_whole: bool) -> str | None:
+        """Give the hash of what the client is sent; `None` where it is not hashed, or nothing is sent."""
+        return None if self.digest is None else self.digest.with_end((self._body or b"") if is_whole else b"")
+
+    @property
+    def _is_seen(self) -> bool:
+        """Whether events are looked at as they go, so that nothing may pass them on by itself."""
+        return self._copy is not None or self.digest is not None
+
+    @property
+    def end_bytes(self) -> int:
+        """Give the size of what `conclude` sends."""
+        return len(self._body or b"")
+
+    def replay(self, begun: bytes, end: bytes, served: Headers) -> None:
+        """Answer with what `copied` gave of another; `conclude` sends its end."""
+        self._served = served
+        self._body = end
+
+    async def flushed(self) -> None:
+        """Wait until nothing of the answer waits for shared counters any more."""
+
+    async def inspect(self) -> Verdict | None:
+        """Have guardrails see the whole of an answer that has come to its end; give the verdict that stops it."""
+        return None
+
+    def end_early(self, why: TollkeeperError) -> None:
+        """End a good answer here: what the target still sends is dropped. An answer sent whole ends as it is."""
+        self.has_ended = True
+
+    @property
+    def has_begun(self) -> bool:
+        """Say whether the client has seen any of the answer: then another target can only continue it."""
+        return self._exchange.is_started
+
+    def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
+        """Count the next attempt's tokens into `progress`; forget what a failed one produced, unless it is resumed."""
+        if self._allowance is not None:
+            self._tokens_before = self._tokens_before + self._progress.tokens if resumes else 0
+            self._allowance.begin_attempt(progress, self._tokens_before)
+        self._progress = progress
+        if not resumes:
+            self._body = None
+
+    # what targets call
+
+    def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
+        """Refuse an event: this answer is no stream."""
+        raise UpstreamBroken("the target sent a stream's event for an answer that is no stream")
+
+    def delta(self, delta: Delta) -> None:
+        """Refuse a delta: nothing is generated for this answer."""
+        raise UpstreamBroken("the target generated text where none was asked for")
+
+    def vectors(self, vectors: Vectors) -> None:
+        """Refuse vectors: this answer has none."""
+        raise UpstreamBroken("the target sent vectors where none were asked for")
+
+    def scores(self, scores: list[float]) -> None:
+        """Refuse scores: this answer has none."""
+        raise UpstreamBroken("the target sent scores where none were asked for")
+
+    def served(self, model: str, version: str) -> None:
+        """Say in the answer's head what answers."""
+        self._served = served_headers(model, version)
+
+    def whole(self, body: bytes) -> None:
+        """Keep an upstream's whole reply until the request is settled."""
+        self._body = body
+
+    def answered_at(self, tier: str) -> None:
+        """Keep the service tier that the target says it answers at."""
+        self._progress.service_tier = tier
+
+    def report(self, usage: Usage, count_method: CountMethod) -> None:
+        """Keep what the target knows of the usage, in case it does not reach its end."""
+        self._progress.usage = usage
+        self._progress.count_method = count_method
+
+    def account(self, result: Result) -> None:
+        """Keep the account of a call that does not return."""
+        self._progress.account = result
+
+    def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """Let a slow client hold the target back."""
+        self._exchange.hold(pause, resume)
+
+    async def drained(self) -> None:
+        """Wait until the client has read enough."""
+        await self._exchange.drained()
+
+    # what the dispatcher calls
+
+    def findings(self, *, is_complete: bool) -> tuple[int | None, bool | None]:
+        """Give how many tools the answer calls, and whether its text is not the JSON asked for; `None`: not known."""
+        return None, None
+
+    def prepare_end(self, usage: Usage) -> int:
+        """Render what is still to be sent of a good answer and give its size in bytes."""
+        return len(self._body or b"")
+
+    def errors(self, shape: ErrorShape) -> ErrorShape:
+        """Give how this answer puts an error: as its operation does, unless the stream that has begun knows more."""
+        return shape
+
+    async def keep(self) -> None:
+        """Keep the answer that `prepare_end` rendered, where the operation says that its answers are kept."""
+
+    def conclude(self) -> None:
+        """Send the end that `prepare_end` rendered."""
+        headers, body = self._headers + self._served, self._body or b""
+        if self._lines:
+            self._exchange.send_lines(200, JSON, body, header_lines(headers) + self._lines)
+        else:
+            self._exchange.send(200, JSON, body, headers)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class GeneratedReply(Reply):
+    """The sink of one request for generated text, which `renderer` puts into the shape of its API."""
+
+    def __init__(
+        self, facts: ReplyFacts, request: GenerationRequest, renderer: AnswerRenderer | Callable[[], AnswerRenderer]
+    ) -> None:
+        """`renderer` may be what makes it, where most answers need none."""
+        super().__init__(facts)
+        self._request = request
+        self._is_streamed = request.is_streamed
+        self._known_renderer = renderer
+        self._choices: list[WholeText] = []
+        self._opened: set[int] = set()
+        self._finished: set[int] = set()  # choices that the target has ended
+        self._ended: set[int] = set()  # those whose end went on, towards the client
+        self._renders_usage = False
+        self._facts = facts_wanted(request)
+        self._filter: AnswerFilter | None = None
+        self._on_block: Callable[[Verdict], None] | None = None
+        self._waiting: list[tuple[bytes, Delta]] = []  # for shared counters; an event's bytes, where it goes as it came
+
+    @property
+    def _renderer(self) -> AnswerRenderer:
+        found = self._known_renderer
+        if not isinstance(found, AnswerRenderer):
+            found = self._known_renderer = found()
+        return found
+
+    @_renderer.setter
+    def _renderer(self, renderer: AnswerRenderer) -> None:
+        self._known_renderer = renderer
+
+    def hold_to(self, allowance: Allowance) -> None:
+        """Let an allowance bound what is delivered of the answer."""
+        super().hold_to(allowance)
+        allowance.on_answer(self._offer_again)
+
+    def filter_by(self, answer_filter: AnswerFilter, on_block: Callable[[Verdict], None]) -> None:
+        """Let guardrails see the answer's texts first; `on_block` is told once that they stop a stream."""
+        self._filter, self._on_block = answer_filter, on_block
+
+    def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
+        super().begin_attempt(progress, resumes=resumes)
+        if not resumes:
+            if self._choices or self._opened or self._finished:
+                self._choices, self._opened, self._finished = [], set(), set()
+                self._ended = set()
+            self._renders_usage = False
+            self._waiting.clear()
+            if self._facts is not None:
+                self._facts.begin()
+            if self._filter is not None:
+                self._filter.begin()
+
+    def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
+        """Pass an upstream's event on as it is, unless it is the usage that only we asked for."""
+        if self.has_ended:
+            return
+        through = self._filter
+        if through is not None and through.acts:  # its bytes hold what stages may cut: it is rendered anew
+            for delta in deltas:
+                self.delta(delta)
+            return
+        now = self._clock.monotonic_ns()
+        for delta in deltas:
+            self._take(delta, now)
+            if through is not None:
+                through.take(delta, now)
+        if is_usage_only and not wants_usage(self._request):
+            return
+        if self._is_at_bound:
+            self._event_at_bound(data, deltas)
+            return
+        for delta in deltas:
+            self._note_end(delta)
+        self._send_event(data)
+
+    def relay(self, delta: Delta) -> Callable[[bytes], None] | None:
+        """Give what passes the chunks of the one choice on as they come, once its answer has begun."""
+        exchange, progress = self._exchange, self._progress
+        is_alone = self._request.choice_count == 1 and progress.choices == {delta.index}
+        if not exchange.is_chunked or not is_alone or self.has_ended or self._is_seen or self._filter is not None:
+            return None
+        relay = ChunkRelay(
+            self,
+            exchange,
+            self._clock,
+            progress,
+            delta.index,
+            is_reasoning=delta.reasoning_tokens > 0,
+            on_tokens=self._on_tokens,
+            allowance=self._allowance,
+            is_left_at_end=self._soon is not None,
+        )
+        return relay
+
+    def text_relay(self, index: int) -> Callable[[str, int], None] | None:
+        """Give what renders and sends plain text of the one choice, once its answer has begun."""
+        exchange, progress = self._exchange, self._progress
+        is_alone = self._request.choice_count == 1 and progress.choices == {index} == self._opened
+        if not exchange.is_chunked or not is_alone or self.has_ended or self._is_seen or self._filter is not None:
+            return None
+        frame = self._renderer.text_frame(index)
+        if frame is None:
+            return None
+        count = progress.timer_of(index)
+        relay = TextRelay(self, exchange, self._clock, progress, count, frame, self._on_tokens, self._allowance)
+        return relay.take
+
+    def delta(self, delta: Delta) -> None:
+        """Render a piece, or keep it where the caller wants the answer whole."""
+        if self.has_ended:
+            return
+        now = self._clock.monotonic_ns()
+        self._take(delta, now)
+        if not self._is_at_bound:
+            self._deliver(delta)
+        elif (passed := self._covered(b"", delta)) is not None:
+            self._deliver(passed)
+
+    def text_at_bound(self, text: str) -> None:
+        """Deliver a token of the one choice that was counted, as far as the answer's allowance covers it."""
+        index = min(self._progress.choices)
+        passed = self._covered(b"", Delta(1, text, index=index))
+        if passed is not None:
+            self._deliver(passed)
+
+    def _deliver(self, delta: Delta) -> None:
+        if self._filter is None:
+            self._put(delta)
+        else:
+            self._put_filtered(delta, self._filter, self._clock.monotonic_ns())
+
+    @property
+    def _is_at_bound(self) -> bool:
+        """Whether what was just counted has to be offered to the allowance before it is delivered."""
+        allowance = self._allowance
+        return allowance is not None and self._progress.tokens >= allowance.next_at
+
+    def _event_at_bound(self, data: bytes, deltas: tuple[Delta, ...]) -> None:
+        """Deliver what the allowance covers of an upstream's event, whose pieces were counted."""
+        if len(deltas) <= 1:
+            delta = deltas[0] if deltas else Delta(0)
+            passed = self._covered(data, delta)
+            if passed is not None:
+                self._send_covered(data if passed is delta else b"", passed)
+            return
+        for delta in deltas:
+            passed = self._covered(b"", delta)
+            if passed is not None:
+                self._send_covered(b"", passed)
+
+    def _send_covered(self, data: bytes, delta: Delta) -> None:
+        """Send a piece as the upstream's bytes, or rendered anew if there are none."""
+        self._note_end(delta)
+        self._send_event(data or self._renderer.delta(delta))
+
+    def _covered(self, data: bytes, delta: Delta) -> Delta | None:
+        """Return what may be delivered of a counted piece; `None`: nothing of it, or nothing yet."""
+        allowance = self._allowance
+        assert allowance is not None
+        allowance.defer(delta.tokens, delta.reasoning_tokens)
+        if self._waiting:
+            self._waiting.append((data, delta))
+            return None
+        return self._offered(data, delta, allowance)
+
+    def _offered(self, data: bytes, delta: Delta, allowance: Allowance) -> Delta | None:
+        if not delta.tokens:
+            if allowance.withheld:  # it comes after what was withheld, such as the answer's own end
+                self._finished.discard(delta.index)
+                return None
+            return delta
+        is_complete = len(self._finished) >= self._request.choice_count
+        passing = allowance.offer(delta.tokens, delta.reasoning_tokens, delta.index, is_complete=is_complete)
+        if passing == delta.tokens:
+            return delta
+        if passing == WAIT:
+            self._waiting.insert(0, (data, delta))
+            return None
+        self._finished.discard(delta.index)  # the end it brings, or has brought, is not the answer's
+        part = part_of(delta, passing)
+        if part is None:
+            allowance.defer(passing, min(passing, delta.reasoning_tokens))
+        return part
+
+    def _offer_again(self) -> None:
+        """Deliver what the shared counters' answer covers of what waits for it."""
+        allowance, waiting = self._allowance, self._waiting
+        self._waiting = []
+        while waiting and allowance is not None and not self.has_ended:
+            data, delta = waiting.pop(0)
+            passed = self._offered(data, delta, allowance)
+            if self._waiting:
+                break
+            if passed is not None and not data:
+                self._deliver(passed)
+            elif passed is not None:
+                self._send_covered(data if passed is delta else b"", passed)
+        self._waiting += waiting
+
+    async def flushed(self) -> None:
+        """Wait until nothing of the answer waits for shared counters any more."""
+        while self._waiting and self._allowance is not None:
+            await self._allowance.answered()
+
+    def _put_filtered(self, delta: Delta, through: AnswerFilter, now_ns: int) -> None:
+        for passed in through.take(delta, now_ns):
+            self._put(passed)
+        if through.blocked is not None and self._on_block is not None and self._is_streamed:
+            tell, self._on_block = self._on_block, None
+            tell(through.blocked)
+
+    def _put(self, delta: Delta) -> None:
+        self._note_end(delta)
+        if not self._is_streamed:
+            self._collect(delta)
+        elif delta.index in self._opened:
+            self._send_event(self._renderer.delta(delta))
+        else:
+            self._opened.add(delta.index)
+            self._renders_usage = True
+            self._send_event(self._renderer.opening(delta.index) + self._renderer.delta(delta))
+
+    async def inspect(self) -> Verdict | None:
+        """Let what waits of an answer go out, once all stages have seen it, or have stopped it."""
+        through = self._filter
+        if through is None or self.has_ended:
+            return None
+        if self._body is not None:
+            self._body = await through.judge_body(self._body)
+            return through.blocked
+        for delta in await through.end(self._clock.monotonic_ns()):
+            self._put(delta)
+        return through.blocked
+
+    def replay(self, begun: bytes, end: bytes, served: Headers) -> None:
+        """Answer with what `copied` gave of another: a stream's events at once, each as it was."""
+        super().replay(begun, end, served)
+        if begun:
+            self._send_event(begun)
+
+    def end_early(self, why: TollkeeperError) -> None:
+        """End a good answer here, each choice with its reason ("length") and the name of what ended it."""
+        if self._filter is not None:
+            for delta in self._filter.rest(None, self._clock.monotonic_ns()):
+                self._put(delta)
+        super().end_early(why)
+        # What the target has ended counts for nothing here: its end may have come behind what was stopped.
+        open_choices = [index for index in range(self._request.choice_count) if index not in self._ended]
+        if self._is_streamed:
+            for index in open_choices:
+                self._send_event(self._renderer.ending(index, why))
+            self._renders_usage = True  # an upstream's own comes after its end, which it does not reach
+        elif self._body is None:
+            for index in open_choices:
+                self._collect(Delta(0, index=index, finish_reason=why.ends_with))
+
+    def findings(self, *, is_complete: bool) -> tuple[int | None, bool | None]:
+        """Give what the request's own wishes make worth knowing; text is judged where the answer is sent whole."""
+        facts = self._facts
+        if facts is None:
+            return None, None
+        schema_failed: bool | None = None
+        if is_complete and not self._is_streamed:
+            if self._choices:
+                schema_failed = facts.judge([choice.spoken for choice in self._choices])
+            elif self._body is not None:
+                schema_failed = facts.read_whole(self._body)
+        return facts.tool_calls(is_complete=is_complete), schema_failed
+
+    def prepare_end(self, usage: Usage) -> int:
+        """Render what is still to be sent of a good answer and give its size in bytes."""
+        if self._is_streamed:
+            is_wanted = self._renders_usage and wants_usage(self._request)
+            self._body = self._renderer.closing(usage, wants_usage=is_wanted)
+        elif self._body is None:
+            self._body = self._renderer.whole(self._choices, usage)
+        return len(self._body)
+
+    def conclude(self) -> None:
+        """Send the end that `prepare_end` rendered."""
+        if not self._is_streamed:
+            super().conclude()
+            return
+        if not self._exchange.is_started:
+            self._begin_stream(b"")
+        self._exchange.end(self._body or b"")
+
+    def _take(self, delta: Delta, now_ns: int) -> None:
+        self._progress.take(delta, now_ns)
+        if self._facts is not None and delta.tool_calls:
+            self._facts.take(delta)
+        if self._on_tokens is not None and delta.tokens:
+            self._on_tokens(delta.tokens)
+        if delta.finish_reason is not None:
+            self._finished.add(delta.index)
+
+    def _send_event(self, data: bytes) -> None:
+        if self._copy is not None:
+            self._copy.take(data)
+        if self.digest is not None:
+            self.digest.take(data)
+        exchange = self._exchange
+        if not exchange.is_started:
+            self._begin_stream(data)
+        elif self._soon is not None and len(self._finished) >= self._request.choice_count:
+            if not exchange.held_back:
+                self._soon(exchange.send_held_back)
+            exchange.hold_back(data)
+        else:
+            exchange.write(data)
+
+    def _begin_stream(self, first: bytes) -> None:
+        lines = header_lines(self._headers + self._served) + self._lines
+        self._exchange.start_lines(200, EVENT_STREAM, lines, first)
+
+    def _gather(self, delta: Delta) -> None:
+        """Take a part of an answer that has come whole."""
+        if self._filter is None:
+            self._put(delta)
+        else:
+            self._put_filtered(delta, self._filter, self._clock.monotonic_ns())
+
+    def _note_end(self, delta: Delta) -> None:
+        if delta.finish_reason is not None:
+            self._ended.add(delta.index)
+
+    def _collect(self, delta: Delta) -> None:
+        while len(self._choices) <= delta.index:
+            self._choices.append(self._renderer.new_choice())
+        self._choices[delta.index].take(delta)

@@ -1,0 +1,94 @@
+"""One try at a target: what it was, how far it came, and what it used."""
+
+from typing import Final
+
+from backends.processes.native import mypyc_attr
+from contracts.api.generation import Result
+from contracts.errors import (
+    EngineUnavailable,
+    InvalidRequest,
+    TargetMisconfigured,
+    TollkeeperError,
+    UpstreamRateLimited,
+    UpstreamRejected,
+    UpstreamUnreachable,
+)
+from contracts.metering.usage import UNKNOWN_USAGE, Usage
+from contracts.pricing.prices import UNPRICED, Cost
+from contracts.recording.records import AttemptReason, CountMethod
+from contracts.serving.configuration import ModelSpec, TargetSpec
+from gateway.replies.progress import Progress
+
+NO_RESULT: Final = Result()
+
+# What says that a target did no work for the request.
+NEVER_BEGUN: Final = (
+    EngineUnavailable,
+    InvalidRequest,
+    TargetMisconfigured,
+    UpstreamRateLimited,
+    UpstreamRejected,
+    UpstreamUnreachable,
+)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Attempt:
+    """One try at a target. Times are monotonic nanoseconds except `started_at_ns`."""
+
+    def __init__(
+        self,
+        number: int,
+        target: TargetSpec,
+        reason: AttemptReason,
+        started_at_ns: int,  # Unix
+        began_ns: int,
+        *,
+        model: ModelSpec | None = None,  # that it was asked as; none: the request's
+        result: Result = NO_RESULT,
+        usage: Usage = UNKNOWN_USAGE,
+    ) -> None:
+        self.number = number
+        self.target = target
+        self.reason: AttemptReason = reason
+        self.started_at_ns = started_at_ns
+        self.began_ns = began_ns
+        self.ended_ns = 0
+        self.progress = Progress()
+        self.result = result
+        self.error: TollkeeperError | None = None
+        self.usage = usage
+        self.count_method: CountMethod = "none"
+        self.cost: Cost = UNPRICED
+        self.model = model
+        self.is_free = False  # it failed and is not charged; known once it is settled
+        # By its request for another model: nothing is held for it, or what is is settled by itself.
+        self.is_left = False
+
+    @property
+    def was_begun(self) -> bool:
+        """Return whether the target may have worked on it: one that refused or was never reached has not."""
+        return self.error is None or self.progress.tokens > 0 or not isinstance(self.error, NEVER_BEGUN)
+
+    @property
+    def was_unseen(self) -> bool:
+        """Return whether no token was seen on its way, and the target counted none but those of its usage."""
+        result = self.result
+        return self.progress.first_at_ns is None and (
+            result.engine_output_tokens is None
+            and result.recompute_tokens is None
+            and result.overrun_tokens is None
+            and result.wasted_tokens is None
+        )
+
+
+def answering(attempts: list[Attempt]) -> list[Attempt]:
+    """Return those attempts whose output is an answer: the last, and those that it continued."""
+    if len(attempts) < 2:
+        return attempts
+    chain: list[Attempt] = []
+    for attempt in reversed(attempts):
+        chain.insert(0, attempt)
+        if attempt.reason != "continuation":
+            break
+    return chain

@@ -1,0 +1,51 @@
+"""What a request that has ended is to be charged with, metric by metric."""
+
+from contracts.api.chat import GenerationRequest
+from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, Amounts
+from gateway.limits.grant import Grant
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
+
+
+def used_by(life: RequestState, grant: Grant) -> Amounts:
+    """Return what a request is to be charged with.
+
+    A request whose attempts were all free (`gateway/request/failed_attempts.py`), or that was withdrawn from the
+    queue, used
+    nothing. A failed one that may be billed is charged its estimate. A usage that its target reported and nobody can
+    read stays as it was reserved. What models did that it has left is not its last model's. One that was answered
+    with a kept answer is a request, and costs what the policy says.
+    """
+    held = grant.reservation.reserved
+    if life.is_hit:
+        return (1, 0, 0, 0, 0, 0, life.cost.total_pico_usd or 0)
+    if life.owes_nothing:
+        return (1 if life.attempts else 0, 0, 0, 0, 0, 0, 0)
+    tokens_in, tokens_out, cost = life.usage.input_tokens, life.usage.output_tokens, life.cost.total_pico_usd
+    if tokens_in is None:
+        tokens_in = held(INPUT)
+    if tokens_out is None:
+        tokens_out = held(OUTPUT) if isinstance(life.request, GenerationRequest) else 0
+    own = [attempt for attempt in life.attempts if not attempt.is_left]
+    gpu_ns = 0
+    if grant.reservation.lines.counts_gpu:
+        gpu_ns = gpu_time_of(own, _gpu_unmeasured(own, grant, tokens_in, tokens_out))
+    return (1, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu_ns, held(MONEY) if cost is None else cost)
+
+
+def gpu_time_of(attempts: list[Attempt], unmeasured_ns: int) -> int:
+    """Return the GPU time, in nanoseconds, that attempts are charged with; free ones are not.
+
+    If not all of it was measured, it is `unmeasured_ns` at least.
+    """
+    shares = [attempt.result.gpu for attempt in attempts if not attempt.is_free]
+    measured = [share.prefill_ns + share.decode_ns + share.recompute_ns + share.wasted_ns for share in shares if share]
+    return sum(measured) if len(measured) == len(shares) else max(sum(measured), unmeasured_ns)
+
+
+def _gpu_unmeasured(attempts: list[Attempt], grant: Grant, tokens_in: int, tokens_out: int) -> int:
+    """Return the GPU time to take for what was not measured: an estimate by the tokens if the request failed."""
+    held_ns = grant.reservation.reserved(GPU)
+    if all([attempt.error is None for attempt in attempts if not attempt.is_free]):
+        return held_ns
+    return min(held_ns, grant.rates.at_start(tokens_in, tokens_out)[GPU])

@@ -1,0 +1,59 @@
+"""The clocks a request's life is told by, handed in so that tests can hold them."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from backends.processes.boot_time import since_boot_ns
+
+_log = logging.getLogger(__name__)
+
+_EVERY_SECONDS: Final = 2.0
+_SET_SECONDS: Final = 1.0  # less is not said
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """`wall_ns` is Unix time for records, `monotonic_ns` is for durations: the wall clock may jump."""
+
+    wall_ns: Callable[[], int] = time.time_ns
+    monotonic_ns: Callable[[], int] = time.monotonic_ns
+    _elapsed_ns: Callable[[], int] = field(init=False)
+    _began_ns: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        elapsed_ns = since_boot_ns if self.monotonic_ns is time.monotonic_ns else self.monotonic_ns
+        object.__setattr__(self, "_elapsed_ns", elapsed_ns)
+        object.__setattr__(self, "_began_ns", self.wall_ns() - elapsed_ns())
+
+    def steady_ns(self) -> int:
+        """Return Unix time as it was when this clock was made, plus what has passed: for limits and budgets.
+
+        It goes on evenly where the wall clock is set: no window and no period ends early or is counted twice.
+        """
+        return self._began_ns + self._elapsed_ns()
+
+    def set_seconds(self) -> float:
+        """Return by how much the wall clock was set forward (or back, below 0) since this clock was made."""
+        return (self.wall_ns() - self.steady_ns()) / 1_000_000_000
+
+    @property
+    def is_set(self) -> bool:
+        """Return whether the wall clock was set, so that limits and budgets go by another time than records."""
+        return abs(self.set_seconds()) >= _SET_SECONDS
+
+    async def watch(self) -> None:
+        """Log each setting of the wall clock once, until cancelled."""
+        told = 0.0
+        while True:
+            set_seconds = self.set_seconds()
+            if abs(set_seconds - told) >= _SET_SECONDS:
+                told = set_seconds
+                _log.warning(
+                    "the machine's clock was set; limits and budgets go on by the time that passes, until a restart",
+                    extra={"set_seconds": round(set_seconds, 3)},
+                )
+            await asyncio.sleep(_EVERY_SECONDS)

@@ -1,0 +1,66 @@
+"""What a request pays for answers that it got and did not use: each was wanted, and made, and has its price."""
+
+import msgspec
+
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import Cost
+from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, TOKENS, Amounts
+from gateway.limits.grant import Grant
+from gateway.request.attempt import Attempt
+from gateway.request.charging import gpu_time_of
+from gateway.request.request_state import RequestState
+
+
+class EarlierAnswer(msgspec.Struct):
+    """An answer that was not good enough, with the attempts of its model and what was reserved for them."""
+
+    attempts: list[Attempt]
+    grant: Grant | None
+
+
+def settle_earlier(life: RequestState, earlier: EarlierAnswer, usage: Usage, cost: Cost, now_ns: int) -> None:
+    """Charge an earlier answer by its own usage and price, and add it to what the request cost and was charged.
+
+    The request is counted once, by its last answer. What nobody reported stays as it was reserved.
+    """
+    grant, charged = earlier.grant, cost.total_pico_usd
+    if grant is not None:
+        reservation = grant.reservation
+        paid = reservation.settle(used_earlier(earlier.attempts, grant, usage, cost), now_ns)
+        if reservation.lines.counts_money:
+            charged = paid[MONEY]
+        life.reserved_tokens = (life.reserved_tokens or 0) + reservation.reserved(TOKENS)
+        life.overdraft_tokens = (life.overdraft_tokens or 0) + reservation.overdraft[TOKENS]
+        life.charges = [
+            (max(portion.at_ns - life.started_at_ns, 0), portion.charged_tokens)
+            for portion in reservation.portions
+            if portion.charged_tokens
+        ] + life.charges
+    known = charged is not None and life.charged_pico_usd is not None
+    life.charged_pico_usd = (charged or 0) + (life.charged_pico_usd or 0) if known else None
+    life.cost = _together(cost, life.cost)
+
+
+def used_earlier(attempts: list[Attempt], grant: Grant, usage: Usage, cost: Cost) -> Amounts:
+    """Give what an earlier answer is to be charged with, metric by metric."""
+    held, pico_usd = grant.reservation.reserved, cost.total_pico_usd
+    tokens_in = held(INPUT) if usage.input_tokens is None else usage.input_tokens
+    tokens_out = held(OUTPUT) if usage.output_tokens is None else usage.output_tokens
+    gpu_ns = gpu_time_of(attempts, held(GPU)) if grant.reservation.lines.counts_gpu else 0
+    return (0, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu_ns, held(MONEY) if pico_usd is None else pico_usd)
+
+
+def _together(one: Cost, other: Cost) -> Cost:
+    """Add two answers' costs; the later one's card is the request's. Unknown and known is unknown."""
+    totals = (one.total_pico_usd, other.total_pico_usd)
+    parts = dict(other.parts)
+    for name, amount in one.parts.items():
+        parts[name] = parts.get(name, 0) + amount
+    return Cost(
+        total_pico_usd=None if totals[0] is None or totals[1] is None else totals[0] + totals[1],
+        parts=parts,
+        unpriced=tuple(dict.fromkeys(one.unpriced + other.unpriced)),
+        version=other.version,
+        basis=other.basis,
+        tier=other.tier,
+    )

@@ -1,0 +1,90 @@
+"""What a request may ask for: the stage before the model where policies stand.
+
+It holds a key to its scopes and a model to its context. What is looked for in texts is in `gateway/guardrails`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from contracts.api.chat import ChatRequest, ReasoningEffort
+from contracts.api.reasoning import asked_effort, clip_effort
+from contracts.api.requests import AnyRequest
+from contracts.errors import InvalidRequest, PermissionDenied, UnknownModel
+from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot
+from contracts.serving.routes import RouteSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a key's policy makes of a request: the effort a model is told (`None`: what was asked), and what to say."""
+
+    reasoning_effort: ReasoningEffort | None = None
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+_UNBOUND: Final = Bounds()
+
+
+class Guard:
+    """Checks before a model is called."""
+
+    def find(self, key: KeyEntry, request: AnyRequest, api: str, snapshot: Snapshot) -> ModelSpec | RouteSpec:
+        """Find what a request names, a model or a route. Raises as `before`.
+
+        A key that may use a route may use it wherever it leads.
+        """
+        route = snapshot.routes.get(request.model) if snapshot.routes else None
+        if route is None:
+            return self.before(key, request, api, snapshot)
+        _check_endpoint(key, api)
+        if key.models is not None and route.id not in key.models:
+            raise _unknown(request.model)
+        return route
+
+    def before(self, key: KeyEntry, request: AnyRequest, api: str, snapshot: Snapshot) -> ModelSpec:
+        """Find the model and hold the request to the key's scopes. Raises UnknownModel, PermissionDenied, ..."""
+        _check_endpoint(key, api)
+        model = snapshot.models.get(request.model)
+        if model is None or not _may_use(key, model):
+            raise _unknown(request.model)
+        limit = None if model.context_tokens is None else request.output_limit
+        if limit is not None and model.context_tokens is not None and limit > model.context_tokens:
+            raise InvalidRequest(
+                f"max_tokens is {limit}; the context of {model.id!r} is {model.context_tokens} tokens",
+                param="max_tokens",
+            )
+        return model
+
+    def admits(self, key: KeyEntry, model: ModelSpec, api: str) -> bool:
+        """Say whether a key's scopes have both a model and an API; the rest of `before` goes by the request."""
+        return _may_use(key, model) and (key.endpoints is None or api in key.endpoints)
+
+    def bounds(self, key: KeyEntry | None, request: AnyRequest | None, model: ModelSpec | None = None) -> Bounds:
+        """Hold a chat to the most its key may let a model think, and to what the model's route has pinned."""
+        cap = key.policy.max_reasoning_effort if key is not None else None
+        pinned = model.sampling.pinned_effort if model is not None and model.sampling is not None else None
+        if (cap is None and pinned is None) or not isinstance(request, ChatRequest):
+            return _UNBOUND
+        asked = pinned or asked_effort(request)
+        effort = clip_effort(asked, cap)
+        if effort is None:
+            return _UNBOUND
+        # Told also where it is what was asked: a body may ask for another in a second place.
+        said = ((b"x-tollkeeper-reasoning-effort", effort.encode()),) if effort != asked else ()
+        return Bounds(effort, said)
+
+
+def _check_endpoint(key: KeyEntry, api: str) -> None:
+    if key.endpoints is not None and api not in key.endpoints:
+        raise PermissionDenied(f"this key may not use {api}; it may use {', '.join(sorted(key.endpoints))}")
+
+
+def _may_use(key: KeyEntry, model: ModelSpec) -> bool:
+    return key.models is None or model.id in key.models
+
+
+def _unknown(name: str) -> UnknownModel:
+    # The same answer whether it is not there or not for this key, which does not learn of models it may not use.
+    return UnknownModel(
+        f"the model {name[:80]!r} does not exist or is not for this key; GET /v1/models lists yours", param="model"
+    )

@@ -1,0 +1,74 @@
+"""Serves a request along its route: from one model to the next, until one answers or none is left that may."""
+
+import logging
+from typing import Final
+
+from contracts.errors import (
+    BudgetExhausted,
+    LimitExceeded,
+    QueueFull,
+    TollkeeperError,
+    UnsupportedParameter,
+    UnsupportedValue,
+    UpstreamError,
+)
+from gateway.replies.reply import Reply
+from gateway.request.admittance import Admittance
+from gateway.request.request_state import RequestState
+from gateway.request.stages import Stages
+from gateway.routing.routes.way import Way
+
+_log = logging.getLogger(__name__)
+
+# What this model refuses, or what it is limited to, another need not.
+_OTHERS_MAY: Final = (BudgetExhausted, LimitExceeded, QueueFull, UnsupportedParameter, UnsupportedValue)
+_OTHERS_MAY_CODES: Final = frozenset(("context_length_exceeded", "unpriced_model"))
+
+
+class Journeys:
+    """Leads requests that have been shown their way, and have entered its first leg."""
+
+    def __init__(self, stages: Stages, admittance: Admittance) -> None:
+        self._stages = stages
+        self._admittance = admittance
+
+    async def go(self, life: RequestState, way: Way) -> None:
+        """Serve the request by the first leg that can; what an earlier one reserved is given back.
+
+        Raises what the last target failed with, or where none was called what the first leg was refused for.
+        """
+        reply, failure = life.reply, None
+        assert reply is not None
+        headers, limit = reply.headers, ""
+        for leg in way.legs:
+            try:
+                if failure is not None:
+                    self._admittance.leave(life)
+                    reply.start_over(headers)
+                    way.enter(life, leg)
+                call = await self._admittance.admit(life, leg.pool)
+                candidates = await self._admittance.candidates(life, call, leg.within)
+                await self._stages.caller.call(life, reply, call, candidates)
+                return
+            except TollkeeperError as error:
+                if failure is None:
+                    life.left_first_for = error.error_code
+                if failure is None or isinstance(error, UpstreamError):
+                    failure, limit = error, life.limit
+                if not goes_on(self._stages, life, reply, error):
+                    raise
+                _log.info(
+                    "route goes on", extra={"request_id": life.id_text, "left": leg.label, "code": error.error_code}
+                )
+        assert failure is not None
+        life.limit = limit
+        raise failure
+
+
+def goes_on(stages: Stages, life: RequestState, reply: Reply, error: TollkeeperError) -> bool:
+    """Say whether another model may be asked after an error: the client has seen nothing, and it may help."""
+    if reply.has_begun:
+        return False
+    if isinstance(error, _OTHERS_MAY) or error.error_code in _OTHERS_MAY_CODES:
+        return True  # it is this model that refuses, or has no room
+    return stages.caller.may_fall_back(life, reply, error)

@@ -1,0 +1,219 @@
+"""One request from its arrival to its record: who asks for what, what it holds, and what each stage learned of it."""
+
+import asyncio
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from backends.processes.native import mypyc_attr
+from backends.segment_log.slot_table import NO_SLOT
+from contracts.access.identity import ANONYMOUS, Identity
+from contracts.api.requests import AnyRequest
+from contracts.errors import TollkeeperError
+from contracts.metering.usage import UNKNOWN_USAGE, Usage
+from contracts.pricing.prices import UNPRICED, Cost
+from contracts.pricing.service_tiers import BATCH, UNDECIDED
+from contracts.recording.ids import UUID_RANDOM_TAIL
+from contracts.recording.records import Arm, CountMethod, Outcome
+from contracts.rules.limits import PriorityClass
+from contracts.serving.caching import CacheOutcome, CachePolicy
+from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot
+from contracts.serving.rollouts import RolloutSpec
+from contracts.serving.routes import RouteSpec
+from gateway.guardrails.request_guard import RequestGuard
+from gateway.limits.admission import Ticket
+from gateway.limits.grant import Grant
+from gateway.limits.reservation import Reservation
+from gateway.records.trace_context import UNTRACED, TraceContext
+from gateway.replies.allowance import Allowance
+from gateway.request.attempt import Attempt, answering
+from gateway.routing.replicas.choice import Choice
+from gateway.wire.exchange import Exchange
+
+if TYPE_CHECKING:
+    from gateway.apis.operations import Operation
+    from gateway.cache.visit import Visit
+    from gateway.limits.queue.pool_queue import Place
+    from gateway.replies.reply import Reply
+    from gateway.request.earlier_answers import EarlierAnswer
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RequestState:
+    """One request. Times are monotonic nanoseconds except `started_at_ns`."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        operation: "Operation",
+        id_bytes: bytes,
+        id_text: str,
+        started_at_ns: int,  # Unix
+        began_ns: int,
+        snapshot: Snapshot,
+    ) -> None:
+        # What came.
+        self.exchange = exchange
+        self.operation = operation
+        self.id_bytes = id_bytes
+        self.id_text = id_text
+        self.started_at_ns = started_at_ns
+        self.began_ns = began_ns
+        self.snapshot = snapshot
+        self.body = exchange.body  # as the application sent it; once it is admitted, the chat that it was translated to
+        self.request_bytes = len(exchange.body)  # of what the application sent
+        self.is_batched = False  # asked by a batch, and priced as such
+        # Who asks, and for what.
+        self.key: KeyEntry | None = None
+        self.who: Identity = ANONYMOUS
+        self.is_authenticated = False
+        self.request: AnyRequest | None = None
+        self.requested_model = ""
+        self.model: ModelSpec | None = None
+        self.route = ""  # the id of the route that it asked for; empty: it asked for a model
+        self.route_spec: RouteSpec | None = None
+        self.trace: TraceContext = UNTRACED  # the caller's
+        self.span_id = b""  # the request's own, where there is a trace
+        self.is_traced = False  # spans are sent of it, and the target's belong to those of its attempts
+        self.run_id = ""
+        self.conversation_id = ""
+        self.priority: PriorityClass = "standard"
+        self.latency_budget_ms: int | None = None  # that the caller wants kept, for the whole answer
+        self.set_fields: dict[str, object] | None = None  # what the model's route sets in the request
+        # What it holds, and gives back at its end.
+        self.reply: Reply | None = None
+        self.ticket: Ticket | None = None
+        self.grant: Grant | None = None  # none: no rule counts it
+        self.allowance: Allowance | None = None
+        self.place: Place | None = None  # in the model's pool
+        self.earlier: list[EarlierAnswer] = []  # answers that were not good enough, and are paid for
+        self.visit: Visit | None = None  # to the answer cache, where the model or route keeps answers
+        self.guard: RequestGuard | None = None  # none: no guardrail covers it
+        self.reservation: Reservation | None = None  # what it holds of its counters; none: no rule covers it
+        self.sent_slot = NO_SLOT  # its entry among the requests that are with a target
+        self.is_let_go = False  # what it held for a model that it left was given back
+        self.task: asyncio.Task[None] | None = None  # that leads it, once it has had to wait
+        # How it went.
+        self.admitted_ns: int | None = None
+        self.queued_ns: int | None = None  # when its first wait before a pool began
+        self.wait_ns: int | None = None  # in the queue before the pool
+        self.ended_ns = 0
+        self.attempts: list[Attempt] = []
+        self.error: TollkeeperError | None = None
+        self.ended_by: TollkeeperError | None = None  # what the answer ran out of, where the gateway ended it
+        self.response_bytes = 0
+        self.usage: Usage = UNKNOWN_USAGE
+        self.count_method: CountMethod = "none"
+        self.cost: Cost = UNPRICED
+        self.finish_reason = ""  # where the gateway ended the answer, rather than the model
+        self.limit = ""  # the rule that refused or clipped it
+        self.reserved_tokens: int | None = None
+        self.charges: list[tuple[int, int]] = []  # nanoseconds from the start, tokens
+        self.charged_pico_usd: int | None = None
+        self.overdraft_tokens: int | None = None
+        self.overdraft_pico_usd: int | None = None
+        self.delivered_tokens: int | None = None  # of an answer that its allowance ended
+        self.thinking_over: int | None = None  # reasoning tokens beyond the key's cap
+        self.tool_calls: int | None = None  # in the answer, where tools were offered
+        self.schema_failed: bool | None = None  # JSON was asked for, and the answer's text is none
+        # How its route led it.
+        self.route_decision = ""
+        self.route_state = ""  # why its route could not read the prompt, so that the default took it
+        self.regions: frozenset[str] | None = None  # where it may be served; none: anywhere
+        self.cache: CachePolicy | None = None  # of the route, else of the model
+        self.cache_outcome: CacheOutcome = ""
+        self.choice: Choice | None = None  # of the targets to be tried
+        self.rollout: RolloutSpec | None = None  # that it takes part in
+        self.arm: Arm = ""  # of that
+        self.left_first_for = ""  # the error's code for which the first model on its way did not answer
+
+    @property
+    def id(self) -> UUID:
+        """Return the request's id."""
+        return UUID(bytes=self.id_bytes)
+
+    def follow(self, trace: TraceContext, *, has_spans: bool) -> None:
+        """Belong to the caller's trace. `has_spans`: the gateway sends spans of its own."""
+        self.trace = trace
+        if trace.trace_id:
+            self.span_id = self.id_bytes[-UUID_RANDOM_TAIL:]
+            self.is_traced = has_spans
+
+    def has_client_left(self) -> bool:
+        """Return whether nobody waits for the answer any more."""
+        return self.exchange.is_gone
+
+    @property
+    def output_so_far(self) -> int:
+        """Return how many tokens of its answer have passed."""
+        return sum([attempt.progress.tokens for attempt in self.answering_attempts])
+
+    @property
+    def asked_tier(self) -> str:
+        """Return the service tier that the request is to be served at: "auto" where its provider is to choose.
+
+        Empty: the standard one.
+        """
+        asked = "" if self.request is None else self.request.asked_tier
+        return asked or (BATCH if self.is_batched else "")
+
+    def tier_of(self, attempt: Attempt) -> str:
+        """Return the service tier that an attempt is priced as: what its target reported, else what was asked."""
+        reported = attempt.result.service_tier
+        if reported is None:
+            reported = attempt.progress.service_tier
+        if reported is None:
+            reported = "" if self.asked_tier == UNDECIDED else self.asked_tier
+        return reported or (BATCH if self.is_batched else "")
+
+    @property
+    def is_hit(self) -> bool:
+        """Return whether it was answered with a kept answer, and no model was asked."""
+        return self.cache_outcome == "hit" or self.cache_outcome == "semantic_hit"
+
+    @property
+    def was_begun(self) -> bool:
+        """Return whether the model that it was led to last may have worked on it."""
+        return any([attempt.was_begun and not attempt.is_left for attempt in self.attempts])
+
+    @property
+    def owes_nothing(self) -> bool:
+        """Return whether no attempt at the model that it was led to last is charged. Known once it is settled."""
+        return all([attempt.is_free or attempt.is_left for attempt in self.attempts])
+
+    @property
+    def last_attempt(self) -> Attempt | None:
+        """Return the attempt whose answer the client got, or the last that failed."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def answering_attempts(self) -> list[Attempt]:
+        """Return the attempts whose output is the answer: the last, and those that it continued."""
+        return answering(self.attempts)
+
+    @property
+    def learned_of(self) -> Attempt | None:
+        """Return the attempt that tells of the request's model; `None` where that was not called."""
+        last = self.last_attempt
+        return None if last is None or last.is_left else last
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return how it ended: ok, cancelled by the client, rejected before any model, or failed at one."""
+        if self.error is None:
+            return "ok"
+        if self.error.code == "client_closed_request":
+            return "cancelled"
+        return "error" if self.attempts else "rejected"
+
+    @property
+    def status(self) -> int:
+        """Return the HTTP status that the outcome stands for, also where a stream had already said 200."""
+        return 200 if self.error is None else self.error.status
+
+    def end_early(self, why: TollkeeperError) -> None:
+        """End its answer here, which is a good one: it has used up what it may have, or is stopped by a guardrail."""
+        task = self.task
+        if task is None or task.cancelling():  # the client has left: that must not become a good end
+            return
+        self.ended_by = why
+        task.cancel()

@@ -1,0 +1,209 @@
+"""What each attempt used and costs: reported usage first, then what was counted on the way, then an estimate.
+
+An attempt that failed before any token in a way that nobody bills is free (`gateway/request/failed_attempts.py`).
+"""
+
+import logging
+from typing import Final
+
+from msgspec import structs
+
+from contracts.api.completion import CompletionRequest
+from contracts.api.embedding import EmbeddingRequest
+from contracts.api.requests import AnyRequest
+from contracts.errors import InvalidUsage
+from contracts.metering.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Leaf, Usage
+from contracts.pricing.prices import (
+    FREE_OF_CHARGE,
+    INPUT_ONLY_OPERATIONS,
+    UNKNOWN_COST,
+    AnyCard,
+    Cost,
+    bill,
+    is_billable,
+)
+from contracts.recording.records import CountMethod
+from contracts.serving.configuration import Snapshot, TargetSpec
+from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
+from gateway.limits.estimates.known_cards import KnownCards
+from gateway.replies.progress import Progress
+from gateway.request.attempt import Attempt, answering
+from gateway.request.failed_attempts import is_free
+from gateway.request.request_state import RequestState
+
+_log = logging.getLogger(__name__)
+
+_OURS: Final = "engine"  # the kind of target
+_WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
+
+
+class Settlement:
+    """Prices attempts and sums them up for the request."""
+
+    def __init__(self, estimator: TokenEstimator) -> None:
+        self._estimator = estimator
+        self._cards = KnownCards()
+
+    def settle(self, life: RequestState) -> None:
+        """Set usage and cost on every attempt and on the request, which pays for the answer it got.
+
+        A failed attempt's usage stands on its own record; the request's usage is that of its last attempt which is not
+        free. If that continued another's answer, the outputs of both are the request's, and the prompt is paid once.
+        A request that reached no model is free.
+        """
+        last = life.last_attempt
+        if life.request is None or last is None:
+            if life.error is not None and not life.is_hit:
+                life.cost = FREE_OF_CHARGE
+            return
+        for attempt in life.attempts:
+            self._settle_attempt(attempt, _model_of(attempt, life), life)
+        paid = next((attempt for attempt in reversed(life.attempts) if not attempt.is_free), last)
+        life.usage, life.count_method, life.cost = paid.usage, paid.count_method, paid.cost
+        if last.reason == "continuation":
+            life.usage, life.cost = self.answer_of(life.attempts, life)
+
+    def _settle_attempt(self, attempt: Attempt, model: str, life: RequestState) -> None:
+        attempt.is_free = is_free(attempt)
+        try:
+            attempt.usage, attempt.count_method = self._usage_of(attempt, model, life)
+        except InvalidUsage:  # counts that no column can hold come from a broken target
+            _log.error("usage cannot be settled", extra={"request_id": life.id_text, "target": attempt.target.id})
+            attempt.usage, attempt.count_method = UNKNOWN_USAGE, "none"
+        attempt.cost = FREE_OF_CHARGE if attempt.is_free else self._price(attempt.usage, attempt, model, life)
+
+    def answer_of(self, attempts: list[Attempt], life: RequestState) -> tuple[Usage, Cost]:
+        """Give what an answer used and costs that settled attempts have come to: the last, and those it continued."""
+        first, *others = answering(attempts)
+        if not others:
+            return first.usage, first.cost
+        usage = _joined(first.usage, [attempt.usage for attempt in others])
+        return usage, self._price(usage, others[-1], _model_of(others[-1], life), life)
+
+    def usage_so_far(self, attempts: list[Attempt], life: RequestState) -> Usage:
+        """Give what an answer has used that attempts have come to, whose request is still under way."""
+        *parts, last = answering(attempts)
+        if not parts:
+            return last.result.usage
+        known = [self._usage_of(part, _model_of(part, life), life)[0] for part in parts]
+        return _joined(known[0], [*known[1:], last.result.usage])
+
+    def cost_of(self, attempts: list[Attempt], life: RequestState) -> int | None:
+        """Give what an answer costs that attempts have come to, in pico-USD; `None` where that is not known."""
+        last = attempts[-1]
+        return self._price(self.usage_so_far(attempts, life), last, _model_of(last, life), life).total_pico_usd
+
+    def card_for(
+        self, model: str, tenant: str, target: TargetSpec, at_ns: int, snapshot: Snapshot, *, tier: str = ""
+    ) -> AnyCard | None:
+        """Return the card that prices a target's answers at a moment (Unix nanoseconds) and a service tier."""
+        return self.card_of(model, tenant, target.provider or target.kind, at_ns, snapshot, tier=tier)
+
+    def card_of(
+        self, model: str, tenant: str, seller: str, at_ns: int, snapshot: Snapshot, *, tier: str = ""
+    ) -> AnyCard | None:
+        """Return the card that prices a seller's answers: a provider's, or those of a kind of target."""
+        return self._cards.card_for(model, tenant, seller, at_ns, snapshot, tier=tier)
+
+    def bill_usage(self, usage: Usage, operation: str, card: AnyCard | None, kind: str) -> Cost:
+        """Give what a card wants for usage of a kind of target."""
+        if card is not None and kind == _OURS and usage.cache_write_tokens:
+            usage = _as_sold(usage, card)
+        if card is not None and not is_billable(usage, operation):
+            return UNKNOWN_COST
+        return bill(usage, operation, card)
+
+    def _usage_of(self, attempt: Attempt, model: str, life: RequestState) -> tuple[Usage, CountMethod]:
+        usage, method = self._stated_usage(attempt, model, life)
+        return self._believable(usage, method, attempt, model, life)
+
+    def _believable(
+        self, usage: Usage, method: CountMethod, attempt: Attempt, model: str, life: RequestState
+    ) -> tuple[Usage, CountMethod]:
+        """Replace a reported count of zero by an estimate if there was a prompt, or if the answer says something."""
+        if method not in ("reported", "estimate") or attempt.is_free:
+            return usage, method
+        size, made = attempt.result.answer_bytes, UNKNOWN_USAGE
+        if usage.output_tokens == 0:
+            made = _made_so_far(attempt.progress) if attempt.progress.tokens else made
+            made = self._said(size, model, life) if size is not None else made
+        if made.is_known:
+            usage, method = structs.replace(usage, **dict.fromkeys(OUTPUT_LEAVES)).plus(made), "estimate"
+        if usage.input_tokens == 0 and _has_prompt(life.request):
+            tokens_in = self._estimator.estimate(model, prompt_bytes(life.body), life.who.tenant)
+            usage, method = usage.plus(Usage(input_text=tokens_in)), "estimate"
+        return usage, method
+
+    def _stated_usage(self, attempt: Attempt, model: str, life: RequestState) -> tuple[Usage, CountMethod]:
+        """Return what the target reports, else what has passed, else an estimate."""
+        result, progress = attempt.result, attempt.progress
+        if result.usage.is_known:
+            tokens_in = result.usage.input_tokens
+            if tokens_in and result.count_method in ("reported", "exact"):
+                self._estimator.learn(model, prompt_bytes(life.body), tokens_in, life.who.tenant)
+            return result.usage, result.count_method
+        if progress.usage.output_tokens is not None:  # cut short after a report of the whole
+            return progress.usage, progress.count_method
+        if progress.usage.is_known:  # cut short: the input is known, the output by what passed
+            return progress.usage.plus(_made_so_far(progress)), progress.count_method
+        if attempt.is_free:
+            return UNKNOWN_USAGE, "none"
+        tokens_in = self._estimator.estimate(model, prompt_bytes(life.body), life.who.tenant)
+        is_cut = attempt.error is not None and life.operation.name not in INPUT_ONLY_OPERATIONS
+        made = _made_so_far(progress) if progress.tokens or is_cut else UNKNOWN_USAGE
+        if result.answer_bytes is not None:
+            made = self._said(result.answer_bytes, model, life)
+        return Usage(input_text=tokens_in).plus(made), "estimate"
+
+    def _said(self, size: int, model: str, life: RequestState) -> Usage:
+        """Estimate the output of a whole answer whose target did not count it."""
+        return Usage(output_text=self._estimator.estimate(model, size, life.who.tenant))
+
+    def _price(self, usage: Usage, attempt: Attempt, model: str, life: RequestState) -> Cost:
+        tenant, at_ns, tier = life.who.tenant, life.started_at_ns, life.tier_of(attempt)
+        card = self.card_for(model, tenant, attempt.target, at_ns, life.snapshot, tier=tier)
+        cost = self.bill_usage(usage, life.operation.name, card, attempt.target.kind)
+        return structs.replace(cost, tier=tier) if tier else cost
+
+
+def _as_sold(usage: Usage, card: AnyCard) -> Usage:
+    """Give usage of our own engines as the input it is, where its card has no price for keeping prompts.
+
+    Whoever has made that card has not thought of it: the request must not become unpriced by a mark in its prompt.
+    """
+    written: dict[Leaf, int | None] = {leaf: getattr(usage, leaf) for leaf in _WRITES}
+    unsold = [leaf for leaf, count in written.items() if count and card.rate(leaf, usage.input_tokens) is None]
+    more = sum(written[leaf] or 0 for leaf in unsold)
+    return structs.replace(usage, input_text=(usage.input_text or 0) + more, **dict.fromkeys(unsold))
+
+
+def _made_so_far(progress: Progress) -> Usage:
+    thought = progress.reasoning_tokens
+    return Usage(output_text=progress.tokens - thought, output_reasoning=thought or None)
+
+
+def _has_prompt(request: AnyRequest | None) -> bool:
+    """Say whether a request brings anything to read. A chat does always: it has a message at least."""
+    if isinstance(request, CompletionRequest):
+        given = request.prompt
+    elif isinstance(request, EmbeddingRequest):
+        given = request.input
+    else:
+        return True
+    return given != "" if isinstance(given, str) else any(entry not in ("", []) for entry in given)
+
+
+def _model_of(attempt: Attempt, life: RequestState) -> str:
+    assert life.request is not None
+    return life.request.model if attempt.model is None else attempt.model.id
+
+
+def _joined(first: Usage, others: list[Usage]) -> Usage:
+    """Join what the parts of one answer used: the outputs of all, and the prompt once."""
+    for usage in others:
+        first = first.plus(_outputs_of(usage))
+    return first
+
+
+def _outputs_of(usage: Usage) -> Usage:
+    return Usage(**{leaf: getattr(usage, leaf) for leaf in OUTPUT_LEAVES})

@@ -1,0 +1,78 @@
+"""Assemble an answer that comes by a stream for a caller that wants it whole: tokens are timed, nothing is sent yet."""
+
+from collections.abc import Callable
+
+from backends.llm.assembled_answer import AssembledAnswer
+from backends.llm.base import Sink
+from backends.llm.http.sse import data_of
+from contracts.api.generation import Delta, Result, Vectors
+from contracts.metering.usage import Usage
+from contracts.recording.records import CountMethod
+from gateway.replies.progress import Progress
+from gateway.request.clock import Clock
+
+
+class AssemblingSink:
+    """Stand before a reply that is sent whole. `finish` must follow a good answer."""
+
+    def __init__(self, reply: Sink, progress: Progress, clock: Clock) -> None:
+        self._reply = reply
+        self._progress = progress
+        self._clock = clock
+        self._answer = AssembledAnswer()
+        self._is_passed_on = False
+
+    def finish(self) -> None:
+        """Pass the answer on. Raise UpstreamBroken if there was none."""
+        if not self._is_passed_on:
+            self._is_passed_on = True
+            self._reply.whole(self._answer.body())
+
+    def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
+        """Take an event."""
+        now_ns = self._clock.monotonic_ns()
+        for delta in deltas:
+            self._progress.take(delta, now_ns)
+        self._answer.take(data_of(data))
+
+    def whole(self, body: bytes) -> None:
+        """Pass on a reply that came whole all the same."""
+        self._is_passed_on = True
+        self._reply.whole(body)
+
+    def delta(self, delta: Delta) -> None:
+        """Pass on a piece."""
+        self._is_passed_on = True
+        self._reply.delta(delta)
+
+    def vectors(self, vectors: Vectors) -> None:
+        """Pass on embeddings."""
+        self._is_passed_on = True
+        self._reply.vectors(vectors)
+
+    def scores(self, scores: list[float]) -> None:
+        """Pass on scores."""
+        self._is_passed_on = True
+        self._reply.scores(scores)
+
+    def served(self, model: str, version: str) -> None:
+        """Pass on what answers."""
+        self._reply.served(model, version)
+
+    def answered_at(self, tier: str) -> None:
+        """Pass on the service tier that answered."""
+        self._reply.answered_at(tier)
+
+    def report(self, usage: Usage, count_method: CountMethod) -> None:
+        """Pass on what is known of the usage."""
+        self._reply.report(usage, count_method)
+
+    def account(self, result: Result) -> None:
+        """Pass on the account of a call that raises."""
+        self._reply.account(result)
+
+    def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """Hold no producer back: the client takes nothing before the end."""
+
+    async def drained(self) -> None:
+        """Wait for nothing: the client takes nothing before the end."""

@@ -1,0 +1,193 @@
+"""One try at one target: from its place in the request's life to what its target's health learns of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from backends.llm.base import ModelCall, Sink, Target
+from backends.llm.http.streamed_call import refuses_stream, streamed
+from contracts.api.generation import Result
+from contracts.errors import (
+    ClientGone,
+    EngineUnavailable,
+    HedgeLost,
+    TollkeeperError,
+    UnsupportedParameter,
+    UpstreamRejected,
+)
+from contracts.recording.records import AttemptReason
+from contracts.serving.configuration import TargetSpec
+from gateway.config.targets import TargetReplaced
+from gateway.request.attempt import Attempt
+from gateway.request.clock import Clock
+from gateway.request.context import trace_parent
+from gateway.request.request_state import RequestState
+from gateway.routing.attempts.assembling_sink import AssemblingSink
+from gateway.routing.attempts.attempt_sink import is_called_by_stream, shows_tokens
+from gateway.routing.attempts.time_limits import TimeLimits
+from gateway.routing.health.health_book import HealthBook
+from gateway.routing.health.target_health import TargetHealth, is_fault, rest_asked
+
+
+class AttemptRun:
+    """One attempt under way. `finish` must follow, whatever came before."""
+
+    __slots__ = (
+        "_assembling",
+        "_clock",
+        "_is_by_stream",
+        "_is_whole",
+        "_placed",
+        "_probed",
+        "_trace_parent",
+        "attempt",
+        "health",
+        "is_good",
+    )
+
+    def __init__(
+        self, life: RequestState, spec: TargetSpec, reason: AttemptReason, book: HealthBook, clock: Clock
+    ) -> None:
+        self._clock = clock
+        self.health: TargetHealth = book.of(spec)
+        self._probed = self.health.begin()
+        assert life.request is not None
+        self._is_by_stream = is_called_by_stream(self.health, spec, life.request, life.body)
+        self._is_whole = not (self._is_by_stream or shows_tokens(spec, life.request))
+        self._assembling: AssemblingSink | None = None
+        self.is_good = False
+        self.attempt = Attempt(
+            number=len(life.attempts) + 1,
+            target=spec,
+            reason=reason,
+            started_at_ns=clock.wall_ns(),
+            began_ns=clock.monotonic_ns(),
+            model=life.model,
+        )
+        life.attempts.append(self.attempt)
+        self._trace_parent = trace_parent(life.trace, life.span_id, self.attempt.number) if life.is_traced else ""
+        self._placed = (
+            None if life.choice is None else life.choice.begin(spec, self.attempt.progress, is_blind=self._is_whole)
+        )
+
+    @property
+    def is_probe(self) -> bool:
+        """Say whether its first output decides over more than its request."""
+        return bool(self._probed)
+
+    def note_output(self) -> None:
+        """Take note of a probe's first output: others need not wait for its end."""
+        now_ns = self._clock.monotonic_ns()
+        probed, self._probed = self._probed, ()
+        took_ns = now_ns - self.attempt.began_ns
+        self.health.end_probe(probed, now_ns, is_good=True, took_ns=took_ns, is_whole=self._is_whole)
+
+    def receiver(self, reply: Sink) -> Sink:
+        """Return what is to receive the target's answer: the reply, or what assembles a whole answer for it."""
+        if not self._is_by_stream:
+            return reply
+        self._assembling = AssemblingSink(reply, self.attempt.progress, self._clock)
+        return self._assembling
+
+    async def call(self, target: Target, call: ModelCall, sink: Sink, limits: TimeLimits | None) -> Result:
+        """Call the target, for a whole answer by a stream where the pool times tokens. `deliver` must follow.
+
+        A server that refuses the stream is asked again without one at once: nothing was computed.
+        """
+        if self._trace_parent:
+            call.trace_parent = self._trace_parent
+        if not self._is_by_stream:
+            return await self._send(target, call, sink, limits)
+        try:
+            return await self._send(target, streamed(call), sink, limits)
+        except UpstreamRejected as error:
+            if not refuses_stream(error):
+                raise
+        self._is_whole = True
+        result = await self._send(target, call, sink, limits)
+        self.health.refuses_streams = True  # it was the stream indeed
+        return result
+
+    def deliver(self) -> None:
+        """Pass an assembled answer on to the reply. Raise UpstreamBroken if there was none."""
+        if self._assembling is not None:
+            self._assembling.finish()
+
+    async def _send(self, target: Target, call: ModelCall, sink: Sink, limits: TimeLimits | None) -> Result:
+        if limits is None:
+            return await target.call(call, sink)
+        return await limits.call(target, call, sink, self.attempt.progress)
+
+    async def follow(self, answer: Callable[[], Awaitable[Result]]) -> TollkeeperError | None:
+        """Take the answer, or give what it failed with. Raises CancelledError, its client having left."""
+        attempt = self.attempt
+        try:
+            attempt.result = await answer()
+            self.is_good = True
+        except asyncio.CancelledError:
+            if attempt.error is None:
+                attempt.error = ClientGone("the client closed the connection before the answer was complete")
+            raise
+        except TollkeeperError as error:
+            attempt.error = error
+        finally:
+            self.finish()
+        return attempt.error
+
+    def lose(self) -> None:
+        """Take note that another was ahead: it was cancelled by us."""
+        self.attempt.error = HedgeLost(f"another target was ahead of {self.attempt.target.id!r}")
+
+    def finish(self) -> None:
+        """Write down how it ended, and tell its target's health."""
+        attempt, now_ns = self.attempt, self._clock.monotonic_ns()
+        attempt.ended_ns = now_ns
+        attempt.result = attempt.progress.account or attempt.result
+        if self._placed is not None:
+            self._placed.end(attempt.result, attempt.error)
+        error, health = attempt.error, self.health
+        rest_seconds = None if error is None else rest_asked(error)
+        if rest_seconds:
+            health.rest(now_ns, rest_seconds)
+        took_ns = self._took_ns()
+        if self._probed:
+            probed, self._probed = self._probed, ()
+            health.end_probe(
+                probed,
+                now_ns,
+                is_good=self._verdict,
+                took_ns=took_ns,
+                is_whole=self._is_whole,
+                is_lost=isinstance(error, HedgeLost),
+                why="" if error is None else error.error_code,
+            )
+        elif self._verdict:
+            health.note_success(took_ns, is_whole=self._is_whole)
+        elif error is not None and self._verdict is False:
+            health.note_failure(now_ns, error)
+        elif isinstance(error, HedgeLost):
+            health.note_time(now_ns - attempt.began_ns, is_whole=self._is_whole)  # it would have taken longer still
+
+    @property
+    def _verdict(self) -> bool | None:
+        """Say whether the target is well; `None`: that was not seen, as where its client has left.
+
+        A request that is refused for what it asks shows that the target is there.
+        """
+        error = self.attempt.error
+        if self.is_good:
+            return True
+        if error is None or isinstance(error, ClientGone | HedgeLost | EngineUnavailable | TargetReplaced):
+            return None
+        return not is_fault(error)
+
+    def _took_ns(self) -> int | None:
+        attempt = self.attempt
+        if self._is_whole:
+            return attempt.ended_ns - attempt.began_ns if self.is_good else None
+        first_at_ns = attempt.progress.first_at_ns
+        return None if first_at_ns is None else first_at_ns - attempt.began_ns
+
+
+def is_final(error: TollkeeperError) -> bool:
+    """Say whether no other target can mend it: what this one cannot do another may."""
+    return not error.retryable and not isinstance(error, UnsupportedParameter)

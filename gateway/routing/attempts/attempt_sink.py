@@ -1,0 +1,112 @@
+"""Stands between a target and the reply where somebody has to see an answer's first output, or its pauses."""
+
+from collections.abc import Callable
+from typing import Final
+
+from backends.llm.base import Sink
+from backends.llm.http.streamed_call import can_stream, may_be_streamed
+from contracts.api.generation import Delta, Result, Vectors
+from contracts.api.requests import AnyRequest
+from contracts.metering.usage import Usage
+from contracts.recording.records import CountMethod
+from contracts.serving.configuration import TargetSpec
+from gateway.routing.health.target_health import TargetHealth
+
+_TOKEN_BY_TOKEN: Final = frozenset(("engine", "scripted"))  # also where the caller wants the answer whole
+
+
+def shows_tokens(spec: TargetSpec, request: AnyRequest) -> bool:
+    """Say whether a target's first token is seen before its answer's end, the request being sent as it is."""
+    return request.is_streamed or spec.kind in _TOKEN_BY_TOKEN
+
+
+def is_called_by_stream(health: TargetHealth, spec: TargetSpec, request: AnyRequest, body: bytes) -> bool:
+    """Return whether a target is asked for a whole answer by a stream, because its pool times tokens."""
+    return (
+        health.pool.policy.times_tokens
+        and not shows_tokens(spec, request)
+        and not health.refuses_streams
+        and can_stream(spec)
+        and may_be_streamed(request, body)
+    )
+
+
+class AttemptSink:
+    """Hands everything on to `sink`; `on_output` is called before the first output, and after that never."""
+
+    def __init__(self, sink: Sink, on_output: Callable[[], None]) -> None:
+        self._sink = sink
+        self._on_output: Callable[[], None] | None = on_output
+        self.is_paused = False  # by a client that is slow to read
+        self.pauses = 0  # begun so far
+
+    @property
+    def has_output(self) -> bool:
+        """Say whether there was any output."""
+        return self._on_output is None
+
+    def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
+        """Pass an event on."""
+        if any([delta.tokens for delta in deltas]):
+            self._note_output()
+        self._sink.event(data, deltas, is_usage_only=is_usage_only)
+
+    def delta(self, delta: Delta) -> None:
+        """Pass a piece on."""
+        if delta.tokens:
+            self._note_output()
+        self._sink.delta(delta)
+
+    def whole(self, body: bytes) -> None:
+        """Pass a whole reply on."""
+        self._note_output()
+        self._sink.whole(body)
+
+    def vectors(self, vectors: Vectors) -> None:
+        """Pass embeddings on."""
+        self._note_output()
+        self._sink.vectors(vectors)
+
+    def scores(self, scores: list[float]) -> None:
+        """Pass scores on."""
+        self._note_output()
+        self._sink.scores(scores)
+
+    def served(self, model: str, version: str) -> None:
+        """Pass on what answers."""
+        self._sink.served(model, version)
+
+    def answered_at(self, tier: str) -> None:
+        """Pass on the service tier."""
+        self._sink.answered_at(tier)
+
+    def report(self, usage: Usage, count_method: CountMethod) -> None:
+        """Pass on what is known of the usage."""
+        self._sink.report(usage, count_method)
+
+    def account(self, result: Result) -> None:
+        """Pass on the account of a call that raises."""
+        self._sink.account(result)
+
+    def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """Pass on how to hold the producer back, taking note of whether it is."""
+
+        def held() -> None:
+            self.is_paused = True
+            self.pauses += 1
+            pause()
+
+        def let_go() -> None:
+            self.is_paused = False
+            resume()
+
+        self._sink.attach_flow(held, let_go)
+
+    async def drained(self) -> None:
+        """Wait until the client has taken enough."""
+        await self._sink.drained()
+
+    def _note_output(self) -> None:
+        told, self._on_output = self._on_output, None
+        if told is not None:
+            told()

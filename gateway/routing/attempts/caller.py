@@ -1,0 +1,76 @@
+"""Calls a request's candidates one after another, until one answers or none is left that may."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from backends.llm.base import ModelCall
+from contracts.errors import TollkeeperError, UnsupportedParameter
+from contracts.serving.configuration import TargetSpec
+from gateway.config.targets import TargetRegistry
+from gateway.replies.reply import Reply
+from gateway.request.clock import Clock
+from gateway.request.request_state import RequestState
+from gateway.routing.attempts.begun import Begun
+from gateway.routing.attempts.means import Means, Sleep
+from gateway.routing.attempts.trial import Trial, is_charged
+from gateway.routing.health.health_book import HealthBook
+
+
+class Caller:
+    """Calls candidates; every try is an attempt in the request's life, with what it gave or failed with."""
+
+    def __init__(
+        self,
+        targets: TargetRegistry,
+        clock: Clock,
+        health: HealthBook,
+        sleep: Sleep = asyncio.sleep,
+        note_sent: Callable[[RequestState], None] | None = None,
+    ) -> None:
+        """`note_sent` is told of a request before each call of a target."""
+        self.health = health
+        self._clock = clock
+        self._means = Means(targets, clock, health, health.random, sleep, note_sent)
+
+    async def call(
+        self,
+        life: RequestState,
+        reply: Reply,
+        call: ModelCall,
+        candidates: Sequence[TargetSpec],
+        begun: Begun | None = None,
+    ) -> None:
+        """Try the candidates until one answers, or one fails in a way that no other can mend: then raise that.
+
+        Candidates are of one pool, best first; those that are away are left out (TargetsAway where all are). Once the
+        client has seen something, only a target that can continue the answer is a candidate. `begun` is how the first
+        of them was tried already.
+        """
+        pool = self.health.pool(candidates[0].pool)
+        pool.budget.requests += 1
+        pool.hedging.requests += 1
+        try:
+            await Trial(self._means, pool, life, reply, call, begun).run(candidates)
+        except TollkeeperError as error:
+            if reply.has_begun:
+                tell_how_far(error, life)
+            raise
+
+    def may_fall_back(self, life: RequestState, reply: Reply, error: TollkeeperError) -> bool:
+        """Say whether another model may be asked after an error: it may help, and the pool's budget bears it.
+
+        What a rollout's candidate fails is no charge on that budget.
+        """
+        if reply.has_begun or not (error.retryable or isinstance(error, UnsupportedParameter)):
+            return False
+        assert life.model is not None
+        if life.rollout is not None and life.arm == "candidate" and life.model.id == life.rollout.candidate:
+            return True  # to the incumbent, which has borne all of it before: no storm comes of that
+        return not is_charged(error) or self.health.pool(life.model.pool).budget.spend(self._clock.monotonic_ns())
+
+
+def tell_how_far(error: TollkeeperError, life: RequestState) -> None:
+    """Let an error that ends a stream say how much of the answer had passed."""
+    tokens = sum([attempt.progress.tokens for attempt in life.answering_attempts])
+    error.reached_tokens = tokens
+    error.message = f"{error.message}; the answer had reached {tokens} token{'' if tokens == 1 else 's'}"

@@ -1,0 +1,156 @@
+"""A hedged call: where the first token is late a second target is asked as well, and whoever is ahead answers."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from backends.llm.base import ModelCall
+from contracts.api.generation import Result
+from contracts.errors import GatewayFault, TollkeeperError, UnsupportedParameter
+from contracts.recording.records import AttemptReason
+from contracts.serving.configuration import TargetSpec
+from gateway.replies.reply import Reply
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
+from gateway.routing.attempts.attempt_run import AttemptRun, is_final
+from gateway.routing.attempts.means import Means
+from gateway.routing.attempts.racing_sink import RacingSink
+from gateway.routing.attempts.time_limits import TimeLimits
+
+_log = logging.getLogger(__name__)
+
+
+class Racer(msgspec.Struct, eq=False):
+    """One of the targets that are asked, and its call under way."""
+
+    run: AttemptRun
+    sink: RacingSink
+    task: "asyncio.Task[TollkeeperError | None]"
+
+
+class Race:
+    """One request's call of a target, and of a second where the first is late.
+
+    `begin` begins an attempt at a target; `second` gives the target to ask as well, or `None` where none may be.
+    """
+
+    def __init__(
+        self,
+        means: Means,
+        life: RequestState,
+        reply: Reply,
+        call: ModelCall,
+        limits: TimeLimits | None,
+        begin: Callable[[TargetSpec, AttemptReason], AttemptRun],
+        second: Callable[[], TargetSpec | None],
+    ) -> None:
+        self._means = means
+        self._life = life
+        self._reply = reply
+        self._call = call
+        self._limits = limits
+        self._begin = begin
+        self._second = second
+        self._racers: list[Racer] = []
+        self._is_decided = asyncio.Event()
+        self.winner: Attempt | None = None
+        self._decisive: Attempt | None = None  # whose answer, or whose failure, is the race's
+        self.asked: list[TargetSpec] = []
+
+    async def run(self, first: TargetSpec, reason: AttemptReason, after_seconds: float) -> TollkeeperError | None:
+        """Call `first`, and another `after_seconds` later; give what the answer failed with, `None` where it is good.
+
+        However it ends, no call is under way afterwards, and the attempt that decided is the life's last. Raises what
+        a call raised that is no TollkeeperError, where none has answered.
+        """
+        try:
+            self._start(first, reason)
+            await self._wait_for_output(after_seconds)
+            if self.winner is None and not self._racers[0].task.done():
+                other = self._second()
+                if other is not None:
+                    self._start(other, "hedge")
+                await self._wait_for_output(None)
+            return await self._end()
+        finally:
+            for racer in self._racers:
+                racer.task.cancel()
+            await asyncio.gather(*[racer.task for racer in self._racers], return_exceptions=True)
+            decisive = self.winner or self._decisive
+            if decisive is not None and decisive is not self._life.attempts[-1]:
+                self._life.attempts.remove(decisive)
+                self._life.attempts.append(decisive)
+
+    async def _end(self) -> TollkeeperError | None:
+        winner = next((racer for racer in self._racers if racer.run.attempt is self.winner), None)
+        if winner is None:
+            return await self._failure()
+        for racer in self._racers:
+            if racer is not winner and not racer.task.done():
+                racer.run.lose()
+                racer.task.cancel()
+            elif racer is not winner:
+                _tell_of_bug(racer)
+        return await winner.task
+
+    async def _failure(self) -> TollkeeperError | None:
+        """Give what decides where all have failed before any output: what no other target can mend, else the last."""
+        last = None
+        for racer in self._racers:
+            error = await racer.task
+            if error is None or (last is not None and isinstance(error, UnsupportedParameter)):
+                continue
+            self._decisive, last = racer.run.attempt, error
+            if is_final(error):
+                break
+        return last
+
+    def _start(self, spec: TargetSpec, reason: AttemptReason) -> None:
+        run = self._begin(spec, reason)
+        self.asked.append(spec)
+        attempt = run.attempt
+
+        def claim() -> bool:
+            if self.winner is None:
+                self.winner = attempt
+                self._reply.begin_attempt(attempt.progress)
+                self._is_decided.set()
+                if run.is_probe:
+                    run.note_output()
+            return self.winner is attempt
+
+        sink = RacingSink(run.receiver(self._reply), attempt.progress, claim)
+        task = asyncio.create_task(run.follow(lambda: self._answer(run, sink)), name=f"hedge {spec.id}")
+        self._racers.append(Racer(run, sink, task))
+
+    async def _answer(self, run: AttemptRun, sink: RacingSink) -> Result:
+        target, call = self._means.targets.get(run.attempt.target), replace(self._call)
+        result = await run.call(target, call, sink, self._limits)
+        if sink.finish():
+            run.deliver()
+        return result
+
+    async def _wait_for_output(self, seconds: float | None) -> None:
+        """Wait until one is ahead or all have failed, at most so long."""
+        decided = asyncio.ensure_future(self._is_decided.wait())
+        try:
+            async with asyncio.timeout(seconds):
+                while self.winner is None and not all([racer.task.done() for racer in self._racers]):
+                    under_way = [racer.task for racer in self._racers if not racer.task.done()]
+                    await asyncio.wait([decided, *under_way], return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            pass
+        finally:
+            decided.cancel()
+
+
+def _tell_of_bug(racer: Racer) -> None:
+    """Let a bug at a racer that was not needed be seen: its request is answered all the same."""
+    bug = None if racer.task.cancelled() else racer.task.exception()
+    if bug is not None:
+        attempt = racer.run.attempt
+        attempt.error = GatewayFault()
+        _log.error("a hedged call failed by a fault of the gateway", exc_info=bug, extra={"target": attempt.target.id})

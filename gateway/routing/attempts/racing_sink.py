@@ -1,0 +1,97 @@
+"""What a target that races another gives its answer to: kept back until it is ahead, dropped once it has lost."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from backends.llm.base import Sink
+from contracts.api.generation import Delta, Result, Vectors
+from contracts.metering.usage import Usage
+from contracts.recording.records import CountMethod
+from gateway.replies.progress import Progress
+
+
+class RacingSink:
+    """One racer's sink. `claim` is asked at its first output whether it is ahead of all others.
+
+    What comes before that output, such as what a target says of the usage, is kept and passed on with it.
+    """
+
+    def __init__(self, sink: Sink, progress: Progress, claim: Callable[[], bool]) -> None:
+        self._sink = sink
+        self._progress = progress
+        self._claim = claim
+        self._kept: list[Callable[[], None]] = []
+        self.state: Literal["racing", "ahead", "lost"] = "racing"
+
+    def finish(self) -> bool:
+        """End an answer, which may have had no output; say whether it is the one that counts."""
+        return self._is_ahead()
+
+    def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
+        """Take an event: one without tokens does not yet decide."""
+        if self.state == "racing" and not any([delta.tokens for delta in deltas]):
+            self._kept.append(lambda: self._sink.event(data, deltas, is_usage_only=is_usage_only))
+        elif self._is_ahead():
+            self._sink.event(data, deltas, is_usage_only=is_usage_only)
+
+    def delta(self, delta: Delta) -> None:
+        """Take a piece: one without tokens does not yet decide."""
+        if self.state == "racing" and not delta.tokens:
+            self._kept.append(lambda: self._sink.delta(delta))
+        elif self._is_ahead():
+            self._sink.delta(delta)
+
+    def whole(self, body: bytes) -> None:
+        """Take a whole reply."""
+        if self._is_ahead():
+            self._sink.whole(body)
+
+    def vectors(self, vectors: Vectors) -> None:
+        """Take embeddings."""
+        if self._is_ahead():
+            self._sink.vectors(vectors)
+
+    def scores(self, scores: list[float]) -> None:
+        """Take scores."""
+        if self._is_ahead():
+            self._sink.scores(scores)
+
+    def served(self, model: str, version: str) -> None:
+        """Take what answers."""
+        self._pass_or_keep(lambda: self._sink.served(model, version))
+
+    def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """Take how to hold the producer back: no client waits for one that is not ahead."""
+        self._pass_or_keep(lambda: self._sink.attach_flow(pause, resume))
+
+    def answered_at(self, tier: str) -> None:
+        """Take the service tier, which stands on the ledger whoever answers."""
+        self._progress.service_tier = tier
+
+    def report(self, usage: Usage, count_method: CountMethod) -> None:
+        """Take what is known of the usage, which stands on the ledger whoever answers."""
+        self._progress.usage, self._progress.count_method = usage, count_method
+
+    def account(self, result: Result) -> None:
+        """Take the account of a call that raises, which stands on the ledger whoever answers."""
+        self._progress.account = result
+
+    async def drained(self) -> None:
+        """Wait until the client has taken enough, where it is given anything."""
+        if self.state == "ahead":
+            await self._sink.drained()
+
+    def _pass_or_keep(self, pass_on: Callable[[], None]) -> None:
+        if self.state == "racing":
+            self._kept.append(pass_on)
+        elif self.state == "ahead":
+            pass_on()
+
+    def _is_ahead(self) -> bool:
+        if self.state == "racing":
+            self.state = "ahead" if self._claim() else "lost"
+            kept, self._kept = self._kept, []
+            if self.state == "ahead":
+                for pass_on in kept:
+                    pass_on()
+        return self.state == "ahead"

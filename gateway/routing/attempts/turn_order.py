@@ -1,0 +1,55 @@
+"""In which order candidates are called: a probe that is due first, those that are away last or not at all."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from contracts.serving.configuration import TargetSpec
+from gateway.routing.health.breaker import Leave
+from gateway.routing.health.health_book import HealthBook
+
+
+def turns(
+    candidates: Sequence[TargetSpec], book: HealthBook, clock: Callable[[], int], *, is_begun: bool
+) -> Iterator[TargetSpec]:
+    """Give the candidates that may be called, in the order to call them. `is_begun`: the first is under way already.
+
+    They come as they are where nothing is wrong. Each is looked at when its turn comes: what has failed meanwhile, at
+    others' requests, is left out. Where all are away, the pool's policy says whether they are called all the same.
+    `clock` gives monotonic nanoseconds.
+    """
+    first = candidates[0]
+    rest: Sequence[TargetSpec] = candidates
+    if is_begun or book.of(first).is_plain:
+        yield first
+        rest = candidates[1:]
+    if not rest:
+        return
+    was_called = rest is not candidates
+    for spec in _ordered(rest, book, clock()):
+        health = book.of(spec)
+        if not health.is_away or health.ask(clock()) is not Leave.NO:
+            was_called = True
+            yield spec
+    if not was_called and book.pool(first.pool).policy.when_all_away == "call":
+        yield from candidates
+
+
+def _ordered(candidates: Sequence[TargetSpec], book: HealthBook, now_ns: int) -> list[TargetSpec]:
+    asked = [(spec, book.of(spec).ask(now_ns)) for spec in candidates]
+    good = [spec for spec, leave in asked if leave is Leave.YES]
+    if len(good) > 1:
+        places = meanwhile(_provider(candidates[0]), book)
+        good.sort(key=lambda spec: places.get(_provider(spec), len(places)))
+    probes = [spec for spec, leave in asked if leave is Leave.PROBE]
+    return probes[:1] + good + [spec for spec, leave in asked if leave is Leave.RATHER_NOT] + probes[1:]
+
+
+def meanwhile(provider: str, book: HealthBook) -> dict[str, int]:
+    """Give each provider's place among those that answer while one is out; none has one while that is not out."""
+    breaker = book.providers.get(provider)
+    if breaker is None or breaker.is_calm:
+        return {}
+    return {name: place for place, name in enumerate(book.playbooks[provider].then)}
+
+
+def _provider(spec: TargetSpec) -> str:
+    return spec.provider or spec.kind

@@ -1,0 +1,93 @@
+"""What the targets of one pool share: its policy, its budgets, and how long its first tokens take."""
+
+from statistics import median
+from typing import Final
+
+from contracts.serving.failures import FailurePolicy
+from gateway.routing.attempts.retry_budget import RetryBudget
+from gateway.routing.health.latencies import Latencies
+from gateway.routing.health.target_health import TargetHealth
+
+_SECOND_NS: Final = 1_000_000_000
+_HEDGES_PER_SECOND: Final = 1.0  # beyond the share of a pool's requests
+_MOST_SLOW_SHARE: Final = 0.5  # of a pool may be left alone for being slow
+_WINDOW_SECONDS: Final = 30.0  # where there is no breaker that says
+
+
+class PoolHealth:
+    """The health of one pool. Times are monotonic nanoseconds."""
+
+    __slots__ = (
+        "_turned_ns",
+        "budget",
+        "firsts",
+        "hedges_lost",
+        "hedges_won",
+        "hedging",
+        "id",
+        "is_probe_due",
+        "policy",
+        "targets",
+    )
+
+    def __init__(self, name: str, policy: FailurePolicy, now_ns: int) -> None:
+        self.id = name
+        self.budget = RetryBudget(policy.retry_share, policy.retries_per_second)
+        self.hedging = RetryBudget(0.0, _HEDGES_PER_SECOND)
+        self.firsts = Latencies()  # of first tokens, or of whole answers where tokens do not pass; kept for hedging
+        self.hedges_won = 0
+        self.hedges_lost = 0
+        self.is_probe_due = False  # at one of the targets: the next request has to be led there
+        self.targets: dict[str, TargetHealth] = {}
+        self._turned_ns = now_ns
+        self.adopt(policy)
+
+    def adopt(self, policy: FailurePolicy) -> None:
+        """Go by another policy from now on."""
+        self.policy = policy
+        self.budget.share, self.budget.per_second = policy.retry_share, policy.retries_per_second
+        self.hedging.share = 0.0 if policy.hedge is None else policy.hedge.share
+
+    def note_probe(self) -> None:
+        """Take note that a target which is away is being called: the others are called as before."""
+        if self.is_probe_due:
+            self.is_probe_due = False
+            for health in self.targets.values():
+                health.is_plain = not health.is_away
+
+    def look(self, now_ns: int) -> None:
+        """Let old counts go, find targets that are much slower than their siblings, end rests that are over."""
+        breaker = self.policy.breaker
+        if breaker is not None and breaker.slow_factor is not None and len(self.targets) > 1:
+            self._leave_slow_ones(breaker.slow_factor, breaker.slow_seconds, breaker.least_requests, now_ns)
+        window_seconds = _WINDOW_SECONDS if breaker is None else breaker.window_seconds
+        if now_ns - self._turned_ns >= window_seconds * _SECOND_NS / 2:
+            self._turned_ns = now_ns
+            self.firsts.turn()
+            for health in self.targets.values():
+                health.turn()
+        self.is_probe_due = any([health.is_away and health.wants_probe(now_ns) for health in self.targets.values()])
+        for health in self.targets.values():
+            if health.breaker is not None:
+                health.breaker.turn(now_ns)
+            health.look(now_ns)
+
+    def _leave_slow_ones(self, factor: float, least_seconds: float, least: int, now_ns: int) -> None:
+        """Open the breakers of targets that take many times as long as their siblings: of half the pool at most."""
+        for is_whole in (False, True):
+            means = {health.id: mean for health in self.targets.values() if (mean := health.mean_ns(is_whole, least))}
+            for name, mean in means.items():
+                others = [other for one, other in means.items() if one != name]
+                health = self.targets[name]
+                if not others or health.breaker is None or not health.breaker.is_calm:
+                    continue
+                away = sum([one.breaker is not None and not one.breaker.is_calm for one in self.targets.values()])
+                if away + 1 > len(self.targets) * _MOST_SLOW_SHARE:
+                    return
+                usual = median(others)
+                bar = max(usual * factor, usual + least_seconds * _SECOND_NS)
+                if mean > bar:
+                    what, took, usually = "answer" if is_whole else "first token", mean / 1e9, usual / 1e9
+                    health.breaker.open(now_ns, f"its {what} takes {took:.2f} s, its siblings' {usually:.2f} s")
+                    health.breaker.slow_bar_ns, health.slow_is_whole = round(bar), is_whole
+                    health.forget_times()

@@ -1,0 +1,91 @@
+"""What several gateways tell each other of targets that fail: another's word is looked into, not believed."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from backends.processes.beat import until_beat
+from contracts.errors import CountersUnavailable
+from gateway.request.clock import Clock
+from gateway.routing.health.breaker import Breaker
+from gateway.routing.health.health_book import HealthBook
+
+_TURN_SECONDS: Final = 1.0
+_LEAST_MILLISECONDS: Final = 3000  # a note outlives the turns in which the others read it
+
+
+class Note(msgspec.Struct, frozen=True, array_like=True):
+    """Who leaves something alone, for which time, and why."""
+
+    gateway: str
+    opened: int
+    why: str
+
+
+class Board(Protocol):
+    """Where notes are left and read."""
+
+    async def exchange(self, posted: Mapping[str, tuple[bytes, int]], wanted: Sequence[str]) -> dict[str, bytes]: ...
+    async def close(self) -> None: ...
+
+
+class SharedHealth:
+    """Leaves a note of each breaker that is open here; where another has left one, the next call is a probe.
+
+    So a gateway that alone cannot reach a target takes it away from nobody. Without Redis each goes by what it sees.
+    """
+
+    def __init__(self, book: HealthBook, board: Board, gateway: str, clock: Clock) -> None:
+        self._book = book
+        self._board = board
+        self._gateway = gateway
+        self._clock = clock
+        self._looked_into: dict[str, Note] = {}
+        self.is_away = False
+
+    async def run(self) -> None:
+        """Leave and read notes once a second, until cancelled."""
+        while True:
+            await asyncio.sleep(until_beat(_TURN_SECONDS))
+            await self.turn()
+
+    async def turn(self) -> None:
+        """Leave and read notes once."""
+        breakers = self._breakers()
+        try:
+            notes = await self._board.exchange(self._posted(breakers), list(breakers))
+        except CountersUnavailable:
+            self.is_away = True
+            return
+        self.is_away = False
+        for name, packed in notes.items():
+            with contextlib.suppress(msgspec.DecodeError):  # a later version's, perhaps
+                self._take(name, breakers[name], msgspec.msgpack.decode(packed, type=Note))
+        self._looked_into = {name: note for name, note in self._looked_into.items() if name in notes}
+        self._book.look()
+
+    async def close(self) -> None:
+        """Close the way to Redis."""
+        await self._board.close()
+
+    def _breakers(self) -> dict[str, Breaker]:
+        found = {f"{one.pool.id}/{one.id}": one.breaker for one in self._book.targets if one.breaker is not None}
+        return found | {f"provider {name}": breaker for name, breaker in self._book.providers.items()}
+
+    def _posted(self, breakers: Mapping[str, Breaker]) -> dict[str, tuple[bytes, int]]:
+        now_ns, posted = self._clock.monotonic_ns(), {}
+        for name, breaker in breakers.items():
+            if breaker.state == "open":
+                left = max(breaker.until_ns - now_ns, 0) // 1_000_000
+                note = Note(self._gateway, breaker.opened, breaker.why)
+                posted[name] = (msgspec.msgpack.encode(note), max(left, _LEAST_MILLISECONDS))
+        return posted
+
+    def _take(self, name: str, breaker: Breaker, note: Note) -> None:
+        if note.gateway == self._gateway or self._looked_into.get(name) == note:
+            return
+        self._looked_into[name] = note
+        breaker.suspect(f"{note.why} (at gateway {note.gateway})")

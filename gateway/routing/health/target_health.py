@@ -1,0 +1,241 @@
+"""How one target does: whether it may be called, and how long it takes."""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from contracts.errors import (
+    EngineUnavailable,
+    TollkeeperError,
+    UpstreamError,
+    UpstreamRateLimited,
+)
+from contracts.serving.configuration import TargetSpec
+from gateway.config.targets import TargetReplaced
+from gateway.routing.health.breaker import Breaker, Leave
+
+if TYPE_CHECKING:
+    from gateway.routing.health.pool_health import PoolHealth
+
+_log = logging.getLogger(__name__)
+
+_SECOND_NS: Final = 1_000_000_000
+LONGEST_REST_SECONDS: Final = 300.0  # of a Retry-After: a server that says a day is asked again before it is over
+_ABOUT_THE_PATH: Final = "upstream_not_found"  # says nothing of what else the target is asked for
+
+
+class TargetHealth:
+    """One target's health, the same object as long as its specification is. Times are monotonic nanoseconds.
+
+    A rest is what a target asks for by Retry-After: it is called meanwhile only where nobody else may be.
+    """
+
+    __slots__ = (
+        "breaker",
+        "firsts",
+        "firsts_ns",
+        "id",
+        "ignores_limit",
+        "is_away",
+        "is_plain",
+        "pool",
+        "provider",
+        "provider_breaker",
+        "refuses_streams",
+        "rests_until_ns",
+        "slow_is_whole",
+        "spec",
+        "wholes",
+        "wholes_ns",
+    )
+
+    def __init__(self, pool: "PoolHealth", spec: TargetSpec) -> None:
+        self.pool = pool
+        self.spec = spec
+        self.id = spec.id
+        self.provider = spec.provider or spec.kind
+        self.breaker: Breaker | None = None
+        self.provider_breaker: Breaker | None = None
+        self.ignores_limit = False  # it made more tokens than max_tokens said, and has not honoured it since
+        self.is_away = False  # there is a reason not to call it
+        self.is_plain = True  # one look: a request may simply be sent here; else the caller decides who is called
+        self.slow_is_whole = False  # it is away for being slow with whole answers rather than with first tokens
+        self.rests_until_ns = 0
+        self.refuses_streams = False  # it has refused a whole answer's request for being asked by a stream
+        self.firsts = self.firsts_ns = 0  # answers whose first token was seen, lately, and the sum of their times
+        self.wholes = self.wholes_ns = 0  # answers that came whole
+
+    def succeeded(self, took_ns: int) -> None:
+        """Take a whole answer of a request sent here first, where nothing was away; `took_ns` from its attempt's begin.
+
+        All times counted here begin with the attempt: waits before it say nothing of the target.
+        """
+        self.pool.budget.requests += 1
+        self.wholes += 1
+        self.wholes_ns += took_ns
+        breaker = self.breaker
+        if breaker is not None:
+            breaker.successes += 1
+            breaker.failures_in_a_row = 0
+        if self.provider_breaker is not None:
+            self.provider_breaker.succeeded()
+
+    def streamed(self, first_ns: int | None) -> None:
+        """Take a good stream of a request sent here first, where nothing was away; `first_ns`: to its first token."""
+        self.pool.budget.requests += 1
+        if self.breaker is not None:
+            self.breaker.successes += 1
+            self.breaker.failures_in_a_row = 0
+        if self.provider_breaker is not None:
+            self.provider_breaker.succeeded()
+        if first_ns is not None:
+            self.firsts += 1
+            self.firsts_ns += first_ns
+
+    def ask(self, now_ns: int) -> Leave:
+        """Say whether it may be called now."""
+        if not self.is_away:
+            return Leave.YES
+        leave = Leave.YES if self.breaker is None else self.breaker.ask(now_ns)
+        if self.provider_breaker is not None:
+            leave = min(leave, self.provider_breaker.ask(now_ns))
+        if self._rests(now_ns):
+            leave = min(leave, Leave.RATHER_NOT)
+        self.look(now_ns)
+        return leave
+
+    def begin(self) -> tuple[Breaker, ...]:
+        """Begin a call; give the breakers whose probe it is, which a reload may replace before it has ended.
+
+        One that is made although it is away, nobody else being there, is a probe as well.
+        """
+        if not self.is_away:
+            return ()
+        self.pool.note_probe()
+        both = (self.breaker, self.provider_breaker)
+        probed = tuple([one for one in both if one is not None and one.state in ("open", "half_open")])
+        for breaker in probed:
+            breaker.begin_probe()
+        return probed
+
+    def end_probe(
+        self,
+        probed: tuple[Breaker, ...],
+        now_ns: int,
+        *,
+        is_good: bool | None,
+        took_ns: int | None,
+        is_whole: bool,
+        is_lost: bool = False,
+        why: str = "",
+    ) -> None:
+        """Take the outcome of a probe; `is_good` is `None` where it showed nothing. The rest is as at the breaker's."""
+        if is_whole != self.slow_is_whole:
+            took_ns = None  # it was slow with the other kind of answer
+        for breaker in probed:
+            breaker.end_probe(now_ns, is_good=is_good, took_ns=took_ns, is_lost=is_lost, why=why)
+        self.look(now_ns)
+
+    def note_success(self, took_ns: int | None, *, is_whole: bool) -> None:
+        """Take an answer that was no probe: how long its first token, or the whole of it, took."""
+        if self.breaker is not None:
+            self.breaker.succeeded()
+        if self.provider_breaker is not None:
+            self.provider_breaker.succeeded()
+        self.note_time(took_ns, is_whole=is_whole)
+
+    def note_time(self, took_ns: int | None, *, is_whole: bool) -> None:
+        """Take how long an answer took; `None`: not known."""
+        if took_ns is None:
+            return
+        if is_whole:
+            self.wholes += 1
+            self.wholes_ns += took_ns
+        else:
+            self.firsts += 1
+            self.firsts_ns += took_ns
+            if self.pool.policy.hedge is not None:
+                self.pool.firsts.add(took_ns)
+
+    def note_failure(self, now_ns: int, error: TollkeeperError) -> None:
+        """Take a failure that was no probe."""
+        if self.breaker is not None:
+            self.breaker.failed(now_ns, error.error_code)
+        if self.provider_breaker is not None:
+            self.provider_breaker.failed(now_ns, error.error_code)
+        self.look(now_ns)
+
+    def rest(self, now_ns: int, seconds: float) -> None:
+        """Let it rest as long as it asks for; one without a breaker is called in its turn, and only retries wait."""
+        until_ns = now_ns + round(min(seconds, LONGEST_REST_SECONDS) * _SECOND_NS)
+        self.rests_until_ns = max(self.rests_until_ns, until_ns)
+        self.look(now_ns)
+
+    def look(self, now_ns: int) -> None:
+        """Work out anew whether there is any reason not to call it."""
+        self.is_away = (
+            (self.breaker is not None and not self.breaker.is_calm)
+            or (self.provider_breaker is not None and not self.provider_breaker.is_calm)
+            or self._rests(now_ns)
+        )
+        self.is_plain = not (self.is_away or self.ignores_limit or self.pool.is_probe_due)
+
+    def note_limit(self, now_ns: int, *, is_ignored: bool) -> None:
+        """Take note that an answer went beyond the max_tokens that the target was told, or ended there by itself."""
+        if is_ignored == self.ignores_limit:
+            return
+        self.ignores_limit = is_ignored
+        name = f"{self.pool.id}/{self.id}"
+        if is_ignored:
+            _log.warning(
+                "target ignores max_tokens: its streams are cut, its whole answers cost more than allowed",
+                extra={"target": name},
+            )
+        else:
+            _log.warning("target honours max_tokens again", extra={"target": name})
+        self.look(now_ns)
+
+    def _rests(self, now_ns: int) -> bool:
+        return self.rests_until_ns > now_ns and self.breaker is not None
+
+    def wants_probe(self, now_ns: int) -> bool:
+        """Say whether a probe is due, or a share of its turns, that only the caller gives it."""
+        if self.rests_until_ns > now_ns:
+            return False
+        breakers = [one for one in (self.breaker, self.provider_breaker) if one is not None and not one.is_calm]
+        return bool(breakers) and all(one.state == "recovering" or one.wants_probe(now_ns) for one in breakers)
+
+    def wait_ns(self, now_ns: int) -> int:
+        """Give in how long it may be called again, 0 where that is now or when a probe under way has ended."""
+        breakers = [one for one in (self.breaker, self.provider_breaker) if one is not None and one.state == "open"]
+        return max([one.until_ns - now_ns for one in breakers] + [self.rests_until_ns - now_ns, 0])
+
+    def mean_ns(self, is_whole: bool, least: int) -> float | None:
+        """Give how long whole answers, or first tokens, took on average; `None` where fewer than `least` are known."""
+        count, spent = (self.wholes, self.wholes_ns) if is_whole else (self.firsts, self.firsts_ns)
+        return spent / count if count >= least else None
+
+    def forget_times(self) -> None:
+        """Forget how long answers took."""
+        self.firsts = self.firsts_ns = self.wholes = self.wholes_ns = 0
+
+    def turn(self) -> None:
+        """Halve what is known of its times, so that the latest counts most."""
+        self.firsts, self.firsts_ns = self.firsts // 2, self.firsts_ns // 2
+        self.wholes, self.wholes_ns = self.wholes // 2, self.wholes_ns // 2
+
+
+def is_fault(error: TollkeeperError) -> bool:
+    """Say whether an error says that a target is not well: not that it refuses a request or limits our rate.
+
+    An engine host's link is its own breaker: a call to one that is away fails at once and costs nothing.
+    """
+    if not isinstance(error, UpstreamError) or error.error_code == _ABOUT_THE_PATH:
+        return False
+    return not isinstance(error, UpstreamRateLimited | EngineUnavailable | TargetReplaced)
+
+
+def rest_asked(error: TollkeeperError) -> float | None:
+    """Give for how many seconds a target asks to be left alone by its error; `None` where it does not."""
+    if isinstance(error, UpstreamError) and not isinstance(error, EngineUnavailable):
+        return error.retry_after_seconds
+    return None

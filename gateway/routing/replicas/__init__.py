@@ -1,0 +1,1 @@
+"""Choice of a pool's replica: the router and what it learns from engine hosts."""

@@ -1,0 +1,58 @@
+"""A request becomes what policies see of it: how long its prompt is, and the keys of its blocks."""
+
+from collections.abc import Sequence
+from typing import Final, Protocol, cast
+
+from algorithms.routing.ask import Ask
+from algorithms.routing.block_map import KEY_MASK
+from backends.llm.base import CachingTarget, ModelCall, PromptBlocks, Target
+from contracts.engine.block_keys import chain, root_key
+from contracts.serving.configuration import TargetSpec
+
+# Of servers that do not tell their tokens, prompts are known by their text: 256 bytes are some 64 tokens.
+_TEXT_BYTES: Final = 256
+_TEXT_TOKENS: Final = 64
+_MOST_TEXT_BYTES: Final = 131_072  # half a millisecond of hashing
+_MESSAGES: Final = b'"messages"'
+
+
+class Finder(Protocol):
+    """Gives the adapter of a target."""
+
+    def find(self, spec: TargetSpec) -> Target | None: ...
+
+
+async def ask_of(
+    call: ModelCall, specs: Sequence[TargetSpec], targets: Finder | None, session: str, output_tokens: int
+) -> Ask:
+    """Say what a request asks of a pool. Of an engine host's prompt exactly, of others' by their bytes.
+
+    Counting a prompt keeps it for the call, which makes it once.
+    """
+    is_whole = not getattr(call.request, "stream", False)
+    if targets is not None:
+        for spec in specs:
+            if spec.kind == "engine" and (target := targets.find(spec)) is not None:
+                blocks = await cast(CachingTarget, target).prompt_blocks(call)
+                if blocks is not None:
+                    return _exact(blocks, session, output_tokens, is_whole=is_whole)
+    return _estimated(call, session, output_tokens, is_whole=is_whole)
+
+
+def _exact(blocks: PromptBlocks, session: str, output_tokens: int, *, is_whole: bool) -> Ask:
+    keys = [one & KEY_MASK for one in blocks.hashes]
+    return Ask(max(blocks.tokens, 1), keys, blocks.block_tokens, output_tokens, session, is_whole)
+
+
+def _estimated(call: ModelCall, session: str, output_tokens: int, *, is_whole: bool) -> Ask:
+    """Give keys of the text from the messages on: what comes before them differs from client to client, not by turn.
+
+    The tenant's salt goes into them, so that no tenant's prompts are looked for in another's.
+    """
+    body = call.body
+    start = max(body.find(_MESSAGES), 0)
+    text = body[start : start + _MOST_TEXT_BYTES]
+    keys = chain(root_key(call.cache_salt), text, _TEXT_BYTES)
+    tokens = max((len(body) - start) * _TEXT_TOKENS // _TEXT_BYTES, 1)
+    found = [int.from_bytes(key[:8], "little") & KEY_MASK for key in keys]
+    return Ask(tokens, found, _TEXT_TOKENS, output_tokens, session, is_whole)

@@ -1,0 +1,93 @@
+"""What was chosen for a request: whom to ask in which order, and the counting of those that are asked."""
+
+from collections.abc import Sequence
+
+from algorithms.routing.ask import Ask, Sight
+from algorithms.routing.fleet import Fleet
+from algorithms.routing.replica import Hold, Replica
+from contracts.api.generation import Result
+from contracts.errors import ClientGone, HedgeLost, TollkeeperError, UpstreamError
+from contracts.serving.configuration import TargetSpec
+from gateway.replies.progress import Progress
+from gateway.request.clock import Clock
+from gateway.routing.replicas.regret import Sample
+
+
+class Placed:
+    """A request at one replica. `end` it once."""
+
+    __slots__ = ("_choice", "_clock", "_hold", "_progress", "_replica")
+
+    def __init__(self, choice: "Choice", replica: Replica, hold: Hold, progress: Progress, clock: Clock) -> None:
+        self._choice = choice
+        self._replica = replica
+        self._hold = hold
+        self._progress = progress
+        self._clock = clock
+        progress.on_first = self._note_first
+
+    def _note_first(self, now_ns: int) -> None:
+        hold, usage = self._hold, self._progress.usage
+        hold.computed = usage.input_text if self._progress.count_method == "exact" else None
+        self._choice.fleet.first_token(self._replica, hold, now_ns)
+
+    def end(self, result: Result, error: TollkeeperError | None) -> None:
+        """Take note of the try's end."""
+        self._progress.on_first = None
+        now_ns = self._clock.monotonic_ns()
+        sample = self._choice.sample
+        if sample is not None and error is None:
+            sample.note(self._replica.id, self._hold, result.usage, now_ns)
+        has_failed = isinstance(error, UpstreamError) and not isinstance(error, ClientGone | HedgeLost)
+        self._choice.fleet.end(
+            self._replica,
+            self._hold,
+            now_ns,
+            output_tokens=result.usage.output_tokens,
+            has_failed=has_failed,
+            is_computed=error is None,
+        )
+
+
+class Choice:
+    """A request's candidates, best first. `fleet` `None`: nothing is counted."""
+
+    __slots__ = ("_ask", "_clock", "_sight", "candidates", "fleet_or_none", "sample")
+
+    def __init__(
+        self,
+        candidates: Sequence[TargetSpec],
+        fleet: Fleet | None = None,
+        ask: Ask | None = None,
+        sight: Sight | None = None,
+        clock: Clock | None = None,
+        sample: Sample | None = None,
+    ) -> None:
+        self.candidates = candidates
+        self.fleet_or_none = fleet
+        self._ask = ask
+        self._sight = sight
+        self._clock = clock
+        self.sample = sample
+
+    @property
+    def fleet(self) -> Fleet:
+        """Give the pool's replicas. Only where they are counted."""
+        assert self.fleet_or_none is not None
+        return self.fleet_or_none
+
+    def begin(self, spec: TargetSpec, progress: Progress, *, is_blind: bool = False) -> Placed | None:
+        """Count a request that is about to be sent; `None` where nothing is counted, or the target is another pool's.
+
+        From `progress` it learns of the first token, which `is_blind` says that nobody sees.
+        """
+        fleet, ask, sight, clock = self.fleet_or_none, self._ask, self._sight, self._clock
+        if fleet is None or ask is None or sight is None or clock is None:
+            return None
+        place = fleet.place_of(spec)
+        if place is None:
+            return None
+        replica = fleet.replicas[place]
+        cached = min(sight.cached_of(replica), ask.tokens)
+        hold = fleet.begin(replica, ask, cached, clock.monotonic_ns(), is_blind=is_blind)
+        return Placed(self, replica, hold, progress, clock)

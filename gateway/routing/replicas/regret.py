@@ -1,0 +1,59 @@
+"""What the alternatives to a choice were predicted to cost, kept for some requests and scored when the truth is known.
+
+A record then says, in its decision: what was predicted for the chosen replica and what came, and how the alternatives
+stood at that moment. Regret is what the prediction missed by, or the cheapest alternative was better by.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from algorithms.routing.replica import Hold
+from contracts.metering.usage import Usage
+
+_MOST_ALTERNATIVES: Final = 8
+
+
+class Sample:
+    """One request's predictions, in nanoseconds of its time to first token by replica, and their outcome."""
+
+    __slots__ = ("_cached", "_chosen", "_outcome", "_policy", "_predicted", "_tokens")
+
+    def __init__(
+        self, policy: str, chosen: str, tokens: int, predicted_ns: Mapping[str, float], cached: Mapping[str, int]
+    ) -> None:
+        self._policy = policy
+        self._chosen = chosen
+        self._tokens = tokens
+        self._predicted = predicted_ns
+        self._cached = cached
+        self._outcome: dict[str, object] = {}
+
+    def note(self, replica: str, hold: Hold, usage: Usage, now_ns: int) -> None:
+        """Take the truth: who answered, when its first token came, and how much it had cached."""
+        ttft_ns = (hold.first_ns or now_ns) - hold.began_ns
+        self._outcome = {"replica": replica, "ttft_ms": _ms(ttft_ns), "cached_tokens": usage.cache_read_text}
+        predicted = self._predicted.get(replica)
+        if predicted is None:
+            return
+        best = min(self._predicted.values())
+        self._outcome["error_ms"] = _ms(ttft_ns - predicted)  # what the prediction missed by
+        self._outcome["regret_ms"] = _ms(max(ttft_ns - best, 0.0))  # had the best prediction come true
+
+    def facts(self) -> dict[str, object]:
+        """Give what a record says of it."""
+        ranked = sorted(self._predicted, key=self._predicted.__getitem__)
+        shown = ranked[:_MOST_ALTERNATIVES]
+        if self._chosen in self._predicted and self._chosen not in shown:
+            shown.append(self._chosen)
+        return {
+            "policy": self._policy,
+            "chosen": self._chosen,
+            "prompt_tokens": self._tokens,
+            "predicted_ms": {name: _ms(self._predicted[name]) for name in shown},
+            "cached_tokens": {name: self._cached[name] for name in shown if self._cached.get(name)},
+            **({"outcome": self._outcome} if self._outcome else {}),
+        }
+
+
+def _ms(nanoseconds: float) -> float:
+    return round(nanoseconds / 1e6, 3)

@@ -1,0 +1,243 @@
+"""Which targets may answer, best first: by the pool's policy, from what is known of its replicas."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from algorithms.routing.ask import Ask, Sight
+from algorithms.routing.fleet import Fleet
+from algorithms.routing.policies.table import policy_named
+from algorithms.routing.replica import NO_ROOM_KNOWN, Replica, Room
+from backends.llm.base import ModelCall
+from backends.llm.host.engine_hosts import EngineHosts
+from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
+from gateway.request.clock import Clock
+from gateway.routing.replicas.asks import Finder, ask_of
+from gateway.routing.replicas.cache_mirror import CacheMirror
+from gateway.routing.replicas.choice import Choice
+from gateway.routing.replicas.credit_book import CreditBook
+from gateway.routing.replicas.regret import Sample
+
+PLAIN_POLICY: Final = "round_robin"
+_LOOK_NS: Final = 50_000_000  # between two looks at what hosts say of themselves, which they do once a second
+_SEATS_SHARE: Final = 0.75  # taken, from which on an engine's seats are looked at
+
+Away = Callable[[TargetSpec], bool]
+
+
+class Router:
+    """Chooses among a pool's targets, and keeps what is known of them as long as they are configured.
+
+    `targets` gives their adapters, `hosts` the engine hosts' state, `mirror` follows their caches; `sample_share` of
+    the requests keep their alternatives' predictions for their record.
+    """
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        targets: Finder | None = None,
+        hosts: EngineHosts | None = None,
+        mirror: CacheMirror | None = None,
+        *,
+        sample_share: float = 0.0,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._clock = clock or Clock()
+        self._targets = targets
+        self._hosts = hosts
+        self._sample_share = sample_share
+        self._draw = draw
+        self._credits = CreditBook()
+        self._fleets: dict[str, Fleet] = {}
+        self._pools: Mapping[str, PoolSpec] | None = None  # as of the last sync
+        self.mirror = mirror or CacheMirror()
+        self.is_away: Away | None = None
+
+    # the plain way
+
+    @staticmethod
+    def is_plain(pool: PoolSpec) -> bool:
+        """Say whether `choose` is all there is to it: there is one target, or they are asked in turn."""
+        return len(pool.targets) == 1 or pool.policy == PLAIN_POLICY
+
+    def choose(self, model: ModelSpec, snapshot: Snapshot, within: frozenset[str] | None = None) -> list[TargetSpec]:
+        """Give the pool's targets in the order to try them, by their weights; of `within` alone, by their ids.
+
+        Smooth weighted round robin (nginx, 2012): each turn every target gains its weight, the richest is chosen
+        and pays the sum of weights. Over sum-of-weights turns each is first exactly weight times. Where some may not
+        be asked, the others take the turn among themselves.
+        """
+        return self._in_turn(snapshot.pools[model.pool], within)
+
+    def _in_turn(self, pool: PoolSpec, within: frozenset[str] | None) -> list[TargetSpec]:
+        targets: Sequence[TargetSpec] = pool.targets
+        if within is not None:
+            targets = [target for target in targets if target.id in within]
+        if len(targets) < 2:
+            return list(targets)
+        credits = self._credits.of(pool)
+        total = 0
+        for target in targets:
+            credits[target.id] += target.weight
+            total += target.weight
+        ranked = sorted(targets, key=lambda target: -credits[target.id])
+        credits[ranked[0].id] -= total
+        return ranked
+
+    # by policy
+
+    async def rank(
+        self,
+        model: ModelSpec,
+        snapshot: Snapshot,
+        call: ModelCall,
+        *,
+        conversation_id: str = "",
+        output_tokens: int = 0,
+        within: frozenset[str] | None = None,
+    ) -> Choice:
+        """Choose for a request: its candidates, best first, and what counts them while they are asked.
+
+        `output_tokens` is what the answer may come to, `within` the ids of the targets that may see the prompt.
+        """
+        pool = snapshot.pools[model.pool]
+        if self.is_plain(pool):
+            return Choice(self.choose(model, snapshot, within))
+        specs = pool.targets if within is None else tuple(spec for spec in pool.targets if spec.id in within)
+        ask = await ask_of(call, specs, self._targets, conversation_id, output_tokens)
+        return self.place(model, pool, ask, within)
+
+    def place(self, model: ModelSpec, pool: PoolSpec, ask: Ask, within: frozenset[str] | None = None) -> Choice:
+        """Choose for a request of which all is known that can be.
+
+        `pool` is as the request began with it: where it has changed since, its targets are the request's still.
+        """
+        fleet, now_ns = self._fleet(pool, model), self._clock.monotonic_ns()
+        if fleet is None:
+            return Choice(self._in_turn(pool, within))
+        if now_ns - fleet.looked_ns > _LOOK_NS:
+            self._look(fleet, now_ns)
+        sight = fleet.sight(ask, now_ns, within)
+        candidates = _candidates(fleet, pool, fleet.rank(ask, sight), within, self.is_away)
+        sample = None
+        if self._sample_share and candidates and self._draw() < self._sample_share:
+            sample = _sample(fleet, ask, sight, candidates[0].id)
+        return Choice(candidates, fleet, ask, sight, self._clock, sample)
+
+    def least_wait_ns(self, pool: PoolSpec) -> int | None:
+        """Predict how long a request that came now would wait at the best of a pool's targets, of these alone.
+
+        `None` where none of them is followed, as in pools that are asked in turn.
+        """
+        fleet = self._fleets.get(pool.id)
+        if fleet is None:
+            return None
+        ids, now_ns = {target.id for target in pool.targets}, self._clock.monotonic_ns()
+        waits = [replica.wait_ns(now_ns) for replica in fleet.replicas if replica.id in ids]
+        return round(min(waits)) if waits else None
+
+    def sync(self, snapshot: Snapshot) -> None:
+        """Follow a snapshot: forget pools that are gone or asked in turn now, and be the others as they are in it.
+
+        From then on pools are as in the last snapshot that was followed, whatever a request began with.
+        """
+        self._pools = snapshot.pools
+        self._credits.follow(snapshot.pools)
+        for name, fleet in list(self._fleets.items()):
+            pool = snapshot.pools.get(name)
+            if pool is None or pool.policy == PLAIN_POLICY:
+                self.mirror.drop(self._fleets.pop(name))
+                continue
+            model = snapshot.models.get(fleet.model)
+            if model is None or model.pool != name:
+                model = next((one for one in snapshot.models.values() if one.pool == name), None)
+            self._follow(fleet, pool, fleet.model if model is None else model.id)
+
+    def status(self) -> dict[str, object]:
+        """Give what GET /ready shows: the replicas of every pool that is chosen from by a policy, and the caches."""
+        now_ns = self._clock.monotonic_ns()
+        return {
+            "pools": {name: fleet.status(now_ns) for name, fleet in sorted(self._fleets.items())},
+            "caches": self.mirror.status(),
+        }
+
+    def _fleet(self, pool: PoolSpec, model: ModelSpec) -> Fleet | None:
+        """Give a pool's replicas; `None` where the pool is gone, or asked in turn now."""
+        current = pool if self._pools is None else self._pools.get(pool.id)
+        if current is None or current.policy == PLAIN_POLICY:
+            return None
+        fleet = self._fleets.get(pool.id)
+        if fleet is None:
+            fleet = self._fleets[pool.id] = Fleet(policy_named(current.policy, self._draw), policy_name=current.policy)
+            self._follow(fleet, current, model.id)
+        elif fleet.spec is not current:  # before the first sync
+            self._follow(fleet, current, fleet.model)
+        return fleet
+
+    def _follow(self, fleet: Fleet, pool: PoolSpec, model: str) -> None:
+        """Be a pool as it is now; what is known of the replicas that stay is kept, also where the policy is another."""
+        if fleet.policy_name != pool.policy:
+            fleet.policy, fleet.policy_name = policy_named(pool.policy, self._draw), pool.policy
+        if fleet.spec != pool:
+            fleet.follow_pool(pool)
+        fleet.spec, fleet.specs, fleet.model = pool, pool.targets, model
+        served = {spec.id: (spec.url, spec.model or model) for spec in pool.targets if spec.kind == "engine"}
+        if fleet.served != served:
+            self.mirror.follow(fleet, served)
+            fleet.served = served
+
+    def _look(self, fleet: Fleet, now_ns: int) -> None:
+        """Look at what engine hosts say of themselves."""
+        fleet.looked_ns = now_ns
+        fleet.index.sweep()
+        if self._hosts is None:
+            return
+        for replica in fleet.replicas:
+            place = fleet.served.get(replica.id)
+            if place is not None:
+                self._look_at(replica, *place)
+
+    def _look_at(self, replica: Replica, url: str, model: str) -> None:
+        assert self._hosts is not None
+        is_away = not self._hosts.is_ready(url, model)
+        if is_away is not replica.is_known_away:
+            replica.go_away(is_away)
+        room = None if is_away else self._hosts.room(url, model)
+        known = NO_ROOM_KNOWN
+        if room is not None and room.max_sequences is not None:
+            taken = replica.running + room.others_sequences
+            if taken > _SEATS_SHARE * room.max_sequences or room.others_sequences:
+                known = Room(room.max_sequences, room.others_sequences)
+        if known is not NO_ROOM_KNOWN or replica.room is not NO_ROOM_KNOWN:
+            replica.take_room(known)
+
+
+def _candidates(
+    fleet: Fleet, pool: PoolSpec, ranked: list[int], within: frozenset[str] | None, is_away: Away | None
+) -> list[TargetSpec]:
+    """Give the targets of places, best first; those that were not looked at follow, those that are away come last.
+
+    They are as `pool` says, which may be older than the fleet is: where a target stands, a request's pin has looked at.
+    """
+    specs = fleet.specs
+    found = [specs[place] for place in ranked]
+    if pool.targets is not specs:
+        own = {spec.id: spec for spec in pool.targets}
+        found = [own[spec.id] for spec in found if spec.id in own]
+    if len(found) < len(pool.targets):
+        seen = {spec.id for spec in found}
+        found += [spec for spec in pool.targets if spec.id not in seen]
+    if within is not None:
+        found = [spec for spec in found if spec.id in within]
+    if is_away is not None and any(map(is_away, found)):
+        found.sort(key=is_away)
+    return found
+
+
+def _sample(fleet: Fleet, ask: Ask, sight: Sight, chosen: str) -> Sample:
+    predicted, cached = {}, {}
+    for replica in fleet.replicas:
+        held = min(sight.cached_of(replica), ask.tokens)
+        predicted[replica.id] = replica.wait_ns(sight.now_ns) + max(ask.tokens - held, 1) * replica.prefill_ns
+        cached[replica.id] = held
+    return Sample(fleet.policy_name, chosen, ask.tokens, predicted, cached)

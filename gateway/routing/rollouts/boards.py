@@ -1,0 +1,127 @@
+"""Where gateways agree on rollouts: in the control database, or alone, in a file of the data directory."""
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from algorithms.rollouts.rollout_tally import ArmTally, Observed
+from contracts.serving.rollouts import RolloutSpec
+
+_log = logging.getLogger(__name__)
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What the other gateways see, and what copies have cost today: here before a restart, and at each of them."""
+
+    observed: list[Observed] = []
+    incumbent_before: ArmTally | None = None  # that this gateway had told of before it was started again; once
+    own_shadow_pico_usd: int = 0
+    others_shadow_pico_usd: list[int] = []
+
+
+class RolloutBoard(Protocol):
+    """Calls block. What changes a rollout acts on the term that was seen: of several gateways one comes first."""
+
+    @property
+    def can_step(self) -> bool:
+        """Say whether a rollout goes on to its next step here."""
+
+    def exchange(self, spec: RolloutSpec, observed: Observed, day: str, shadow_pico_usd: int) -> Shared:
+        """Tell what this gateway sees and give what others do. Raises ControlUnavailable."""
+
+    def stopped(self, spec: RolloutSpec) -> str:
+        """Say why a rollout was stopped here before this process began; empty where it was not."""
+
+    def roll_back(self, spec: RolloutSpec, reason: str) -> None:
+        """Give everything back to the incumbent, and say so where people look. Raises ControlUnavailable."""
+
+    def go_on(self, spec: RolloutSpec) -> None:
+        """Take the next step, or promote the candidate after the last. Raises ControlUnavailable."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class FileBoard:
+    """The board of a gateway that runs from a YAML file: nobody else's, and no steps.
+
+    What was rolled back stays so over restarts, until the rollout's entry in the configuration is another.
+    """
+
+    can_step = False
+
+    def __init__(self, path: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._path = path
+        self._now = now
+        self._told: dict[str, str] = {}  # the day that was last told of, by rollout
+
+    def exchange(self, spec: RolloutSpec, observed: Observed, day: str, shadow_pico_usd: int) -> Shared:
+        """Keep what copies have cost today."""
+        kept = self._read()
+        before = kept.shadow.get(spec.id, _Spent())
+        own = before.pico_usd if before.day == day else 0
+        # At first it does not know yet what was spent before it began.
+        spent = shadow_pico_usd if self._told.get(spec.id) == day else max(own, shadow_pico_usd)
+        if spec.rules.shadow is not None and spent != own:
+            kept.shadow[spec.id] = _Spent(day, spent)
+            self._write(kept)
+        self._told[spec.id] = day
+        return Shared(own_shadow_pico_usd=own)
+
+    def stopped(self, spec: RolloutSpec) -> str:
+        """Say why it was rolled back, as it is configured now."""
+        found = self._read().rolled_back.get(spec.id, _RolledBack())
+        return found.reason if found.entry == _entry(spec) else ""
+
+    def roll_back(self, spec: RolloutSpec, reason: str) -> None:
+        """Write it down, once."""
+        kept, entry = self._read(), _entry(spec)
+        if spec.id not in kept.rolled_back or kept.rolled_back[spec.id].entry != entry:
+            kept.rolled_back[spec.id] = _RolledBack(entry, reason, self._now().isoformat())
+            self._write(kept)
+
+    def go_on(self, spec: RolloutSpec) -> None:
+        """Nothing: the file says which share it is."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _read(self) -> "_Kept":
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=_Kept)
+        except FileNotFoundError:
+            return _Kept()
+        except (OSError, msgspec.MsgspecError, UnicodeError):
+            _log.warning("rollouts' file cannot be read; none counts as rolled back", extra={"path": str(self._path)})
+            return _Kept()
+
+    def _write(self, kept: "_Kept") -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        half = self._path.with_suffix(".new")
+        half.write_bytes(msgspec.json.encode(kept))
+        half.replace(self._path)
+
+
+class _RolledBack(msgspec.Struct, frozen=True):
+    entry: str = ""
+    reason: str = ""
+    at: str = ""
+
+
+class _Spent(msgspec.Struct, frozen=True):
+    day: str = ""
+    pico_usd: int = 0
+
+
+class _Kept(msgspec.Struct):
+    rolled_back: dict[str, _RolledBack] = {}
+    shadow: dict[str, _Spent] = {}
+
+
+def _entry(spec: RolloutSpec) -> str:
+    """Give what tells one configuration of a rollout from another."""
+    return msgspec.json.encode([spec.route, spec.incumbent, spec.candidate, spec.rules]).decode()

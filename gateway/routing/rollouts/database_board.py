@@ -1,0 +1,92 @@
+"""The board in the control database: gateways tell each other every second, and one of them acts for all."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from algorithms.rollouts.rollout_tally import Observed
+from backends.control.changes import Author
+from backends.control.database import ControlDatabase
+from backends.control.rollout_board import (
+    forget_observations,
+    incumbent_before,
+    others_observed,
+    publish_observation,
+    raise_rollback_alert,
+    shadow_spent,
+)
+from backends.control.rollouts import advance_rollout, promote_rollout, roll_back
+from contracts.errors import Conflict, NotFound
+from contracts.serving.rollouts import RolloutSpec
+from gateway.routing.rollouts.boards import Shared
+
+_KEPT: Final = timedelta(days=30)  # what gateways that are gone have seen
+
+
+class DatabaseBoard:
+    """One gateway's part in it. Calls block; they come from a thread."""
+
+    can_step = True
+
+    def __init__(self, url: str, gateway: str) -> None:
+        self._database = ControlDatabase(url)
+        self._gateway = gateway
+        self._told: dict[str, str] = {}  # the day that was last told of, by rollout
+
+    def exchange(self, spec: RolloutSpec, observed: Observed, day: str, shadow_pico_usd: int) -> Shared:
+        """Tell what this gateway sees and give what others do. Raises ControlUnavailable."""
+        now, before = datetime.now(UTC), None
+        is_first = spec.id not in self._told
+        with self._database.session() as session:
+            spent = dict(shadow_spent(session, spec.id, day))
+            own = spent.pop(self._gateway, 0)
+            if is_first:
+                before = incumbent_before(session, self._gateway, spec.id)
+                forget_observations(session, now - _KEPT)
+            publish_observation(
+                session,
+                self._gateway,
+                spec.id,
+                spec.term,
+                observed,
+                shadow_day=day,
+                # At first it does not know yet what was spent before it began.
+                shadow_pico_usd=shadow_pico_usd if self._told.get(spec.id) == day else max(own, shadow_pico_usd),
+                at=now,
+            )
+            others = others_observed(session, self._gateway, spec.id, spec.term, now)
+        self._told[spec.id] = day
+        return Shared(others, before, own, list(spent.values()))
+
+    def stopped(self, spec: RolloutSpec) -> str:
+        """Say nothing: a rollout that was rolled back is none that gateways are told of."""
+        return ""
+
+    def roll_back(self, spec: RolloutSpec, reason: str) -> None:
+        """Give everything back to the incumbent, with an audit entry and an alert. Raises ControlUnavailable."""
+        author = self._author()
+        try:
+            with self._database.session() as session:
+                row = roll_back(session, author, spec.id, spec.term, reason)
+                raise_rollback_alert(session, row, reason, author.at)
+        except (Conflict, NotFound):
+            return  # another gateway, or somebody, came first
+
+    def go_on(self, spec: RolloutSpec) -> None:
+        """Take the next step, or promote the candidate after the last. Raises ControlUnavailable."""
+        author = self._author()
+        is_last = spec.step + 1 >= len(spec.rules.steps)
+        try:
+            with self._database.session() as session:
+                if is_last:
+                    promote_rollout(session, author, spec.id, "the last step is over", seen_term=spec.term)
+                else:
+                    advance_rollout(session, author, spec.id, seen_term=spec.term)
+        except (Conflict, NotFound):
+            return
+
+    def close(self) -> None:
+        """Close the database's connections."""
+        self._database.close()
+
+    def _author(self) -> Author:
+        return Author(name=f"gateway {self._gateway}"[:200], at=datetime.now(UTC))

@@ -1,0 +1,44 @@
+"""What one request says of the arm that it was led to, read off its life once it is settled."""
+
+from typing import Final
+
+from algorithms.rollouts.rollout_tally import Seen
+from contracts.errors import ClientGone, HedgeLost, Shutdown, UpstreamError
+from contracts.metering.gaps import GAP_UNIT_NS
+from gateway.request.attempt import Attempt
+from gateway.request.request_state import RequestState
+from gateway.routing.routes.refusal import begins_as_refusal
+
+_MOST_GAPS: Final = 1_000  # of one answer: its tail does not weigh more than others' whole ones
+_MS: Final = 1_000_000
+_FILTERED: Final = ("content_filter", "refusal")
+
+
+def attempt_of(life: RequestState, model: str) -> Attempt | None:
+    """Give the last try at a model; `None` where it was not asked."""
+    asked = [attempt for attempt in life.attempts if attempt.model is not None and attempt.model.id == model]
+    return asked[-1] if asked else None
+
+
+def seen_of(attempt: Attempt, text: str | None, wait_ns: int = 0) -> Seen | None:
+    """Give what a try says of its model; `None` where it says nothing: its client left, or asked for what cannot be.
+
+    `text` is what was answered, `None` where it was not looked at; `wait_ns` was spent in the queue before the model.
+    """
+    error = attempt.error
+    if error is not None:
+        is_its_own = isinstance(error, UpstreamError) or error.status >= 500
+        return None if isinstance(error, ClientGone | HedgeLost | Shutdown) or not is_its_own else Seen(failed=True)
+    progress, cost = attempt.progress, attempt.cost.total_pico_usd
+    gaps = progress.gaps[:_MOST_GAPS]
+    first_at = progress.first_at_ns
+    is_filtered = attempt.result.finish_reason in _FILTERED
+    return Seen(
+        failed=False,
+        refused=None if text is None and not is_filtered else is_filtered or begins_as_refusal(text or ""),
+        ttft_ms=None if first_at is None else (first_at - attempt.began_ns + wait_ns) / _MS,
+        duration_ms=(attempt.ended_ns - attempt.began_ns + wait_ns) / _MS,
+        gaps_ms=tuple(units * GAP_UNIT_NS / _MS for units in gaps),
+        cost_usd=None if cost is None else cost / 1e12,
+        output_tokens=attempt.usage.output_tokens,
+    )

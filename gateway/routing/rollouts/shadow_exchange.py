@@ -1,0 +1,30 @@
+"""A copy of a request as an exchange: nobody sent it, and nobody is given its answer."""
+
+from dataclasses import dataclass
+
+from gateway.apis.batches.line_exchange import LineExchange
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """What the incumbent did with the request that a copy is of. `None`: not known."""
+
+    request_id: str
+    text: str | None
+    refused: bool | None
+    ttft_ms: float | None
+    duration_ms: float | None
+    output_tokens: int | None
+    cost_usd: float | None
+
+
+class ShadowExchange(LineExchange):
+    """The exchange of one copy, of the incumbent's `original`."""
+
+    __slots__ = ("by_meaning", "original")
+
+    def __init__(self, path: str, body: bytes, original: Original, *, by_meaning: bool) -> None:
+        # Neither read from the cache nor kept: the answer is to be the candidate's own.
+        super().__init__(path, body, {b"cache-control": b"no-store"})
+        self.original = original
+        self.by_meaning = by_meaning

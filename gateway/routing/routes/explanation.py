@@ -1,0 +1,171 @@
+"""Where a route would lead a request that somebody describes: each entry with the reason why it is used, or is not."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Final, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from contracts.errors import InvalidRequest
+from contracts.pricing.money import pico_usd
+from contracts.recording.moments import unix_ns
+from contracts.serving.configuration import ModelSpec
+from contracts.serving.route_checks import Serving, find_faults
+from contracts.serving.routes import Complexity, Condition, RouteSpec
+from gateway.routing.routes.facts import Asked, Reading
+from gateway.routing.routes.plan import Fork, Leg, plan_route
+from gateway.routing.routes.resolver import Order, Resolver
+from gateway.routing.routes.turns import Turns
+
+_SECOND_NS: Final = 1_000_000_000
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+Usd = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=12, allow_inf_nan=False)]
+
+
+class RequestFields(BaseModel):
+    """A request as somebody describes it. What a running gateway would measure is by model; left out: not known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tenant: str = Field(default="", max_length=63)
+    tags: dict[str, str] = Field(default={}, max_length=16)
+    prompt_tokens: int | None = Field(default=None, ge=0, le=1_000_000_000)
+    max_tokens: int | None = Field(default=None, ge=1, le=2**31 - 1)
+    latency_budget_ms: int | None = Field(default=None, ge=1, le=86_400_000)
+    region: str = Field(default="", max_length=63, description="Where the gateway stands")
+    at: AwareDatetime | None = Field(default=None, description="Left out: now")
+    conversation: str = Field(default="", max_length=100)
+    intent: str | None = Field(default=None, max_length=100)
+    complexity: Complexity | None = None
+    budget_left: dict[str, Share] = Field(default={}, description="The least share left of a budget, by model")
+    cost_usd: dict[str, Usd] = Field(default={}, description="What the request may cost at most, by model")
+    ttft_seconds: dict[str, Seconds] = Field(default={}, description="Within which answers mostly begin, by model")
+    answer_seconds: dict[str, Seconds] = Field(default={}, description="How long the answer would take, by model")
+
+
+class ExplainedEntry(BaseModel):
+    """One entry of a route, or of one that it leads on to."""
+
+    route: str
+    entry: str
+    among: Literal["choose", "fallbacks"]
+    share: float | None = Field(description="Of requests like this one: for how many it is first; null: for none")
+    state: Literal["used", "skipped"]
+    why: str = Field(description="Why it is skipped")
+
+
+class ExplainedLeg(BaseModel):
+    """A model that the request is led to. `targets` may see it, and no other."""
+
+    entry: str
+    model: str
+    pool: str
+    regions: list[str] | None = Field(description="Where it may be served; null: anywhere")
+    targets: list[str]
+    may_be_late: bool = Field(description="Put last: it is predicted to take longer than the route's latency budget")
+
+
+class Explanation(BaseModel):
+    """Where a route would lead a request. `order` is who is tried, the first of equals being the heaviest."""
+
+    route: str
+    at: datetime
+    order: list[ExplainedLeg]
+    entries: list[ExplainedEntry]
+
+
+def explain(route: RouteSpec, serving: Serving, request: RequestFields) -> Explanation:
+    """Say where a route leads a request. Nothing is called or counted, and no turn is taken.
+
+    Raises InvalidRequest where the route cannot stand.
+    """
+    for fault in find_faults(Serving({**serving.routes, route.id: route}, serving.models, serving.pools)):
+        if fault.route == route.id:
+            raise InvalidRequest(fault.message)
+    at_ns = time.time_ns() if request.at is None else unix_ns(request.at)
+    plan = plan_route(route, serving)
+    reading = Reading(request.intent, request.complexity)
+    asked = Asked(
+        tenant=request.tenant,
+        at_ns=at_ns,
+        tags=request.tags,
+        region=request.region,
+        conversation=request.conversation,
+        output_limit=request.max_tokens,
+        latency_budget_ms=request.latency_budget_ms,
+        readings={fork.id: reading for fork in plan.readers},
+    )
+    resolver = Resolver(asked, _Stated(request), Turns(), takes_turns=False)
+    order = resolver.order(plan)
+    return Explanation(
+        route=route.id,
+        at=datetime.fromtimestamp(at_ns // _SECOND_NS, UTC),
+        order=[_explained_leg(leg, order) for leg in order.legs],
+        entries=list(_explained(resolver, plan, (), 1.0)),
+    )
+
+
+def _explained(resolver: Resolver, fork: Fork, outer: tuple[Condition, ...], share: float) -> Iterator[ExplainedEntry]:
+    """Give a route's entries, and behind each those of the route that it leads on to."""
+    reasons = {id(branch): resolver.why_closed(fork, branch, outer) for branch in (*fork.choose, *fork.fallbacks)}
+    weights = sum(branch.weight for branch in fork.choose if not reasons[id(branch)])
+    for number, branch in enumerate((*fork.choose, *fork.fallbacks)):
+        why, is_chosen = reasons[id(branch)], number < len(fork.choose)
+        own = share * branch.weight / weights if is_chosen and not why else 0.0
+        yield ExplainedEntry(
+            route=fork.id,
+            entry=branch.label,
+            among="choose" if is_chosen else "fallbacks",
+            share=round(own, 6) or None,
+            state="skipped" if why else "used",
+            why=why,
+        )
+        if isinstance(branch.to, Fork) and not why:
+            yield from _explained(resolver, branch.to, (*outer, branch.when), own)
+
+
+def _explained_leg(leg: Leg, order: Order) -> ExplainedLeg:
+    return ExplainedLeg(
+        entry=leg.label,
+        model=leg.model.id,
+        pool=leg.pool.id,
+        regions=None if leg.regions is None else sorted(leg.regions),
+        targets=[target.id for target in leg.pool.targets],
+        may_be_late=leg.label in order.late,
+    )
+
+
+class _Stated:
+    """What was said of each model."""
+
+    def __init__(self, request: RequestFields) -> None:
+        self._request = request
+
+    def prompt_tokens(self, model: ModelSpec) -> int | None:
+        return self._request.prompt_tokens
+
+    def budget_left(self, model: ModelSpec) -> float | None:
+        return self._request.budget_left.get(model.id)
+
+    def cost_pico_usd(self, model: ModelSpec) -> int | None:
+        cost = self._request.cost_usd.get(model.id)
+        return 0 if cost is None else pico_usd(cost)  # not stated keeps nothing out
+
+    def ttft_seconds(self, model: ModelSpec) -> float | None:
+        return self._request.ttft_seconds.get(model.id)
+
+    def answer_seconds(self, leg: Leg) -> float | None:
+        return self._request.answer_seconds.get(leg.model.id)
+
+    def may_probe(self, model: ModelSpec) -> bool:
+        return False
+
+    def begin_probe(self, model: ModelSpec) -> None:
+        """Nothing is led anywhere."""
+
+    def leave_out(self, model: ModelSpec) -> None:
+        """Nothing is counted."""

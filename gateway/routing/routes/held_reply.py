@@ -1,0 +1,181 @@
+"""An answer that is held back until it is judged: the client sees it whole and at once, or not at all."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from contracts.api.chat import ChatRequest, DeltaPart
+from contracts.api.generation import Delta
+from contracts.engine.wire import TokenLogprob
+from contracts.errors import UpstreamBroken
+from gateway.replies.allowance import WAIT
+from gateway.replies.piece import part_of
+from gateway.replies.progress import Progress
+from gateway.replies.reply import GeneratedReply, Reply, ReplyFacts
+from gateway.routing.routes.judge import HeldText
+from gateway.wire.exchange import Headers
+
+_fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_choices_decoder: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_encoder: Final = msgspec.json.Encoder()
+_BROKEN: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+
+
+class _Alternative(msgspec.Struct, frozen=True):
+    token: str = ""
+    logprob: float | None = None
+
+
+class _Token(msgspec.Struct, frozen=True):
+    token: str = ""
+    logprob: float | None = None  # of some tokens servers do not know it
+    top_logprobs: list[_Alternative] | None = None
+
+
+class _Logprobs(msgspec.Struct, frozen=True):
+    content: list[_Token] | None = None
+
+
+class _Message(msgspec.Struct, frozen=True):
+    content: str | list[DeltaPart] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[dict[str, object]] | None = None
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    message: _Message = _Message()
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    choices: list[_Choice]
+
+
+_answers: Final = msgspec.json.Decoder(_Answer)
+
+
+class HeldReply(Reply):
+    """The sink of one whole chat answer that nobody is sent yet. It is asked for as one choice, and not as a stream."""
+
+    def __init__(self, facts: ReplyFacts) -> None:
+        super().__init__(facts)
+        self._deltas: list[Delta] = []
+        self._by: tuple[str, str] = ("", "")
+        self._headers_before = len(self._headers)
+
+    @property
+    def has_begun(self) -> bool:
+        """Say no: the client has seen nothing of it."""
+        return False
+
+    @property
+    def own_headers(self) -> Headers:
+        """Give the headers that came with its model: of limits, and of what was set."""
+        return self._headers[self._headers_before :]
+
+    def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
+        """Count the next attempt's tokens into `progress`; forget what a failed one produced, unless it is resumed."""
+        super().begin_attempt(progress, resumes=resumes)
+        if not resumes:
+            self._deltas = []
+
+    def delta(self, delta: Delta) -> None:
+        """Keep a piece."""
+        self._progress.take(delta, self._clock.monotonic_ns())
+        if self._on_tokens is not None and delta.tokens:
+            self._on_tokens(delta.tokens)
+        allowance = self._allowance
+        if allowance is not None and self._progress.tokens >= allowance.next_at:
+            allowance.defer(delta.tokens, delta.reasoning_tokens)
+            passing = allowance.offer(delta.tokens, delta.reasoning_tokens, is_complete=delta.finish_reason is not None)
+            if passing not in (delta.tokens, WAIT):  # what waits for shared counters is kept: no client has it yet
+                part = part_of(delta, passing)
+                if part is not None:
+                    self._deltas.append(part)
+                return
+            if not delta.tokens and allowance.withheld:
+                return
+        self._deltas.append(delta)
+
+    def served(self, model: str, version: str) -> None:
+        """Keep what answers."""
+        self._by = (model, version)
+
+    def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """Let no slow client hold the target back: it takes nothing yet."""
+
+    async def drained(self) -> None:
+        """Wait for nothing: no client takes it yet."""
+
+    def text(self) -> HeldText:
+        """Give the answer as it can be judged. Raises UpstreamBroken where it is no chat's."""
+        deltas = self._as_deltas()
+        return HeldText(
+            text="".join(delta.text for delta in deltas),
+            refusal="".join(delta.refusal for delta in deltas),
+            finish_reason=next((delta.finish_reason for delta in deltas if delta.finish_reason), ""),
+            calls_tools=any(delta.tool_calls for delta in deltas),
+            logprobs=[token.logprob for delta in deltas for token in delta.logprobs],
+        )
+
+    def deliver(self, reply: Reply, request: ChatRequest) -> None:
+        """Give the answer to the client's reply, as its request asks for it."""
+        reply.begin_attempt(Progress())  # what was measured is kept: these tokens come a second time
+        reply.served(*self._by)
+        wants_logprobs = request.logprobs is True
+        if self._body is not None and not request.is_streamed:
+            reply.whole(self._body if wants_logprobs else _without_logprobs(self._body))
+            return
+        for delta in self._as_deltas():
+            assert isinstance(reply, GeneratedReply)
+            reply.delta(delta if wants_logprobs else msgspec.structs.replace(delta, logprobs=[]))
+
+    def _as_deltas(self) -> list[Delta]:
+        return self._deltas if self._body is None else [_delta_of(self._body)]
+
+
+def _delta_of(body: bytes) -> Delta:
+    try:
+        choices = _answers.decode(body).choices
+    except _BROKEN as error:
+        raise UpstreamBroken("the target sent a reply that is not a chat's answer") from error
+    if not choices:
+        raise UpstreamBroken("the target sent a reply without a choice")
+    choice = choices[0]
+    message, content = choice.message, choice.message.content
+    if isinstance(content, list):
+        text, thought = "".join(part.text or "" for part in content), "".join(part.thought for part in content)
+    else:
+        text, thought = content or "", message.reasoning_content or message.reasoning or ""
+    calls = [{**call, "index": place} for place, call in enumerate(message.tool_calls or ())]
+    tokens = choice.logprobs.content or [] if choice.logprobs is not None else []
+    return Delta(
+        tokens=0,  # the upstream's usage counts them
+        text=text,
+        reasoning=thought,
+        refusal=message.refusal or "",
+        finish_reason=choice.finish_reason or "stop",
+        tool_calls=_encoder.encode(calls) if calls else b"",
+        logprobs=[_token_logprob(token, token.logprob) for token in tokens if token.logprob is not None],
+    )
+
+
+def _token_logprob(token: _Token, logprob: float) -> TokenLogprob:
+    others = token.top_logprobs or ()
+    top = [(0, other.token, other.logprob) for other in others if other.logprob is not None]  # ids are not told
+    return TokenLogprob(0, token.token, logprob, top)
+
+
+def _without_logprobs(body: bytes) -> bytes:
+    """Take out what only the judgement asked for."""
+    fields = _fields_decoder.decode(body)
+    choices = _choices_decoder.decode(fields["choices"])
+    for choice in choices:
+        if "logprobs" in choice:
+            choice["logprobs"] = msgspec.Raw(b"null")
+    fields["choices"] = msgspec.Raw(_encoder.encode(choices))
+    return _encoder.encode(fields)

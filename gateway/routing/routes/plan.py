@@ -1,0 +1,122 @@
+"""A route worked out for one snapshot: a tree whose leaves are models, each with the targets that it may use."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot
+from contracts.serving.route_checks import Regions, Serving, meet, taken_targets
+from contracts.serving.routes import CascadePolicy, Condition, RouteEntry, RouteSpec
+from contracts.serving.semantic import SemanticSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leg:
+    """A model that a request may be led to. `pool` has the targets that may serve it, `within` their ids.
+
+    `within` is `None` where these are all of the pool's.
+    """
+
+    label: str
+    model: ModelSpec
+    pool: PoolSpec
+    regions: Regions
+    within: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """One entry of a route, and what it leads to."""
+
+    label: str
+    weight: int
+    when: Condition
+    to: "Leg | Fork"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fork:
+    """A route: branches to choose among, and those that follow."""
+
+    id: str
+    choose: tuple[Branch, ...]
+    fallbacks: tuple[Branch, ...]
+    cascade: CascadePolicy | None = None
+    latency_budget_ms: int | None = None
+    semantic: SemanticSpec | None = None
+
+    @property
+    def readers(self) -> tuple["Fork", ...]:
+        """Give the routes, this one and those behind it, that read the prompt."""
+        inner = [branch.to.readers for branch in (*self.choose, *self.fallbacks) if isinstance(branch.to, Fork)]
+        own = () if self.semantic is None else (self,)
+        return sum(inner, own)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Give the models, by id, that its entries lead to."""
+        branches = (*self.choose, *self.fallbacks)
+        found = [(to.model.id,) if isinstance(to, Leg) else to.models for to in (branch.to for branch in branches)]
+        return tuple(dict.fromkeys(sum(found, ())))
+
+    @property
+    def first_leg(self) -> Leg:
+        """Give where it leads first as it stands."""
+        to = self.choose[0].to
+        return to if isinstance(to, Leg) else to.first_leg
+
+
+class RoutePlans:
+    """The routes of one snapshot, each worked out when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+        self._plans: dict[str, Fork] = {}
+
+    def plan_for(self, route: RouteSpec, snapshot: Snapshot) -> Fork:
+        """Give a route's plan. The snapshot's routes fit together: `contracts.serving.route_checks` has seen to it."""
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            self._plans.clear()
+        plan = self._plans.get(route.id)
+        if plan is None:
+            plan = self._plans[route.id] = plan_route(route, Serving(snapshot.routes, snapshot.models, snapshot.pools))
+        return plan
+
+
+def plan_route(route: RouteSpec, serving: Serving, pin: Regions = None) -> Fork:
+    """Work a sound route out. `pin` is where the routes before it may be served."""
+    regions = meet(pin, route.regions)
+    return Fork(
+        id=route.id,
+        semantic=route.semantic,
+        choose=tuple(_branch(entry, serving, regions) for entry in route.choose),
+        fallbacks=tuple(_branch(entry, serving, regions) for entry in route.fallbacks),
+        cascade=route.cascade,
+        latency_budget_ms=route.latency_budget_ms,
+    )
+
+
+def _branch(entry: RouteEntry, serving: Serving, pin: Regions) -> Branch:
+    regions = meet(pin, entry.regions)
+    to: Leg | Fork
+    if entry.route:
+        to = plan_route(serving.routes[entry.route], serving, regions)
+    else:
+        leg = leg_of(entry, serving.models, serving.pools, regions)
+        assert leg is not None, "a sound route has no dead end"
+        to = leg
+    return Branch(entry.name, entry.weight, entry.when, to)
+
+
+def leg_of(
+    entry: RouteEntry, models: Mapping[str, ModelSpec], pools: Mapping[str, PoolSpec], regions: Regions
+) -> Leg | None:
+    """Give the leg that an entry for a model is; `None` where no target of it is left."""
+    model = models[entry.model]
+    pool = pools[model.pool]
+    taken = taken_targets(pool.targets, entry, regions)
+    if not taken:
+        return None
+    if len(taken) == len(pool.targets):
+        return Leg(entry.name, model, pool, regions, None)
+    return Leg(entry.name, model, replace(pool, targets=taken), regions, frozenset(target.id for target in taken))

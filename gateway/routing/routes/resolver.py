@@ -1,0 +1,189 @@
+"""From a route to the models a request may be led to, best first, and the reasons why others are none of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from contracts.rules.holds import HeldFor, hold_on, is_canary
+from contracts.serving.routes import Condition
+from gateway.routing.routes.conditions import why_not, why_not_read, why_not_there, why_too_slow
+from gateway.routing.routes.facts import UNREAD, Asked, Standing
+from gateway.routing.routes.plan import Branch, Fork, Leg
+from gateway.routing.routes.turns import Turns
+
+
+@dataclass(slots=True)
+class Order:
+    """The legs of a request's way, best first. `skipped` says by label why an entry is none of them.
+
+    `may_pass`: at another time the request could be taken, though nothing of it changed.
+    """
+
+    legs: list[Leg] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    may_pass: bool = False
+    chosen: int = 0  # so many of them are of the entries to choose among, before any fallback
+    late: list[str] = field(default_factory=list)  # put last, for they are predicted to take too long
+    probe: str = ""  # the first, although its answers came late: to see whether they still do
+
+
+class Resolver:
+    """Works out one request's order. `turns` counts whose turn it is; looks only where `takes_turns` is false."""
+
+    def __init__(self, asked: Asked, standing: Standing, turns: Turns, *, takes_turns: bool = True) -> None:
+        self._asked = asked
+        self._standing = standing
+        self._turns = turns
+        self._takes_turns = takes_turns
+        self._slow: dict[int, Leg] = {}  # by identity: closed by nothing but their pace
+        self._to_probe: set[int] = set()  # of these, the ones that are open all the same, to be probed
+
+    def order(self, fork: Fork) -> Order:
+        """Give a route's legs in the order to try them; none where no entry takes the request."""
+        found = Order()
+        for leg in self._legs(fork, (), found, takes_turn=self._takes_turns, is_top=True):
+            # Named a second time it adds nothing: the same model at targets that were tried.
+            if not any(leg.model is known.model and leg.within == known.within for known in found.legs):
+                found.legs.append(leg)
+        self._settle_probe(found)
+        budgets = (fork.latency_budget_ms, self._asked.latency_budget_ms)
+        stated = [budget for budget in budgets if budget is not None]
+        if stated and fork.cascade is None:  # a cascade keeps its order, and ends where its time does
+            self._put_late_last(found, min(stated) / 1000)
+        return found
+
+    def _settle_probe(self, found: Order) -> None:
+        """Probe a leg that is too slow for its condition if it comes first, and leave out all others of the kind."""
+        if not self._slow:
+            return
+        first = found.legs[0] if found.legs else None
+        if first is not None and id(first) in self._to_probe:
+            self._probe(found, first)
+        for place, leg in reversed(list(enumerate(found.legs))):
+            if leg is not first and id(leg) in self._to_probe:
+                del found.legs[place]
+                found.chosen -= place < found.chosen
+        for leg in self._slow.values():
+            if leg is not first:
+                self._standing.leave_out(leg.model)
+
+    def _probe(self, found: Order, leg: Leg) -> None:
+        self._standing.begin_probe(leg.model)
+        found.probe = leg.label
+
+    def why_closed(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...] = ()) -> str:
+        """Give why a fork's branch leads to no model for the request; empty where it does."""
+        return self._why_closed(fork, branch, outer)[0]
+
+    def _legs(
+        self, fork: Fork, outer: tuple[Condition, ...], found: Order, *, takes_turn: bool, is_top: bool = False
+    ) -> Iterator[Leg]:
+        """Give a fork's legs. `outer` are the conditions of the branches that led to it, which hold for its models."""
+        open_now = self._without_frozen(
+            fork, [branch for branch in fork.choose if self._is_open(fork, branch, outer, found)], found
+        )
+        if fork.cascade is None:
+            conversation = self._asked.conversation
+            turns = self._turns
+            open_now = turns.order(fork.id, open_now, conversation, takes_turn=takes_turn, among=fork.choose)
+        yield from self._along(open_now, outer, found, takes_turn=takes_turn)
+        if is_top:
+            found.chosen = len(found.legs)
+        behind = [branch for branch in fork.fallbacks if self._is_open(fork, branch, outer, found)]
+        yield from self._along(behind, outer, found, takes_turn=takes_turn and not open_now)
+
+    def _along(
+        self, branches: Sequence[Branch], outer: tuple[Condition, ...], found: Order, *, takes_turn: bool
+    ) -> Iterator[Leg]:
+        for number, branch in enumerate(branches):
+            if isinstance(branch.to, Leg):
+                yield branch.to
+            else:  # only the way that is gone first takes a turn there: others are a look ahead
+                takes = takes_turn and number == 0
+                yield from self._legs(branch.to, (*outer, branch.when), found, takes_turn=takes)
+
+    def _without_frozen(self, fork: Fork, branches: list[Branch], found: Order) -> list[Branch]:
+        """Leave out canaries that an objective in danger freezes, unless nothing else is there to choose.
+
+        Objectives name the model that is served, canaries are of another: any of the fork's models may be in danger.
+        """
+        asked = self._asked
+        others = [branch for branch in branches if not is_canary(branch.label)] if asked.holds else branches
+        if not others or len(others) == len(branches):
+            return branches
+        hold = hold_on(asked.holds, "freeze_canaries", HeldFor(asked.tenant, asked.route, fork.models), asked.at_ns)
+        if hold is None:
+            return branches
+        why = f"frozen while objective {hold.slo!r} is in danger"
+        found.skipped |= {branch.label: why for branch in branches if is_canary(branch.label)}
+        return others
+
+    def _is_open(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...], found: Order) -> bool:
+        """Say whether a branch leads to any model for this request, and note why it does not."""
+        reason, may_pass = self._why_closed(fork, branch, outer)
+        if reason:
+            found.skipped.setdefault(branch.label, reason)
+            found.may_pass |= may_pass
+        return not reason
+
+    def _why_closed(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...]) -> tuple[str, bool]:
+        asked, when = self._asked, branch.when
+        reason = why_not(when, asked)
+        if reason:
+            return reason, bool(when.hours or when.days)
+        reason = why_not_read(when, asked.readings.get(fork.id, UNREAD))
+        if reason:
+            return reason, False
+        conditions = (*outer, when)
+        if isinstance(branch.to, Fork):
+            inner = branch.to
+            closed = [self._why_closed(inner, one, conditions) for one in (*inner.choose, *inner.fallbacks)]
+            if all(reason for reason, _ in closed):
+                return f"none of its entries: {closed[0][0]}", any(may_pass for _, may_pass in closed)
+            return "", False
+        return self._why_leg_closed(branch.to, conditions)
+
+    def _why_leg_closed(self, leg: Leg, conditions: tuple[Condition, ...]) -> tuple[str, bool]:
+        model = leg.model
+        limit, context = self._asked.output_limit, model.context_tokens
+        if limit is not None and context is not None and limit > context:
+            return f"max_tokens is {limit}; the context of {model.id!r} is {context} tokens", False
+        for condition in conditions:
+            reason = why_not_there(condition, model, self._standing)
+            if reason:
+                passes = condition.min_budget_left is not None or condition.ttft_objective_ms is not None
+                return reason, passes
+        reason = next(filter(None, [why_too_slow(condition, model, self._standing) for condition in conditions]), "")
+        if reason and self._takes_turns:
+            self._slow[id(leg)] = leg
+            if self._standing.may_probe(model):
+                self._to_probe.add(id(leg))
+                return "", False
+        return reason, bool(reason)
+
+    def _put_late_last(self, found: Order, budget_seconds: float) -> None:
+        """Keep the order among what is predicted to be in time, or of which nothing is known; then the quickest.
+
+        Of those that would else come first, one whose probe is due stays first.
+        """
+        rest = found.legs[1:] if found.probe else found.legs
+        predicted = [(self._standing.answer_seconds(leg), leg) for leg in rest]
+        late = [(seconds, leg) for seconds, leg in predicted if seconds is not None and seconds > budget_seconds]
+        if not late:
+            return
+        places = {id(leg) for _, leg in late}
+        before = list(takewhile(lambda leg: id(leg) in places, found.legs))
+        probed = next((leg for leg in before if self._standing.may_probe(leg.model)), None)
+        if probed is not None:
+            self._probe(found, probed)
+            late = [pair for pair in late if pair[1] is not probed]
+        for leg in before:
+            if leg is not probed:
+                self._standing.leave_out(leg.model)
+        late.sort(key=lambda pair: pair[0])
+        found.late = [leg.label for _, leg in late]
+        found.legs = [leg for leg in found.legs if not any(leg is other for _, other in late)]
+        found.legs += [leg for _, leg in late]
+        if probed is not None:
+            found.legs.remove(probed)
+            found.legs.insert(0, probed)

@@ -1,0 +1,66 @@
+"""Whose turn it is among entries that share requests by weight."""
+
+from collections.abc import Sequence
+from typing import Final
+from zlib import crc32
+
+from gateway.routing.routes.plan import Branch
+
+_MOST_KEPT: Final = 4_096  # routes, each set of weights its own; who is dropped begins anew
+
+_Shares = tuple[tuple[str, int], ...]  # (label, weight) each
+
+
+class Turns:
+    """Weighted round robin, smooth, one turn counter a route. A conversation stays with the entry it began with."""
+
+    def __init__(self) -> None:
+        self._credit: dict[tuple[str, _Shares], dict[str, int]] = {}
+
+    def order(
+        self,
+        route: str,
+        branches: Sequence[Branch],
+        conversation: str,
+        *,
+        takes_turn: bool,
+        among: Sequence[Branch] | None = None,
+    ) -> list[Branch]:
+        """Give the branches, the one whose turn it is first and the others behind it by weight.
+
+        Smooth weighted round robin (nginx, 2012), as among a pool's targets: over sum-of-weights turns each is first
+        exactly weight times. A conversation's first is drawn by its id, by weight, and the same as long as the same
+        branches are open. `takes_turn` false looks at whose turn it would be. `among` are all of the route's branches,
+        also those that are closed to this request; `None`: these are all. With other weights turns begin anew.
+        """
+        if len(branches) < 2:
+            return list(branches)
+        if conversation:
+            first = _drawn(route, branches, conversation)
+        else:
+            shares = tuple([(branch.label, branch.weight) for branch in among or branches])
+            first = self._next((route, shares), branches, takes_turn=takes_turn)
+        others = sorted((branch for branch in branches if branch is not first), key=lambda branch: -branch.weight)
+        return [first, *others]
+
+    def _next(self, key: tuple[str, _Shares], branches: Sequence[Branch], *, takes_turn: bool) -> Branch:
+        known = self._credit.get(key, {})
+        credits = [known.get(branch.label, 0) + branch.weight for branch in branches]
+        best = credits.index(max(credits))
+        if takes_turn:
+            credits[best] -= sum(branch.weight for branch in branches)
+            for branch, credit in zip(branches, credits, strict=True):
+                known[branch.label] = credit
+            self._credit[key] = known
+            if len(self._credit) > _MOST_KEPT:
+                del self._credit[next(iter(self._credit))]
+        return branches[best]
+
+
+def _drawn(route: str, branches: Sequence[Branch], conversation: str) -> Branch:
+    place = crc32(f"{route}/{conversation}".encode()) % sum(branch.weight for branch in branches)
+    for branch in branches:
+        place -= branch.weight
+        if place < 0:
+            return branch
+    raise AssertionError("a place below the sum of weights is within one of them")

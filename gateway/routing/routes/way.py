@@ -1,0 +1,45 @@
+"""One request's way along a route: the models it may be led to, and the request as each of them is asked it."""
+
+from contracts.api.chat import GenerationRequest
+from contracts.api.requests import AnyRequest
+from contracts.errors import UnsupportedValue
+from contracts.serving.routes import RouteSpec
+from gateway.request.request_state import RequestState
+from gateway.routing.routes.plan import Leg
+from gateway.routing.routes.renaming import renamed, renamed_body
+
+
+class Way:
+    """The legs of one request, best first, at least one. `enter` makes it a request for one of them."""
+
+    def __init__(self, life: RequestState, route: RouteSpec, legs: list[Leg], judged: int = 0) -> None:
+        """`judged`: of so many legs an answer that is not good enough leads to the next; others are for failures."""
+        assert life.request is not None
+        self.legs = legs
+        self.route = route
+        self.judged = judged
+        self.asked: AnyRequest = life.request  # as the application asked
+        self._body = life.body
+
+    def enter(self, life: RequestState, leg: Leg) -> None:
+        """Make it a request for a leg's model, to be served where the leg says. Raises UnsupportedValue."""
+        life.model, life.regions = leg.model, leg.regions
+        life.cache = self.route.cache or leg.model.cache
+        request = renamed(self.asked, leg.model.id)
+        life.body, life.set_fields = renamed_body(self._body, leg.model.id), None
+        if leg.model.sampling is not None and isinstance(request, GenerationRequest):
+            request, life.set_fields = leg.model.sampling.apply(request)
+        life.request = request
+
+    def enter_first(self, life: RequestState) -> None:
+        """Make it a request for the first model that takes its values. Raises UnsupportedValue where none does."""
+        while True:
+            try:
+                self.enter(life, self.legs[0])
+            except UnsupportedValue:
+                if len(self.legs) == 1:
+                    raise
+                del self.legs[0]
+                self.judged -= 1
+            else:
+                return

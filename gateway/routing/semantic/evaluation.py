@@ -1,0 +1,50 @@
+"""How well a route's examples read prompts whose meaning is known."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from backends.embedder.base import Embedder
+from contracts.serving.semantic import Complexity, SemanticReading, SemanticSpec
+from gateway.routing.semantic.learning import READ_TOKENS, learn
+from gateway.routing.semantic.reports import LessonReport
+from gateway.routing.semantic.tally import Tally
+
+_OPERATOR: Final = ""  # whose prompts these are: no tenant's
+
+
+class LabelledPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A prompt, and what it should be read as. `intent` left out: nothing is said of it; null: none of the intents."""
+
+    text: str
+    intent: str | None | msgspec.UnsetType = msgspec.UNSET
+    complexity: Complexity | None = None
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """What came out. Tallies are of the prompts that say what they should be read as; `None`: there were none."""
+
+    examples: LessonReport
+    intents: Tally | None
+    complexity: Tally | None
+    readings: list[SemanticReading]  # in the order of the prompts
+
+
+async def evaluate(spec: SemanticSpec, prompts: Sequence[LabelledPrompt], embedder: Embedder) -> Evaluation:
+    """Learn from the route's examples and read the prompts. Raises EmbedderUnavailable."""
+    lesson = await learn(spec, embedder)
+    readings: list[SemanticReading] = []
+    for prompt in prompts:
+        embedding = await embedder.embed(prompt.text, _OPERATOR, READ_TOKENS)
+        readings.append(lesson.read(prompt.text, embedding))
+    intents: list[tuple[str | None, str | None]] = []
+    complexity: list[tuple[str | None, str | None]] = []
+    for prompt, reading in zip(prompts, readings, strict=True):
+        if spec.intents and not isinstance(prompt.intent, msgspec.UnsetType):
+            intents.append((prompt.intent, reading.intent))
+        if spec.complexity is not None and prompt.complexity is not None:
+            complexity.append((prompt.complexity, reading.complexity))
+    return Evaluation(
+        lesson.report, Tally.of(intents) if intents else None, Tally.of(complexity) if complexity else None, readings
+    )

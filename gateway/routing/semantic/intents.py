@@ -1,0 +1,146 @@
+"""Tells what a prompt is about by a route's examples, and says nothing where they do not tell."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.embedder.base import DIMENSIONS
+from contracts.serving.semantic import SemanticSpec
+from gateway.routing.semantic.intent_space import IntentSpace, label_array
+from gateway.routing.semantic.reports import IntentReport
+from gateway.routing.semantic.tally import Tally
+from gateway.routing.semantic.thresholds import best_threshold
+from gateway.routing.semantic.vectors import FloatArray
+
+_FOLDS: Final = 5
+_SURELY_OWN: Final = 0.25  # quantile of an intent's own examples' scores
+# Of the examples at least: where an intent is many things at once, its examples are no nearer to one another than
+# strangers are, and the best line would leave most of what it is meant for to the default.
+_LEAST_TAKEN: Final = 0.75
+_HERE: Final = Path(__file__).parent
+
+
+@cache
+def everyday_prompts() -> tuple[str, ...]:
+    """Give prompts of all kinds: what a route's intents are told apart from, beside one another."""
+    return read_prompts("everyday_prompts.txt")
+
+
+def read_prompts(file: str) -> tuple[str, ...]:
+    """Give the prompts in a file of this folder, one a line."""
+    return tuple((_HERE / file).read_text(encoding="utf-8").splitlines())
+
+
+class _Examples(msgspec.Struct, frozen=True):
+    """What there is to learn from: [n, dimensions] each, and the intent of each of `vectors`."""
+
+    vectors: FloatArray
+    labels: NDArray[np.int64]
+    others: FloatArray
+    everyday: FloatArray
+
+    def part(self, fold: int) -> tuple["_Examples", "_Examples"]:
+        """Give all but one fold, and the fold. Each intent is spread over the folds."""
+        places = np.concatenate([np.arange(count) for count in np.bincount(self.labels)])  # they lie by intent
+        held, others, everyday = (
+            which % _FOLDS == fold for which in (places, np.arange(len(self.others)), np.arange(len(self.everyday)))
+        )
+        rest = _Examples(self.vectors[~held], self.labels[~held], self.others[~others], self.everyday[~everyday])
+        return rest, _Examples(self.vectors[held], self.labels[held], self.others[others], self.everyday[everyday])
+
+
+class IntentClassifier:
+    """Reads vectors as one of the intents, or as none."""
+
+    def __init__(self, space: IntentSpace, thresholds: FloatArray) -> None:
+        self._space = space
+        self._thresholds = thresholds
+
+    def read(self, texts: FloatArray) -> list[tuple[int | None, float]]:
+        """Give for each of [texts, dimensions] which intent it is (`None`: none), and the best intent's score."""
+        scores = self._space.scores(texts)
+        best = scores.argmax(1)
+        highest = scores[np.arange(len(best)), best]
+        is_taken = highest >= self._thresholds[best]
+        return [
+            (int(intent) if taken else None, float(score))
+            for intent, taken, score in zip(best, is_taken, highest, strict=True)
+        ]
+
+
+def fit_intents(spec: SemanticSpec, vectors: Mapping[str, FloatArray]) -> tuple[IntentClassifier, IntentReport]:
+    """Make a classifier of a route's examples, whose vectors are given by text, and say how well it does."""
+    labels = label_array([len(intent.examples) for intent in spec.intents])
+    examples = _Examples(
+        np.stack([vectors[text] for intent in spec.intents for text in intent.examples]),
+        labels,
+        _stack(spec.others, vectors),
+        _stack(everyday_prompts(), vectors),
+    )
+    stated = np.array([np.nan if intent.threshold is None else intent.threshold for intent in spec.intents])
+    classifier, calibrated = _fit(examples, stated)
+    thresholds = np.where(np.isnan(stated), calibrated, stated)
+    report = IntentReport(
+        thresholds={name: float(line) for name, line in zip(spec.names, thresholds, strict=True)},
+        calibrated=calibrated if np.isnan(stated).any() else None,
+        **_held_out(examples, stated, spec.names),
+    )
+    return classifier, report
+
+
+def _fit(examples: _Examples, stated: FloatArray) -> tuple[IntentClassifier, float]:
+    space = IntentSpace(examples.vectors, examples.labels, len(stated))
+    calibrated = _calibrate(space, examples)
+    return IntentClassifier(space, np.where(np.isnan(stated), calibrated, stated)), calibrated
+
+
+def _calibrate(space: IntentSpace, examples: _Examples) -> float:
+    """Find one threshold for all intents: of many small sets of examples, one of their own each does worse."""
+    scores = space.held_out_scores()
+    best = scores.argmax(1)
+    counts = np.bincount(examples.labels)
+    has_others = counts[examples.labels] > 1  # one that is its intent's only example is found by none
+    own = scores[np.arange(len(best)), examples.labels]
+    right = own[has_others]
+    misread = scores.max(1)[has_others & (best != examples.labels)]
+    foreign = space.scores(examples.everyday)
+    nearest = foreign.argmax(1)
+    everyday = foreign.max(1)
+    # Some of these are about one of the intents after all: nearer to it than some of its own examples are.
+    is_foreign = everyday < _lower_bounds(own, examples.labels, has_others)[nearest]
+    others = space.scores(examples.others).max(1) if len(examples.others) else np.empty(0)
+    line = best_threshold(right, np.concatenate([misread, others, everyday[is_foreign]]))
+    return min(line, float(np.quantile(right, 1 - _LEAST_TAKEN))) if len(right) else line
+
+
+def _lower_bounds(own: FloatArray, labels: NDArray[np.int64], counts: NDArray[np.bool_]) -> FloatArray:
+    """Give for each intent the score that most of its own examples reach, of those that count."""
+    every = [own[(labels == intent) & counts] for intent in range(int(labels.max()) + 1)]
+    return np.array([np.quantile(some, _SURELY_OWN) if len(some) else 1.0 for some in every])
+
+
+def _held_out(examples: _Examples, stated: FloatArray, names: Sequence[str]) -> dict[str, Any]:
+    """Read every example by a classifier that has not seen it, nor found its threshold by it."""
+    pairs: list[tuple[str | None, str | None]] = []
+    foreign: dict[str, list[bool]] = {"others": [], "everyday": []}
+    for fold in range(_FOLDS):
+        rest, held = examples.part(fold)
+        classifier, _ = _fit(rest, stated)
+        read = classifier.read(held.vectors)
+        pairs += [
+            (names[label], None if intent is None else names[intent])
+            for label, (intent, _) in zip(held.labels, read, strict=True)
+        ]
+        for name, texts in (("others", held.others), ("everyday", held.everyday)):
+            foreign[name] += [intent is None for intent, _ in classifier.read(texts)]
+    shares = {name: sum(left) / len(left) if left else None for name, left in foreign.items()}
+    return {"held_out": Tally.of(pairs), **shares}
+
+
+def _stack(texts: Sequence[str], vectors: Mapping[str, FloatArray]) -> FloatArray:
+    return np.stack([vectors[text] for text in texts]) if texts else np.empty((0, DIMENSIONS))

@@ -1,0 +1,149 @@
+"""Reads prompts for routes, within a time, and keeps what each route's examples teach."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from backends.embedder.base import MOST_TOKENS, Embedder, Embedding
+from contracts.api.requests import AnyRequest
+from contracts.errors import EmbedderUnavailable
+from contracts.serving.routes import RouteSpec
+from contracts.serving.semantic import ReadingState, SemanticReading, SemanticSpec
+from gateway.routing.semantic.learning import READ_TOKENS, learn
+from gateway.routing.semantic.prompt_text import prompt_text
+
+if TYPE_CHECKING:
+    from gateway.routing.semantic.lesson import Lesson
+
+_log = logging.getLogger(__name__)
+
+_AGAIN_SECONDS: Final = 5.0
+
+_NO_TEXT: Final = SemanticReading("no_text")
+_LOADING: Final = SemanticReading("loading")
+_LATE: Final = SemanticReading("late")
+_UNAVAILABLE: Final = SemanticReading("unavailable")
+
+
+class PromptEmbedder(Embedder, Protocol):
+    """An embedder that says at once where it would not be in time."""
+
+    @property
+    def fault(self) -> str:
+        """Say why it does not run; empty where it does, or has not been asked."""
+
+    async def embed(
+        self, text: str, owner: str, most_tokens: int = MOST_TOKENS, within_seconds: float | None = None
+    ) -> Embedding:
+        """Embed one text. Raises EmbedderUnavailable, of code `embedder_busy` where it would be too late."""
+
+
+class SemanticReader:
+    """Reads what prompts are about, and how hard they are, as routes' examples teach."""
+
+    def __init__(self, embedder: PromptEmbedder, timeout_seconds: float) -> None:
+        self._embedder = embedder
+        self._timeout_seconds = timeout_seconds
+        self._lessons: dict[str, Lesson] = {}  # by route; kept until the route's next one is learned
+        self._learning: dict[str, tuple[SemanticSpec, asyncio.Task[None]]] = {}
+        self.readings: Counter[tuple[str, ReadingState]] = Counter()  # by route and how they ended
+
+    async def read(self, route_id: str, spec: SemanticSpec, request: AnyRequest, tenant: str) -> SemanticReading:
+        """Read a request's prompt. Never raises; what cannot be read in time is left to the default."""
+        return await self.read_text(route_id, spec, prompt_text(request), tenant)
+
+    async def read_text(self, route_id: str, spec: SemanticSpec, text: str, tenant: str) -> SemanticReading:
+        """Read a text as `read` does."""
+        reading = await self._reading(route_id, spec, text, tenant)
+        self.readings[route_id, reading.state] += 1
+        return reading
+
+    async def _reading(self, route_id: str, spec: SemanticSpec, text: str, tenant: str) -> SemanticReading:
+        if not text:
+            return _NO_TEXT
+        lesson = self._lessons.get(route_id)
+        if lesson is None:
+            self._learn(route_id, spec)
+            return _UNAVAILABLE if self._embedder.fault else _LOADING
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                embedding = await self._embedder.embed(text, tenant, READ_TOKENS, self._timeout_seconds)
+        except TimeoutError:
+            return _LATE
+        except EmbedderUnavailable as error:
+            return _LATE if error.error_code == "embedder_busy" else _UNAVAILABLE
+        try:
+            return lesson.read(text, embedding)
+        except Exception:  # a prompt's odd text must not take its request down: the default answers it
+            _log.exception("prompt cannot be read", extra={"route": route_id})
+            return _UNAVAILABLE
+
+    def sync(self, routes: Mapping[str, RouteSpec]) -> None:
+        """Learn what is new, forget what is gone."""
+        wanted = {name: route.semantic for name, route in routes.items() if route.semantic is not None}
+        for name in [name for name in self._lessons if name not in wanted]:
+            del self._lessons[name]
+        for name, state in [key for key in self.readings if key[0] not in wanted]:
+            del self.readings[name, state]
+        for name in [name for name, (spec, _) in self._learning.items() if wanted.get(name) != spec]:
+            self._learning.pop(name)[1].cancel()
+        for name, spec in wanted.items():
+            known = self._lessons.get(name)
+            if known is None or known.spec != spec:
+                self._learn(name, spec)
+
+    async def close(self) -> None:
+        """Stop learning."""
+        tasks = [task for _, task in self._learning.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def status(self) -> dict[str, object]:
+        """Say for each route whether it reads, and how well by cross-validation."""
+        found: dict[str, object] = {name: _standing(lesson) for name, lesson in self._lessons.items()}
+        for name in self._learning:
+            found.setdefault(name, {"state": "unavailable" if self._embedder.fault else "loading"})
+        return found
+
+    @property
+    def fault(self) -> str:
+        """Say why routes that should read cannot; empty where they can, or none should."""
+        return self._embedder.fault if self._lessons or self._learning else ""
+
+    def _learn(self, name: str, spec: SemanticSpec) -> None:
+        if name not in self._learning:
+            task = asyncio.get_running_loop().create_task(self._keep_learning(name, spec), name=f"learn {name}")
+            self._learning[name] = (spec, task)
+
+    async def _keep_learning(self, name: str, spec: SemanticSpec) -> None:
+        """Learn, again and again where the embedder is away."""
+        while True:
+            try:
+                lesson = await learn(spec, self._embedder)
+                break
+            except (EmbedderUnavailable, ImportError) as error:
+                reason = error.message if isinstance(error, EmbedderUnavailable) else str(error)
+                _log.warning("route cannot be learned yet", extra={"route": name, "reason": reason})
+            await asyncio.sleep(_AGAIN_SECONDS)
+        self._lessons[name] = lesson
+        del self._learning[name]
+        _log.info("route learned", extra={"route": name, **_standing(lesson)})
+
+
+def _standing(lesson: "Lesson") -> dict[str, object]:
+    found: dict[str, object] = {"state": "ready"}
+    intents, complexity = lesson.report.intents, lesson.report.complexity
+    if intents is not None:
+        found["threshold"] = None if intents.calibrated is None else round(intents.calibrated, 4)
+        found["accuracy"], found["abstention"] = _rounded(intents.held_out.accuracy, intents.held_out.abstention)
+    if complexity is not None:
+        found["complexity_threshold"] = round(complexity.threshold, 4)
+        (found["complexity_accuracy"],) = _rounded(complexity.held_out.accuracy)
+    return found
+
+
+def _rounded(*values: float | None) -> list[float | None]:
+    return [None if value is None else round(value, 4) for value in values]

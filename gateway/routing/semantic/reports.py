@@ -1,0 +1,35 @@
+"""How well a route's examples do, by cross-validation: each is read by what was learned without it."""
+
+import msgspec
+
+from gateway.routing.semantic.tally import Tally
+
+
+class IntentReport(msgspec.Struct, frozen=True):
+    """How well the examples tell the intents apart.
+
+    `others` and `everyday` are the shares left to the default of the route's own examples of no intent, and of the
+    prompts of all kinds that come with Tollkeeper; `None` where there are none.
+    """
+
+    thresholds: dict[str, float]
+    calibrated: float | None  # what intents without a threshold of their own got; `None`: each has one
+    held_out: Tally
+    others: float | None
+    everyday: float | None
+
+
+class ComplexityReport(msgspec.Struct, frozen=True):
+    """How well the examples tell the complex from the simple."""
+
+    threshold: float
+    is_calibrated: bool
+    examples: int
+    held_out: Tally
+
+
+class LessonReport(msgspec.Struct, frozen=True):
+    """Both; `None`: the route does not ask for it."""
+
+    intents: IntentReport | None
+    complexity: ComplexityReport | None

@@ -1,0 +1,39 @@
+"""What goes by meaning at one gateway: the embedder's process, and what reads prompts with it."""
+
+from collections.abc import Mapping
+
+from backends.embedder.child import EmbedderChild
+from contracts.serving.routes import RouteSpec
+from gateway.routing.semantic.reader import SemanticReader
+
+
+class SemanticService:
+    """The embedder and the reader of a gateway. No process is begun before something asks for a text's meaning."""
+
+    def __init__(self, threads: int, timeout_ms: int) -> None:
+        self.embedder = EmbedderChild(threads)
+        self.reader = SemanticReader(self.embedder, timeout_ms / 1000)
+
+    def sync(self, routes: Mapping[str, RouteSpec]) -> None:
+        """Learn what the routes' examples teach, where that has changed."""
+        self.reader.sync(routes)
+
+    @property
+    def is_degraded(self) -> bool:
+        """Say whether routes that should read prompts send them to their defaults instead."""
+        return bool(self.reader.fault)
+
+    def status(self) -> dict[str, object]:
+        """Give what GET /ready shows."""
+        child = self.embedder
+        return {
+            "embedder": child.fault or ("ready" if child.is_ready else "not_running"),
+            "embedder_restarts": child.restarts,
+            "vectors_made": child.made,
+            "routes": self.reader.status(),
+        }
+
+    async def close(self) -> None:
+        """End both."""
+        await self.reader.close()
+        await self.embedder.close()

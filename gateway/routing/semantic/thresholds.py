@@ -1,0 +1,29 @@
+"""Where to draw the line between scores of what belongs and of what does not."""
+
+import numpy as np
+
+from gateway.routing.semantic.vectors import FloatArray
+
+
+def best_threshold(right: FloatArray, wrong: FloatArray) -> float:
+    """Give the threshold that parts both best: the largest share of `right` at or above it less that of `wrong`.
+
+    Youden 1950 (Index for rating diagnostic tests). It weighs both alike, however many there are of each. Among equals
+    it is the middle of the widest gap between scores. Without any that are wrong it is halfway below the lowest right.
+    """
+    if not len(right):
+        return 1.0
+    if not len(wrong):
+        return float(right.min() / 2)
+    seen = np.unique(np.concatenate([[0.0], right, wrong, [1.0]]))
+    lines = np.concatenate([[0.0], (seen[1:] + seen[:-1]) / 2, [1.0]])
+    widths = np.concatenate([[0.0], np.diff(seen), [0.0]])
+    taken = _share_above(right, lines) - _share_above(wrong, lines)
+    best = np.flatnonzero(taken >= taken.max() - 1e-12)
+    return float(lines[best[np.argmax(widths[best])]])
+
+
+def _share_above(scores: FloatArray, lines: FloatArray) -> FloatArray:
+    below = np.searchsorted(np.sort(scores), lines, side="left")
+    share: FloatArray = 1 - below / len(scores)
+    return share

@@ -1,0 +1,284 @@
+"""One HTTP request and the means to answer it, as the rest of the gateway sees them."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from backends.processes.native import mypyc_attr
+from contracts.api.requests import AnyRequest
+from contracts.errors import TollkeeperError
+from contracts.recording.ids import uuid7
+from gateway.request.context import NO_CONTEXT, RequestContext, read_trace
+
+REQUEST_ID: Final = b"x-request-id"
+_OK: Final = b"200 OK"
+_REASONS: Final = {
+    204: b"No Content",
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    408: b"Request Timeout",
+    409: b"Conflict",
+    413: b"Content Too Large",
+    415: b"Unsupported Media Type",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
+    502: b"Bad Gateway",
+    503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+    529: b"Overloaded",
+}
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # a batch's lines have one as well, and tests
+class Line(ABC):
+    """What an exchange needs of its connection: a class, whose methods machine code finds sooner than a protocol's."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+
+    @abstractmethod
+    def writer(self) -> Callable[[bytes], object]:
+        """Give what sends bytes as `write` does, for less, to whoever stops when the client leaves."""
+
+    @abstractmethod
+    def finished(self, *, keep_alive: bool) -> None:
+        """Take the connection back after an answer."""
+
+    @abstractmethod
+    def hold(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """Register the producer's brakes."""
+
+    @abstractmethod
+    async def drained(self) -> None:
+        """Wait while the client is behind."""
+
+
+class RequestHead:
+    """What a request's head says. The content length among its headers may be another request's."""
+
+    __slots__ = ("method", "path", "query", "version", "headers", "keep_alive", "is_plain", "authorization", "context")
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query: str,  # as it came, without the question mark
+        version: str,
+        headers: dict[bytes, bytes],  # names in lower case; the last of a repeated header holds
+        keep_alive: bool,
+        is_plain: bool | None = None,  # as whoever answers it has found; `None`: nobody has looked yet
+        context: RequestContext = NO_CONTEXT,  # known once somebody has looked
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.version = version
+        self.headers = headers
+        self.keep_alive = keep_alive
+        self.is_plain = is_plain
+        self.context = context
+        self.authorization = headers.get(b"authorization", b"")
+
+    def traced(self, trace: bytes) -> "RequestHead":
+        """Return a head that says the same, but belongs to another trace by its `traceparent`, which is well-formed."""
+        headers = {**self.headers, b"traceparent": trace}
+        context = self.context.traced(read_trace(headers)) if self.is_plain else NO_CONTEXT
+        return RequestHead(
+            self.method, self.path, self.query, self.version, headers, self.keep_alive, self.is_plain, context
+        )
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # lines of a batch are exchanges too
+class Exchange:
+    """A complete request, and its answer: whole, or head, pieces and end. Writing after the client left is a no-op."""
+
+    __slots__ = (
+        "_is_finished",
+        "_keep_alive",
+        "_request_id",
+        "line",
+        "address",
+        "body",
+        "bytes_sent",
+        "cut_by",
+        "head",
+        "headers",
+        "held_back",
+        "is_chunked",
+        "is_gone",
+        "is_started",
+        "method",
+        "path",
+        "query",
+        "read",
+        "version",
+    )
+
+    def __init__(self, line: Line, head: RequestHead, body: bytes, address: str) -> None:
+        self.line = line
+        self._keep_alive = head.keep_alive
+        self.is_chunked = False
+        self._is_finished = False
+        self._request_id = b""
+        self.head = head
+        self.method = head.method
+        self.path = head.path
+        self.query = head.query
+        self.version = head.version
+        self.headers = head.headers
+        self.body = body
+        self.address = address
+        self.read: AnyRequest | None = None  # the body, where it has been read already
+        self.bytes_sent = 0
+        self.held_back = b""  # pieces that leave with the next one, in their framing
+        self.is_started = False  # the answer's head has been written
+        self.is_gone = False  # the client has left
+        self.cut_by: TollkeeperError | None = None  # why the gateway itself cancelled the answer under way
+
+    def header(self, name: bytes) -> str:
+        """Give a header's value as text, empty where it is absent. `name` in lower case."""
+        value = self.headers.get(name)
+        return value.decode("latin-1") if value else ""
+
+    @property
+    def request_id(self) -> bytes:
+        """Return the id of an answer that no record is written for, for clients and the log."""
+        if not self._request_id:
+            self._request_id = new_request_id()
+        return self._request_id
+
+    def send(self, status: int, content_type: bytes, body: bytes, headers: Headers = ()) -> None:
+        """Answer with a whole body and end the exchange. An id is added to headers that have none."""
+        self.send_lines(status, content_type, body, header_lines(self._identified(headers)))
+
+    def send_lines(self, status: int, content_type: bytes, body: bytes, lines: bytes) -> None:
+        """Answer as `send` does, with headers that are lines already, each with its line end."""
+        head = _head(
+            status, content_type, lines, b"content-length: %b\r\n" % str(len(body)).encode(), self._connection_line()
+        )
+        self.is_started = True
+        self._write(head if self.method == "HEAD" else head + body)
+        self.finish()
+
+    def start(self, status: int, content_type: bytes, headers: Headers = ()) -> None:
+        """Begin an answer whose length is not known. HTTP/1.0 clients get it ended by closing.
+
+        An id is added to headers that have none.
+        """
+        self.start_lines(status, content_type, header_lines(self._identified(headers)))
+
+    def start_lines(self, status: int, content_type: bytes, lines: bytes, first: bytes = b"") -> None:
+        """Begin an answer as `start` does, with headers that are lines already, each with its line end.
+
+        `first` is the answer's first piece, where it is at hand.
+        """
+        self.is_chunked = self.version == "1.1"
+        if not self.is_chunked:
+            self._keep_alive = False
+        framing = b"transfer-encoding: chunked\r\n" if self.is_chunked else b""
+        self.is_started = True
+        head = _head(status, content_type, lines, framing, self._connection_line())
+        self._write(head + self._framed(first) if first else head)
+
+    def write(self, data: bytes) -> None:
+        """Send a piece of the answer at once."""
+        if data:
+            self._write(self._framed(data))
+
+    def hold_back(self, data: bytes) -> None:
+        """Send a piece of the answer together with the next, or with its end."""
+        framed = self._framed(data)
+        self.bytes_sent += len(framed)
+        self.held_back += framed
+
+    def send_held_back(self) -> None:
+        """Send what is held back now."""
+        if self.held_back:
+            self._write(b"")
+
+    def end(self, last: bytes = b"") -> None:
+        """End an answer begun with `start`, its last piece and the terminator in one write."""
+        if self.is_chunked:
+            self._write((self._framed(last) if last else b"") + b"0\r\n\r\n")
+        elif last or self.held_back:
+            self._write(last)
+        self.finish()
+
+    def finish(self) -> None:
+        """Hand the connection back. Happens once; further calls do nothing."""
+        if not self._is_finished:
+            self._is_finished = True
+            self.line.finished(keep_alive=self._keep_alive)
+
+    def close_after(self) -> None:
+        """Let this answer be the connection's last."""
+        self._keep_alive = False
+
+    def hold(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        """Register how to hold the producer back while the client is slow to read."""
+        self.line.hold(pause, resume)
+
+    async def drained(self) -> None:
+        """Wait until the client has read enough for more to be produced."""
+        await self.line.drained()
+
+    def _identified(self, headers: Headers) -> Headers:
+        for name, _ in headers:
+            if name == REQUEST_ID:
+                return headers
+        return ((REQUEST_ID, self.request_id), *headers)
+
+    def _framed(self, data: bytes) -> bytes:
+        return b"%b\r\n%b\r\n" % (hex(len(data))[2:].encode(), data) if self.is_chunked else data
+
+    def _write(self, data: bytes) -> None:
+        if not self.is_gone and not self._is_finished:
+            self.bytes_sent += len(data)
+            if self.held_back:
+                data, self.held_back = self.held_back + data, b""
+            self.line.write(data)
+
+    def _connection_line(self) -> bytes:
+        if not self._keep_alive:
+            return b"connection: close\r\n"
+        return b"connection: keep-alive\r\n" if self.version == "1.0" else b""
+
+
+class Serving(Protocol):
+    """An answer that is under way: a task, or what does without one."""
+
+    def cancel(self) -> object:
+        """End it: the client has left."""
+
+
+Handler = Callable[[Exchange], Serving | None]
+"""Answers an exchange: at once and returns None, or gives what a client that leaves cancels."""
+
+
+def new_request_id() -> bytes:
+    """Make an id for an answer that no record is written for."""
+    return str(uuid7(time.time_ns())).encode()
+
+
+def header_lines(headers: Headers) -> bytes:
+    """Give headers as the lines of a head, each with its line end."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def _head(status: int, content_type: bytes, lines: bytes, framing: bytes, connection: bytes) -> bytes:
+    # By `%b` alone: for `%d` the interpreter's own formatting is called, which is the longer way.
+    return b"HTTP/1.1 %b\r\ncontent-type: %b\r\n%b%b%b\r\n" % (
+        _OK if status == 200 else b"%d %b" % (status, _REASONS.get(status, b"Unknown")),
+        content_type,
+        framing,
+        connection,
+        lines,
+    )
