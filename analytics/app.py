@@ -19,6 +19,7 @@ from analytics.api.health import store_disk
 from analytics.api.routers import ROUTERS
 from analytics.api.store import IdleStores
 from analytics.autoscaling.signals import SignalReader
+from analytics.books.projection import BookCopies
 from analytics.cost.periods import time_zone
 from analytics.exports.scheduled import ExportPlan, ScheduledExports
 from analytics.gpu.finished_hours import FinishedHours
@@ -38,8 +39,8 @@ from backends.web.replies import install_error_replies
 
 _DESCRIPTION: Final = """
 What it cost, whether promises are kept, who was told: the answers of the command line, for machines. Everything is
-read-only but feedback. Every request needs `Authorization: Bearer <token>`: an admin token as at the control plane, or
-the key of a team's application; each sees its own tenant's or team's rows alone.
+read-only but feedback and the books. Every request needs `Authorization: Bearer <token>`: an admin token as at the
+control plane, or the key of a team's application; each sees its own tenant's or team's rows alone.
 
 Errors have OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
 """
@@ -70,7 +71,9 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
             anomalies=RememberedAnomalies(),
             gpu_hours=LedgerHours(watching),
         )
-        chores = _chores(settings, database, exporting := StoreClient(address), finishing := StoreClient(address), now)
+        exporting, finishing, copying = StoreClient(address), StoreClient(address), StoreClient(address)
+        chores = _chores(settings, database, exporting, finishing, now)
+        chores["book_entries"] = BookCopies(database, copying).write_due
         judge = Judge(JudgeSettings.of(settings), StoreClient(address), now) if settings.judge_url else None
         async with open_senders(settings.channel_settings(webhook_secret)) as senders:
             dispatcher = Dispatcher(database, senders, now, sealer)
@@ -87,6 +90,7 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
         watching.close()
         exporting.close()
         finishing.close()
+        copying.close()
         scaling.close()
         stores.close()
         database.close()

@@ -129,6 +129,12 @@ COMMANDS: Final = (
     LazyCommand("slo", "tollkeeper.slo", "app", "Service level objectives and error budgets."),
     LazyCommand("alerts", "tollkeeper.alerts", "app", "Alerts: who is told of what."),
     LazyCommand("abuse", "tollkeeper.abuse", "app", "Keys that are misused: what was seen, and what it means."),
+    LazyCommand(
+        "books",
+        "tollkeeper.books",
+        "app",
+        "Correct recorded cost by booked entries: rerate usage, reverse, approve, list.",
+    ),
     LazyCommand("cost", "tollkeeper.cost", "app", "What was used, what it cost and who pays."),
     LazyCommand("gpu", "tollkeeper.gpu", "app", "GPU time: its ledger, its cost, standard cost cards."),
     LazyCommand("prices", "tollkeeper.prices", "app", "Price cards: what providers ask, and what tenants pay."),

@@ -52,7 +52,14 @@ add_lazily(app, LAZY)
 
 _BY_DEFAULT = "tenant,team,project,key,model"
 _COLUMNS = ("requests", "input", "cached", "output", "USD")
-_IF_ANY = ("estimated", "no price", "usage unknown", "failed")  # columns worth their width only if they say something
+_IF_ANY = (
+    "recorded",
+    "corrections",
+    "estimated",
+    "no price",
+    "usage unknown",
+    "failed",
+)  # columns worth their width only if they say something
 
 
 @app.command("report")
@@ -121,6 +128,11 @@ def _print(report: CostReport) -> None:
     typer.echo(
         f"total: {total.requests} requests, {total.input_tokens} tokens in, {total.output_tokens} out, {spent} USD"
     )
+    if total.corrected_pico_usd:
+        typer.echo(
+            f"corrections: {usd(total.recorded_pico_usd):f} USD as recorded, {usd(total.corrected_pico_usd):f} USD "
+            "booked since (tollkeeper books adjustments)"
+        )
     if total.estimated_requests:
         typer.echo(
             f"of which estimated: {usd(total.estimated_pico_usd):f} USD of {_requests(total.estimated_requests)} whose "
@@ -131,7 +143,8 @@ def _print(report: CostReport) -> None:
         partly = f", {_requests(total.partly_unpriced_requests)} in part" if total.partly_unpriced_requests else ""
         typer.echo(
             f"no price: {_requests(total.unpriced_requests)}{partly}; {tokens} tokens are not in the cost; give their "
-            "models a price card with every kind of token (tollkeeper prices import)"
+            "models a price card with every kind of token (tollkeeper prices import), then bill them: tollkeeper books "
+            "rerate"
         )
     if total.unknown_usage_requests:
         typer.echo(
@@ -159,6 +172,8 @@ def _figures(sums: CostSum) -> dict[str, object]:
         "cached": sums.cached_input_tokens,
         "output": sums.output_tokens,
         "USD": "unknown" if sums.cost_usd is None else f"{sums.cost_usd:.6f}",
+        "recorded": f"{usd(sums.recorded_pico_usd):.6f}" if sums.corrected_pico_usd else "",
+        "corrections": f"{usd(sums.corrected_pico_usd):.6f}" if sums.corrected_pico_usd else "",
         "estimated": f"{usd(sums.estimated_pico_usd):.6f}" if sums.estimated_requests else "",
         "no price": sums.unpriced_requests + sums.partly_unpriced_requests or "",
         "usage unknown": sums.unknown_usage_requests or "",

@@ -12,23 +12,28 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from analytics.reach import Reach
 from backends.control.admin_tokens import find_token, is_token_like
+from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.key_owners import find_key
 from backends.secrets.secret_files import SecretFiles
 from contracts.access.keys import is_well_formed
+from contracts.control import Role
 from contracts.errors import AuthenticationFailed, PermissionDenied
 
+_BOOKKEEPERS: Final = (Role.OWNER, Role.ADMIN, Role.FINANCE)
 BEARER: Final = HTTPBearer(auto_error=False, description="An admin token, or an application's key")
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks. `tenant` and `team` are `None` where all may be seen; `key_id` is empty where a token was shown."""
+    """Who asks. `tenant` and `team` are `None` where all may be seen; `key_id` is empty where a token was shown, and
+    `role` is `None` where a key was."""
 
     name: str
     tenant: str | None = None
     team: str | None = None
     key_id: str = ""
+    role: Role | None = None
 
     @property
     def reach(self) -> Reach:
@@ -58,12 +63,13 @@ class AskerBook:
             raise AuthenticationFailed("no token; send `Authorization: Bearer <token>`", code="missing_admin_token")
         owner, pepper = self._secrets.get("admin_token"), (self._secrets.get("key_pepper") or "").encode()
         if owner is not None and hmac.compare_digest(_digest(presented), _digest(owner)):
-            return Asker("admin")
+            return Asker("admin", role=Role.OWNER)
         if is_token_like(presented):
             with self._database.session() as session:
                 token = find_token(session, presented, pepper, self._now())
                 if token is not None:
-                    return Asker(f"{token.name} ({token.id})", token.tenant_id or None, token.team_id or None)
+                    bounds = (token.tenant_id or None, token.team_id or None)
+                    return Asker(f"{token.name} ({token.id})", *bounds, role=token.role)
         elif is_well_formed(presented):
             with self._database.session() as session:
                 key = find_key(session, presented, pepper, self._now())
@@ -90,8 +96,19 @@ def reader(asker: Annotated[Asker, Depends(anybody)]) -> Asker:
     return asker
 
 
+def bookkeeper(request: Request, asker: Annotated[Asker, Depends(anybody)]) -> Author:
+    """Return who may change the books. Raise PermissionDenied for all but owners, admins and finance of the whole
+    installation."""
+    if asker.role not in _BOOKKEEPERS or asker.tenant is not None:
+        raise PermissionDenied(
+            "your role does not cover the books; owner, admin and finance of the installation may change them"
+        )
+    return Author(asker.name, utc_now(), request.client.host if request.client else "")
+
+
 Anybody = Annotated[Asker, Depends(anybody)]
 Reader = Annotated[Asker, Depends(reader)]
+Bookkeeper = Annotated[Author, Depends(bookkeeper)]
 
 
 def utc_now() -> datetime:

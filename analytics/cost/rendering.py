@@ -6,8 +6,8 @@ from contracts.pricing.money import usd
 
 
 def sum_as_json(sums: CostSum, *, has_attempts: bool = False) -> dict[str, object]:
-    """Give a group's sums by name. `cost_usd` is `null` where nothing of it has a price, and what further attempts came
-    to where that was not asked for."""
+    """Give a group's sums by name. `cost_usd` is recorded cost and booked corrections; `null` where nothing of it has a
+    price, and what further attempts came to where that was not asked for."""
     return {
         "requests": sums.requests,
         "rejected_requests": sums.rejected,
@@ -16,6 +16,8 @@ def sum_as_json(sums: CostSum, *, has_attempts: bool = False) -> dict[str, objec
         "output_tokens": sums.output_tokens,
         "cost_usd": None if sums.cost_usd is None else format(sums.cost_usd, "f"),
         "cost_pico_usd": sums.cost_pico_usd,
+        "recorded_usd": format(usd(sums.recorded_pico_usd), "f"),
+        "corrections_usd": format(usd(sums.corrected_pico_usd), "f"),
         "charged_usd": format(usd(sums.charged_pico_usd), "f"),
         "estimated_usd": format(usd(sums.estimated_pico_usd), "f"),
         "estimated_requests": sums.estimated_requests,

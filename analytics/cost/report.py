@@ -7,6 +7,7 @@ from itertools import repeat
 from typing import Final
 
 from analytics.cost.attempts import FurtherAttempts
+from analytics.cost.corrections import Correction
 from analytics.cost.question import TAG, CostQuestion, Source
 from analytics.cost.sums import CostSum, total_of
 from analytics.deleted import deleted_since
@@ -69,6 +70,8 @@ def cost_report(
 ) -> CostReport:
     """Answer from the coarsest table that does so exactly.
 
+    Booked corrections are in the sums of the usage that they correct. Entries have no users, tags, prompts or adapters,
+    so by these they are on the line without a name.
     What unpriced requests used is in the sums. Sums from before migration 0030 do not always tell it; then it is read
     from the requests themselves, which takes longer than all else, or is unknown to a caller that stays with sums.
     `with_attempts` reads what further attempts cost as well, from single requests; where these are no longer kept, or a
@@ -91,6 +94,7 @@ def cost_report(
     )
     if with_attempts:
         _add_attempts(found, store, question)
+    _add_corrections(found, store, question)
     periods = {period.start_s: period for period in question.periods}
     lines = tuple(CostLine(path, periods[start], found[path, start]) for path, start in sorted(found))
     return CostReport(question, source, lines, with_attempts)
@@ -178,6 +182,13 @@ def _add_attempts(found: dict[LineKey, CostSum], store: StoreClient, question: C
                 further_pico_usd=more.pico_usd,
                 further_unpriced=more.unpriced,
             )
+
+
+def _add_corrections(found: dict[LineKey, CostSum], store: StoreClient, question: CostQuestion) -> None:
+    """Add booked corrections to the lines of the usage that they correct."""
+    for row in store.query(query("cost_corrections"), _parameters(question)):
+        name, correction = _key(row, question), Correction.from_row(row)
+        found[name] = correction.applied_to(found.get(name, CostSum()))
 
 
 def check_not_deleted(store: StoreClient, question: CostQuestion) -> None:

@@ -33,6 +33,9 @@ class CostSum:
 
     `further_attempts` are tries beyond one a request (retries, hedges), `further_pico_usd` what they cost, which is in
     no other sum; `further_unpriced` of them have no known cost. They say nothing in a report not asked for them.
+
+    `priced_pico_usd` is net of booked corrections, which are `corrected_pico_usd` of it (below 0: credits); counts are
+    as they are after these.
     """
 
     requests: int = 0
@@ -54,6 +57,12 @@ class CostSum:
     further_attempts: int = 0
     further_pico_usd: int = 0
     further_unpriced: int = 0
+    corrected_pico_usd: int = 0
+
+    @property
+    def recorded_pico_usd(self) -> int:
+        """Return what the requests were recorded to cost, before corrections."""
+        return self.priced_pico_usd - self.corrected_pico_usd
 
     @property
     def admitted(self) -> int:
@@ -76,7 +85,8 @@ class CostSum:
     def cost_pico_usd(self) -> int | None:
         """Return the cost of the priced requests, 0 if all failed; `None` if some used something and none is priced."""
         has_unknown = self.unpriced_requests or self.unknown_usage_requests
-        return None if has_unknown and self.priced_requests <= 0 else self.priced_pico_usd
+        is_unknown = has_unknown and self.priced_requests <= 0 and not self.corrected_pico_usd
+        return None if is_unknown else self.priced_pico_usd
 
     @property
     def cost_usd(self) -> Decimal | None:
@@ -106,6 +116,7 @@ class CostSum:
             further_attempts=self.further_attempts + other.further_attempts,
             further_pico_usd=self.further_pico_usd + other.further_pico_usd,
             further_unpriced=self.further_unpriced + other.further_unpriced,
+            corrected_pico_usd=self.corrected_pico_usd + other.corrected_pico_usd,
         )
 
     @classmethod

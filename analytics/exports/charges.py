@@ -7,8 +7,12 @@ kept answer was sold at a policy's share, one charge without a unit price stands
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from analytics.cost.question import CostQuestion
 from analytics.prices.repricing import price_group
 from analytics.prices.usage_groups import UsageGroup
+from analytics.queries import query
+from analytics.rows import number_of, text_of
+from backends.store.client import StoreClient
 from contracts.metering.usage import LEAVES
 from contracts.pricing.prices import AnyCard, PriceCard, card_of_version, tier_of_version
 from contracts.pricing.service_tiers import BATCH
@@ -16,6 +20,8 @@ from contracts.pricing.service_tiers import BATCH
 AS_RECORDED = "usage"
 REQUEST = "request"
 UNKNOWN_USAGE = "unknown_usage"  # a meter of requests: nobody knows what they used
+CORRECTION = "correction"  # booked since: the difference to another price
+CREDIT = "credit"  # booked since: money given back or asked for beside the price
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,9 @@ class Charge:
 
     `amount_pico_usd` is `None` for usage without a price, and for requests whose usage nobody knows. `is_estimated`:
     the tokens were counted by estimate. Failed requests cost nothing and have no charge.
+
+    `adjustment` names what a correction or credit was booked by, `card` the price card that a correction is by, and
+    `invoice` what a credit is about. `newly_priced_tokens` had no price as recorded.
     """
 
     tenant: str
@@ -34,7 +43,7 @@ class Charge:
     provider: str
     price_version: str
     basis: str
-    meter: str  # a leaf, "request", or "usage" for what cannot be taken apart
+    meter: str  # a leaf, "request", "usage" for what cannot be taken apart, "correction" or "credit"
     period_start: int
     quantity: int
     unit_pico_usd: int | None
@@ -43,6 +52,53 @@ class Charge:
     is_batch: bool = False
     service_tier: str = ""  # of the card that held, but for batches
     is_estimated: bool = False
+    adjustment: str = ""
+    card: str = ""
+    invoice: str = ""
+    newly_priced_tokens: int = 0
+
+    @property
+    def is_booked(self) -> bool:
+        """Return whether it is an entry of the books rather than usage as recorded."""
+        return bool(self.adjustment)
+
+
+def correction_charges(store: StoreClient, question: CostQuestion) -> list[Charge]:
+    """Return the booked corrections and credits of a question's usage, by its levels and periods; of `by` the levels
+    team, project and key count. Raise StoreUnavailable."""
+    starts = [period.start_s for period in question.periods]
+    parameters = {
+        "start": starts[0],
+        "end": int(question.end.timestamp()),
+        "starts": starts,
+        "by": list(question.by),
+        "tenant": question.tenant,
+        "team": question.team,
+        "project": question.project,
+        "model": question.model,
+    }
+    return [
+        Charge(
+            tenant=text_of(row["tenant_label"]),
+            team=text_of(row["team_label"]),
+            project=text_of(row["project_label"]),
+            key=text_of(row["key_label"]),
+            model=text_of(row["model_label"]),
+            provider=text_of(row["provider_label"]),
+            price_version=text_of(row["price_label"]),
+            basis="correction",
+            meter=CREDIT if text_of(row["kind_label"]).startswith(CREDIT) else CORRECTION,
+            period_start=number_of(row["period_start"]),
+            quantity=number_of(row["request_count"]),
+            unit_pico_usd=None,
+            amount_pico_usd=number_of(row["cost_pico_sum"]),
+            adjustment=text_of(row["adjustment_label"]),
+            card=text_of(row["card_label"]),
+            invoice=text_of(row["invoice_label"]),
+            newly_priced_tokens=-number_of(row["unpriced_token_sum"]),
+        )
+        for row in store.query(query("correction_charges"), parameters)
+    ]
 
 
 def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[Charge]:

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Final
 
 from algorithms.gpu_time.attribution import METHOD, split_exactly
-from analytics.exports.charges import REQUEST, UNKNOWN_USAGE, Charge
+from analytics.exports.charges import CREDIT, REQUEST, UNKNOWN_USAGE, Charge
 from analytics.exports.focus_columns import COLUMNS, Row, Value
 from analytics.gpu.cost import GpuCost
 from analytics.scope import Period
@@ -37,7 +37,10 @@ ALLOCATION: Final = f"tollkeeper/{METHOD}"
 def usage_rows(charges: Iterable[Charge], billing: Period, periods: Sequence[Period], issuer: str) -> list[Row]:
     """Give charges as rows, one each. `issuer` is who invoices: the organisation that runs the gateway."""
     ends = {period.start_s: period for period in periods}
-    return [_usage_row(charge, billing, ends[charge.period_start], issuer) for charge in charges]
+    return [
+        (_booked_row if charge.is_booked else _usage_row)(charge, billing, ends[charge.period_start], issuer)
+        for charge in charges
+    ]
 
 
 def gpu_rows(device: str, device_model: str, cost: GpuCost, billing: Period, issuer: str) -> list[Row]:
@@ -132,6 +135,53 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
         x_KeyId=charge.key or None,
         x_Model=charge.model or None,
         x_PriceVersion=charge.price_version or None,
+        x_ProjectId=charge.project or None,
+        x_TeamId=charge.team or None,
+        x_TenantId=charge.tenant or None,
+    )
+
+
+def _booked_row(charge: Charge, billing: Period, period: Period, issuer: str) -> Row:
+    """Return a correction or a credit as a row of its own, of no usage.
+
+    ChargeClass is Correction if a billing period is corrected that was invoiced before: credits are. A price is
+    corrected in open periods alone, so that is an adjustment of the current one.
+    """
+    amount = usd(charge.amount_pico_usd or 0)
+    is_credit = charge.meter == CREDIT
+    sku = "/".join(part for part in (charge.provider, charge.model) if part) or SERVICE
+    if is_credit:
+        what = f"Credit on invoice {charge.invoice}" if charge.invoice else "Credit"
+    else:
+        by = f" by price card {charge.card}" if charge.card else ""
+        what = f"Price correction{by} of {charge.quantity} requests of {charge.model or SERVICE}"
+    tags = {"project": charge.project, "team": charge.team}
+    return _row(
+        billing,
+        period,
+        issuer,
+        amount,
+        f"{what} ({charge.adjustment})",
+        ChargeCategory="Credit" if is_credit and amount < 0 else "Adjustment",
+        ChargeClass="Correction" if is_credit else None,
+        ChargeFrequency="One-Time",
+        ServiceProviderName=charge.provider or issuer,
+        HostProviderName=charge.provider or issuer,
+        ServiceName=charge.model or SERVICE,
+        SubAccountId=charge.team or None,
+        SubAccountName=charge.team or None,
+        SubAccountType="Team" if charge.team else None,
+        **_account(charge.tenant),
+        SkuId=sku,
+        SkuMeter=charge.meter,
+        ResourceId=charge.model or None,
+        ResourceType="Model" if charge.model else None,
+        Tags=json.dumps({name: value for name, value in tags.items() if value}),
+        x_AdjustmentId=charge.adjustment,
+        x_CostBasis=charge.basis,
+        x_KeyId=charge.key or None,
+        x_Model=charge.model or None,
+        x_PriceVersion=charge.card or charge.price_version or None,
         x_ProjectId=charge.project or None,
         x_TeamId=charge.team or None,
         x_TenantId=charge.tenant or None,

@@ -63,6 +63,7 @@ COLUMNS: Final[Mapping[str, tuple[str, bool]]] = {
     "SubAccountName": (TEXT, True),
     "SubAccountType": (TEXT, True),
     "Tags": (KEY_VALUES, True),
+    "x_AdjustmentId": (TEXT, True),
     "x_CostBasis": (TEXT, True),
     "x_GpuModel": (TEXT, True),
     "x_IsEstimated": (FLAG, False),

@@ -1,14 +1,13 @@
 """Monthly invoices: what a team (or a tenant) used, at which price, with its terms. Lines sum to totals."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, timedelta, tzinfo
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
 from itertools import groupby
 from typing import Final, Literal
 
-from algorithms.gpu_time.attribution import split_exactly
-from analytics.exports.charges import UNKNOWN_USAGE, Charge
+from analytics.exports.charges import CREDIT, UNKNOWN_USAGE, Charge
 from analytics.scope import Period
 from contracts.errors import ConfigurationError
 from contracts.pricing.money import PICO_USD_PER_USD, usd
@@ -39,9 +38,10 @@ class InvoiceLine:
 
 @dataclass(frozen=True, slots=True)
 class Invoice:
-    """One payer's month. `usage` is the sum of the lines, `adjustments` what the terms add or take, by name.
+    """One payer's month. `usage` is the sum of the lines, `corrections` are booked since, each with its name, and
+    `adjustments` what the terms add or take, by name.
 
-    `subtotal` is usage and adjustments to six places, `payable` the same to two. `unpriced_quantity` is how many tokens
+    `subtotal` is all of these to six places, `payable` the same to two. `unpriced_quantity` is how many tokens
     were used without a price, `unknown_usage_requests` how many requests are of unknown usage; neither is in a sum.
     `estimated` is the part of `usage` whose tokens were counted by estimate. `usd_rate` is how many units of the
     currency one USD was at the period's end.
@@ -62,6 +62,14 @@ class Invoice:
     unpriced_quantity: int
     is_month: bool = True
     unknown_usage_requests: int = 0
+    corrections: tuple[tuple[str, Decimal], ...] = ()
+    priced_since: frozenset[str] = frozenset()  # models whose usage without a price is all billed by corrections
+    net_pico_usd: int = 0  # usage and corrections, before currency, terms and rounding
+
+    @property
+    def net(self) -> Decimal:
+        """Return usage and corrections, to six places."""
+        return self.usage + sum((amount for _, amount in self.corrections), Decimal(0))
 
     @property
     def estimated(self) -> Decimal:
@@ -70,8 +78,8 @@ class Invoice:
 
     @property
     def subtotal(self) -> Decimal:
-        """Give usage and adjustments, to six places."""
-        return self.usage + sum((amount for _, amount in self.adjustments), Decimal(0))
+        """Return usage, corrections and adjustments, to six places."""
+        return self.net + sum((amount for _, amount in self.adjustments), Decimal(0))
 
     @property
     def payable(self) -> Decimal:
@@ -117,7 +125,9 @@ def invoices(
     made = []
     for (of_tenant, of_team), owed in sorted(by_payer.items(), key=lambda pair: pair[0]):
         terms = rates.terms(last, of_tenant)
-        lines, usage = _lines(owed, rate.units_per_usd)
+        booked = [charge for charge in owed if charge.is_booked]
+        lines, usage, corrections = _lines([one for one in owed if not one.is_booked], booked, rate.units_per_usd)
+        net = usage + sum((amount for _, amount in corrections), Decimal(0))
         made.append(
             Invoice(
                 number=_number(period, zone, of_tenant, of_team, level),
@@ -131,10 +141,13 @@ def invoices(
                 terms_version=terms.version if terms else "",
                 lines=lines,
                 usage=usage,
-                adjustments=_adjustments(usage, terms, rate.units_per_usd, is_by_month=level == "tenant" and is_month),
+                adjustments=_adjustments(net, terms, rate.units_per_usd, is_by_month=level == "tenant" and is_month),
                 unpriced_quantity=_unpriced_tokens(owed),
                 is_month=is_month,
                 unknown_usage_requests=sum(charge.quantity for charge in owed if charge.meter == UNKNOWN_USAGE),
+                corrections=corrections,
+                priced_since=frozenset(model for model, tokens in _unpriced_by_model(owed).items() if tokens <= 0),
+                net_pico_usd=sum(charge.amount_pico_usd or 0 for charge in owed),
             )
         )
     return made
@@ -151,8 +164,16 @@ def not_invoiced(charges: Iterable[Charge]) -> tuple[int, int]:
 
 
 def _unpriced_tokens(charges: Iterable[Charge]) -> int:
-    unpriced = (one for one in charges if one.amount_pico_usd is None and one.meter != UNKNOWN_USAGE)
-    return sum(charge.quantity for charge in unpriced)
+    return sum(_unpriced_by_model(charges).values())
+
+
+def _unpriced_by_model(charges: Iterable[Charge]) -> dict[str, int]:
+    """Return how many tokens no amount stands for, by model: what got a price by a correction is not among them."""
+    found: dict[str, int] = {}
+    for one in charges:
+        tokens = one.quantity if one.amount_pico_usd is None and one.meter != UNKNOWN_USAGE else 0
+        found[one.model] = found.get(one.model, 0) + tokens - one.newly_priced_tokens
+    return found
 
 
 def _is_platforms(charge: Charge) -> bool:
@@ -172,12 +193,16 @@ def _number(period: Period, zone: tzinfo, tenant: str, team: str, level: Level) 
     return "/".join((name, tenant or "-", *((team or "-",) if level == "team" else ())))
 
 
-def _lines(charges: list[Charge], units_per_usd: Decimal) -> tuple[tuple[InvoiceLine, ...], Decimal]:
-    """Round the sum once, and the lines so that they are its parts."""
-    priced = [charge.amount_pico_usd or 0 for charge in charges]
-    whole = Decimal(sum(priced)) / PICO_USD_PER_USD * units_per_usd
-    usage = whole.quantize(MICRO, ROUND_HALF_EVEN)
-    parts = split_exactly(int(usage / MICRO), [float(amount) for amount in priced])
+def _lines(
+    charges: list[Charge], booked: list[Charge], units_per_usd: Decimal
+) -> tuple[tuple[InvoiceLine, ...], Decimal, tuple[tuple[str, Decimal], ...]]:
+    """Round the net sum once, and the lines and corrections so that they are its parts."""
+    names = [correction_name(charge) for charge in booked]
+    summed: dict[str, int] = {}
+    for name, charge in zip(names, booked, strict=True):
+        summed[name] = summed.get(name, 0) + (charge.amount_pico_usd or 0)
+    amounts = [*(charge.amount_pico_usd or 0 for charge in charges), *summed.values()]
+    parts = rounded_parts(amounts, units_per_usd)
     lines = tuple(
         InvoiceLine(
             charge.project,
@@ -187,13 +212,39 @@ def _lines(charges: list[Charge], units_per_usd: Decimal) -> tuple[tuple[Invoice
             charge.meter,
             charge.quantity,
             None if charge.unit_pico_usd is None else usd(charge.unit_pico_usd),
-            None if charge.amount_pico_usd is None else part * MICRO,
-            part * MICRO if charge.is_estimated else Decimal(0),
+            None if charge.amount_pico_usd is None else part,
+            part if charge.is_estimated else Decimal(0),
             charge.is_estimated,
         )
-        for charge, part in zip(charges, parts, strict=True)
+        for charge, part in zip(charges, parts[: len(charges)], strict=True)
     )
-    return lines, usage
+    usage = sum(parts[: len(charges)], Decimal(0))
+    return lines, usage, tuple(zip(summed, parts[len(charges) :], strict=True))
+
+
+def correction_name(charge: Charge) -> str:
+    """Return what a booked charge is called on an invoice."""
+    if charge.meter == CREDIT:
+        about = f" on invoice {charge.invoice}" if charge.invoice else ""
+        return f"credit{about} ({charge.adjustment})"
+    by = f" by price card {charge.card}" if charge.card else ""
+    return f"price correction of {charge.model or 'usage'}{by} ({charge.adjustment})"
+
+
+def rounded_parts(amounts_pico_usd: Sequence[int], units_per_usd: Decimal) -> list[Decimal]:
+    """Return amounts in a currency to six places, by largest remainder: their sum is the sum's own rounding.
+
+    Amounts may be below 0. What is 0 stays 0.
+    """
+    with localcontext(prec=60):
+        exact = [Decimal(amount) / PICO_USD_PER_USD * units_per_usd / MICRO for amount in amounts_pico_usd]
+        whole = int(sum(exact, Decimal(0)).to_integral_value(ROUND_HALF_EVEN))
+        parts = [int(each.to_integral_value(ROUND_FLOOR)) for each in exact]
+        odd = whole - sum(parts)
+        order = sorted(range(len(parts)), key=lambda place: (exact[place] - parts[place], place), reverse=True)
+        for place in order[:odd]:
+            parts[place] += 1
+        return [part * MICRO for part in parts]
 
 
 def _adjustments(

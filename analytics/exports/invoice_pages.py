@@ -92,9 +92,13 @@ def _notes(invoice: Invoice) -> list[str]:
             f"Usage unknown: nobody reported what {count} {'request' if count == 1 else 'requests'} used. "
             "They are not part of this invoice."
         )
+    if invoice.corrections:
+        notes.append(
+            "Corrections are booked beside the usage, which is shown as it was recorded. Their ids are in parentheses."
+        )
     unpriced: dict[str, list[str]] = {}
     for line in invoice.lines:
-        if line.amount is None and line.meter != UNKNOWN_USAGE:
+        if line.amount is None and line.meter != UNKNOWN_USAGE and line.model not in invoice.priced_since:
             meters = unpriced.setdefault(line.model, [])
             if line.meter != AS_RECORDED and line.meter not in meters:
                 meters.append(line.meter)
@@ -102,7 +106,8 @@ def _notes(invoice: Invoice) -> list[str]:
         missing = f"a price for {', '.join(_words(meter) for meter in meters)}" if meters else "a price"
         notes.append(
             f"No price: {model or 'no model'} has no price card with {missing}. What was used without one is not part "
-            "of this invoice. To bill it from now on, add one (tollkeeper prices import, POST /v1/prices)."
+            "of this invoice. Add one (tollkeeper prices import, POST /v1/prices) to bill it from now on. To bill what "
+            "was used before, use tollkeeper books rerate."
         )
     return notes
 
@@ -111,6 +116,8 @@ def _sums(invoice: Invoice) -> list[tuple[str, Decimal]]:
     sums = [("Usage", invoice.usage)]
     if invoice.estimated:
         sums.append(("of which estimated", invoice.estimated))
+    if invoice.corrections:
+        sums += [*invoice.corrections, ("Usage after corrections", invoice.net)]
     return [*sums, *invoice.adjustments, (f"Payable in {invoice.currency}", invoice.payable)]
 
 

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 from analytics.cost.periods import month_of, split
 from analytics.cost.question import CostQuestion
-from analytics.exports.charges import Charge, charges_of
+from analytics.exports.charges import Charge, charges_of, correction_charges
 from analytics.exports.focus import usage_rows
 from analytics.exports.focus_columns import Row
 from analytics.prices.usage_groups import usage_groups
@@ -17,9 +17,10 @@ LEVELS = ("tenant", "team", "project", "key")
 
 
 def charges_in(store: StoreClient, question: CostQuestion, cards: Iterable[AnyCard]) -> list[Charge]:
-    """Read the charges of a question. Raises InvalidRequest where the requests are gone, StoreUnavailable."""
+    """Read the charges of a question, booked corrections last. Raises InvalidRequest where the requests are gone,
+    StoreUnavailable."""
     cards = list(cards)
-    return charges_of(usage_groups(store, question, cards), cards)
+    return [*charges_of(usage_groups(store, question, cards), cards), *correction_charges(store, question)]
 
 
 def usage_export(charges: list[Charge], period: Period, zone: ZoneInfo, issuer: str) -> list[Row]:

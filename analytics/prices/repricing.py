@@ -109,7 +109,7 @@ def _line(
         now, unpriced = group.cost_pico_usd, group.unpriced_requests
     else:
         card = card_for(group, book)
-        if candidate is not None and _is_for(candidate, group):
+        if candidate is not None and is_for(candidate, group):
             card = candidate.at_tier(group.tier)
         now = price_group(group, card).total_pico_usd
         unpriced = group.requests if now is None else 0
@@ -126,8 +126,8 @@ def _line(
     )
 
 
-def _is_for(card: AnyCard, group: UsageGroup) -> bool:
-    """Say whether a card is one for the group's model, tenant and provider, whenever it holds."""
+def is_for(card: AnyCard, group: UsageGroup) -> bool:
+    """Return whether a card is one for the group's model, tenant and provider, whenever it holds."""
     return card.model == group.model and card.tenant in ("", group.tenant) and card.provider in ("", group.provider)
 
 

@@ -74,10 +74,13 @@ class UsageGroup:
         return sum(self.tokens)
 
 
-def usage_groups(store: StoreClient, question: CostQuestion, cards: Iterable[AnyCard]) -> list[UsageGroup]:
+def usage_groups(
+    store: StoreClient, question: CostQuestion, cards: Iterable[AnyCard], *, starts: Sequence[int] | None = None
+) -> list[UsageGroup]:
     """Read the requests of a question in groups that each of `cards` prices as one; of `by` the levels in LEVELS count.
 
-    Tenant, model, provider and price version always tell groups apart. Raises InvalidRequest where the requests are no
+    Tenant, model, provider and price version always tell groups apart. `starts` cuts the range elsewhere than the
+    question's grain: Unix seconds, ascending, from the range's start. Raises InvalidRequest where the requests are no
     longer kept, StoreUnavailable.
     """
     question.check_kept("requests")
@@ -85,11 +88,12 @@ def usage_groups(store: StoreClient, question: CostQuestion, cards: Iterable[Any
     cards = list(cards)
     thresholds = _thresholds(cards)
     changes = _changes_ns(cards, question)
-    starts = [period.start_s for period in question.periods]
+    if starts is None:
+        starts = [period.start_s for period in question.periods]
     parameters = {
         "start": starts[0],
         "end": int(question.end.timestamp()),
-        "starts": starts,
+        "starts": list(starts),
         "by": list(question.by),
         "thresholds": thresholds,
         "changes": changes,

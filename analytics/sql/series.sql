@@ -1,6 +1,6 @@
 -- Requests, tokens and cost over time by one dimension, in one read. The groups that cost most keep their names, the
 -- rest are added up as one (is_rest = 1).
--- {rollup} is a table of sums that has the {dimension}: tenant, team, project or model.
+-- Booked corrections are in the cost of their usage. {rollup} is a table of sums that has the {dimension}: tenant, team, project or model.
 SELECT
     step_start,
     is_rest,
@@ -36,15 +36,38 @@ FROM
                 sum(input_tokens) AS input_part,
                 sum(output_tokens) AS output_part,
                 sum(cost_usd) AS cost_part,
-                sum(no_price_requests) AS no_price_part,
+                toInt64(sum(no_price_requests)) AS no_price_part,
                 sum(usage_unknown_requests) AS usage_unknown_part,
                 sum(failed_requests) AS failed_part,
                 sum(untold_requests) AS untold_part,
-                sum(unpriced_input_tokens) AS unpriced_input_part,
-                sum(unpriced_output_tokens) AS unpriced_output_part
+                toInt64(sum(unpriced_input_tokens)) AS unpriced_input_part,
+                toInt64(sum(unpriced_output_tokens)) AS unpriced_output_part
             FROM {rollup:Identifier}
             WHERE toDateTime(bucket, 'UTC') >= toDateTime({start:UInt32}, 'UTC')
                 AND toDateTime(bucket, 'UTC') < toDateTime({end:UInt32}, 'UTC')
+                AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+                AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+                AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
+                AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+            GROUP BY name, step_start
+            UNION ALL
+            SELECT
+                {dimension:Identifier} AS name,
+                intDiv(toUnixTimestamp(used_at) - {origin:UInt32}, {step:UInt32}) * {step:UInt32}
+                    + {origin:UInt32} AS step_start,
+                0,
+                0,
+                0,
+                sum(cost_usd),
+                sum(no_price_requests),
+                0,
+                0,
+                0,
+                sum(unpriced_input_tokens),
+                sum(unpriced_output_tokens)
+            FROM book_entries FINAL -- corrections, at the time of the usage
+            WHERE used_at >= toDateTime({start:UInt32}, 'UTC')
+                AND used_at < toDateTime({end:UInt32}, 'UTC')
                 AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
                 AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
                 AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})

@@ -39,6 +39,7 @@ _AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
     "price": ("serving",),
     "standard_cost": ("serving",),
     "rate": (),
+    "book": (),
     "issuer": ("serving",),
     "slo": (),
     "policy_hold": ("rules",),

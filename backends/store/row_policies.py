@@ -14,7 +14,7 @@ TEAM_READER: Final = "team_reader"
 REACH_SETTING: Final = "log_comment"
 
 # Tables with a row for each team: these have both columns.
-TEAM_TABLES: Final = ("requests", "attempts", "requests_minute", "requests_hour", "requests_day")
+TEAM_TABLES: Final = ("requests", "attempts", "requests_minute", "requests_hour", "requests_day", "book_entries")
 # Tables with a row for each tenant.
 TENANT_TABLES: Final = (
     *TEAM_TABLES,

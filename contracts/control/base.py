@@ -1,15 +1,16 @@
 """The declarative base and the column types that both SQLite and PostgreSQL keep exactly."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlalchemy import DateTime, Dialect, MetaData, String
+from sqlalchemy import CheckConstraint, DateTime, Dialect, MetaData, String
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
 # The migration revision these declarations stand for: the last file in migrations/control/versions.
-SCHEMA_HEAD: Final = "0019"
+SCHEMA_HEAD: Final = "0020"
 
 # Named constraints, so that a migration can drop one on either database.
 _NAMING = {
@@ -25,6 +26,13 @@ class Base(DeclarativeBase):
     """The parent of every control-plane table."""
 
     metadata = MetaData(naming_convention=_NAMING)
+
+
+def one_of(column: str, words: Iterable[str]) -> CheckConstraint:
+    """Return a constraint that a column holds one of these words."""
+    listed = ", ".join(f"'{word}'" for word in words)
+    # Quoted: "window" is a word of SQL.
+    return CheckConstraint(f'"{column}" IN ({listed})', name=f"{column}_known")
 
 
 _MAX_DECIMAL_TEXT: Final = 40

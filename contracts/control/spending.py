@@ -1,6 +1,5 @@
 """What things cost and how much may be used: price cards, standard cost cards, budgets with their state, limits."""
 
-from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
@@ -20,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from contracts.control.base import Base, ExactDecimal, UtcDateTime
+from contracts.control.base import Base, ExactDecimal, UtcDateTime, one_of
 
 # The words of the API and of these tables. `contracts.rules.rule_words` turns them into base units.
 WINDOW_WORDS: Final = ("", "second", "minute", "hour", "day")  # empty: concurrency, and whole conversations
@@ -29,12 +28,6 @@ PERIOD_WORDS: Final = ("day", "week", "month", "total")
 _BUDGET_LEVELS: Final = ("tenant", "team", "project", "key", "user", "tag")
 _MAX_GPU_MILLISECONDS: Final = 999_999_999_999  # below 10^18 nanoseconds
 _MAX_AMOUNT: Final = 10**18 - 1
-
-
-def _one_of(column: str, words: Iterable[str]) -> CheckConstraint:
-    listed = ", ".join(f"'{word}'" for word in words)
-    # Quoted: "window" is a word of SQL.
-    return CheckConstraint(f'"{column}" IN ({listed})', name=f"{column}_known")
 
 
 class Price(Base):
@@ -90,10 +83,10 @@ class Budget(Base):
     __tablename__ = "budgets"
     __table_args__ = (
         Index("ix_budgets_tenant_id", "tenant_id"),
-        _one_of("level", _BUDGET_LEVELS),
-        _one_of("period", PERIOD_WORDS),
-        _one_of("when_away", ("share", "refuse")),
-        _one_of("when_unpriced", ("refuse", "allow")),
+        one_of("level", _BUDGET_LEVELS),
+        one_of("period", PERIOD_WORDS),
+        one_of("when_away", ("share", "refuse")),
+        one_of("when_unpriced", ("refuse", "allow")),
         CheckConstraint("(amount_usd IS NULL) <> (gpu_milliseconds IS NULL)", name="one_amount"),
         CheckConstraint("CAST(amount_usd AS NUMERIC) > 0", name="amount_usd_positive"),
         CheckConstraint(f"gpu_milliseconds BETWEEN 1 AND {_MAX_GPU_MILLISECONDS}", name="gpu_milliseconds_range"),
@@ -177,11 +170,11 @@ class Limit(Base):
     __tablename__ = "limits"
     __table_args__ = (
         UniqueConstraint("tenant_id", "level", "subject", "model", "metric", "window"),
-        _one_of("level", (*_BUDGET_LEVELS, "conversation")),
-        _one_of("metric", METRIC_WORDS),
-        _one_of("window", WINDOW_WORDS),
-        _one_of("when_away", ("share", "refuse")),
-        _one_of("when_unpriced", ("refuse", "allow")),
+        one_of("level", (*_BUDGET_LEVELS, "conversation")),
+        one_of("metric", METRIC_WORDS),
+        one_of("window", WINDOW_WORDS),
+        one_of("when_away", ("share", "refuse")),
+        one_of("when_unpriced", ("refuse", "allow")),
         CheckConstraint("(amount IS NULL) = (metric = 'usd')", name="amount_unless_usd"),
         CheckConstraint("(amount_usd IS NULL) = (metric <> 'usd')", name="amount_usd_where_usd"),
         CheckConstraint(f"amount BETWEEN 0 AND {_MAX_AMOUNT}", name="amount_range"),

@@ -153,7 +153,8 @@ def _figures(visit: Visit, total: CostSum | None) -> None:
                 "Cost",
                 formats.money(total.cost_usd),
                 _of_which(visit, total),
-                "Sum of every request's cost at the price that held when it ran, as `tollkeeper cost report` has it. "
+                "Sum of every request's cost at the price that held when it ran, and of the corrections booked since, "
+                "as `tollkeeper cost report` has it. "
                 "Estimated: the answer was cancelled, cut off or came without counts, so its tokens are an estimate.",
             ),
             Figure(
@@ -204,6 +205,9 @@ def _figures(visit: Visit, total: CostSum | None) -> None:
 
 
 def _of_which(visit: Visit, total: CostSum) -> str:
+    if total.corrected_pico_usd:
+        money = visit.formats.money
+        return f"{money(usd(total.recorded_pico_usd))} recorded, {money(usd(total.corrected_pico_usd))} corrections"
     if total.estimated_requests:
         return f"{visit.formats.money(usd(total.estimated_pico_usd))} estimated"
     if total.unpriced_requests or total.unknown_usage_requests or total.partly_unpriced_requests:

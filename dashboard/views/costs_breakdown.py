@@ -70,6 +70,8 @@ def breakdown_frame(answer: CostBreakdown, lines: tuple[tuple[str, CostSum], ...
                 "Output": sums.output_tokens,
                 "Per request": _float(each.per_request),
                 "Per 1M tokens": _float(each.per_mtok),
+                "Recorded": float(usd(sums.recorded_pico_usd)),
+                "Corrections": float(usd(sums.corrected_pico_usd)),
                 "Estimated": float(usd(sums.estimated_pico_usd)),
                 "No price": sums.unpriced_requests + sums.partly_unpriced_requests,
                 "Usage unknown": sums.unknown_usage_requests,
@@ -77,7 +79,9 @@ def breakdown_frame(answer: CostBreakdown, lines: tuple[tuple[str, CostSum], ...
             }
         )
     frame = Table(rows)
-    for name in ("Estimated", "No price", "Usage unknown", "Failed") if rows else ():
+    if rows and not any(frame["Corrections"]):
+        frame = frame.without("Recorded")
+    for name in ("Corrections", "Estimated", "No price", "Usage unknown", "Failed") if rows else ():
         if not any(frame[name]):  # worth a column only if it says something
             frame = frame.without(name)
     return frame
@@ -91,6 +95,8 @@ def export_frame(answer: CostBreakdown) -> Table:
             {
                 level: name,
                 "cost_usd": sums.cost_usd,
+                "recorded_usd": usd(sums.recorded_pico_usd),
+                "corrections_usd": usd(sums.corrected_pico_usd),
                 "charged_usd": usd(sums.charged_pico_usd),
                 "requests": sums.requests,
                 "rejected_requests": sums.rejected,
@@ -177,6 +183,8 @@ def _columns(level: CostLevel, answer: CostBreakdown) -> dict[str, Any]:
         "Output": number(format="compact", help="Generated tokens, reasoning included"),
         "Per request": Money(6, "Mean over requests that have a price"),
         "Per 1M tokens": Money(4, "Over input and output together"),
+        "Recorded": Money(places, "As recorded when the requests ran"),
+        "Corrections": Money(places, "Booked since: see Books"),
         "Estimated": Money(4, "Part of the cost whose tokens were counted by estimate"),
         "No price": number(format="localized", help="Usage known, no price card: in no sum of money"),
         "Usage unknown": number(format="localized", help="Nobody reported what they used: in no sum of money"),

@@ -98,7 +98,8 @@ def test_no_answer_leaves_the_regions_that_a_request_is_pinned_to(made: list[Any
         exchange = SimpleNamespace(body=body, header=lambda name: "")
         life = life_of(model, snapshot, pin)
         reply = Replies(region)
-        visit = cache.begin(life, exchange, CHAT)  # type: ignore[arg-type]
+        life.exchange = exchange
+        visit = cache.begin(life)  # type: ignore[arg-type]
         if drive(cache.answer(life, reply, visit)):  # type: ignore[arg-type]
             assert reply.given is not None
             assert pin is None or reply.given[9:-2].decode() in pin
@@ -113,7 +114,7 @@ def life_of(model: ModelSpec, snapshot: Snapshot, pin: frozenset[str] | None) ->
     return SimpleNamespace(
         cache=model.cache, model=model, snapshot=snapshot, regions=pin, who=Identity("acme"), key=None, api="chat",
         requested_model="m", error=None, is_hit=False, cache_outcome="", finish_reason="", last_attempt=attempt,
-        request=SimpleNamespace(is_streamed=False), started_at_ns=0, asked_tier="", operation="chat",
+        request=SimpleNamespace(is_streamed=False), started_at_ns=0, asked_tier="", operation=CHAT,
         usage=Usage(input_text=1, output_text=1), tool_calls=None, schema_failed=None, guard=None,
         cost=SimpleNamespace(version="", total_pico_usd=None),
     )  # fmt: skip

@@ -13,6 +13,7 @@ from contracts.metering.usage import Usage
 from contracts.pricing.prices import PriceBook, price_card
 from contracts.serving.caching import CachePolicy
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
+from gateway.apis.operations import CHAT
 from gateway.cache.fingerprint import served_by
 from gateway.cache.kept_answer import KeptAnswer
 from gateway.cache.pricing import price_hit
@@ -132,7 +133,7 @@ def card(version: str, **more: int) -> Snapshot:
 
 def hit_of(snapshot: Snapshot, kept: KeptAnswer) -> int | None:
     life: Any = SimpleNamespace(
-        who=Identity("acme"), started_at_ns=1_700_000_000 * _SECOND_NS, asked_tier="", operation="chat",
+        who=Identity("acme"), started_at_ns=1_700_000_000 * _SECOND_NS, asked_tier="", operation=CHAT,
         snapshot=snapshot,
     )  # fmt: skip
     policy = CachePolicy(hit_price=Decimal("0.5"))

@@ -17,6 +17,7 @@ from contracts.guardrails.places import Places
 from contracts.guardrails.plain_text import original_span, original_spans, plain_text
 from contracts.guardrails.policy import policy_of
 from contracts.serving.configuration import EMPTY_SNAPSHOT
+from gateway.apis.operations import CHAT
 from gateway.guardrails.answer_filter import AnswerFilter
 from gateway.guardrails.checking import means_of_checks
 from gateway.guardrails.guardrails import Guardrails
@@ -229,7 +230,7 @@ def test_a_request_that_began_before_a_change_goes_by_the_newer_policies_and_und
     (gone,) = guardrails.sync(newer)
     who = SimpleNamespace(tenant="acme", key_id="k")
     life: Any = SimpleNamespace(
-        id=UUID(int=1), snapshot=older, who=who, requested_model=MODEL, api="chat", request=None, started_at_ns=1
+        id=UUID(int=1), snapshot=older, who=who, requested_model=MODEL, operation=CHAT, request=None, started_at_ns=1
     )
     exchange: Any = SimpleNamespace(address="", header=lambda name: "")
     guard = guardrails.guard_for(life, exchange)

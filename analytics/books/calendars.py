@@ -1,0 +1,70 @@
+"""Which month of whose calendar a moment is billed in: a tenant's months begin at midnight of its own time zone."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from analytics.cost.periods import month_of, split
+from analytics.scope import Period
+from contracts.control import Tenant
+from contracts.errors import ConfigurationError, InvalidRequest
+from contracts.rules.periods import zone_of
+
+_UTC: Final = ZoneInfo("UTC")
+_HOUR: Final = 3_600
+
+
+class Calendars:
+    """The time zones of tenants. Names that are no tenant's, such as the platform's own, have UTC."""
+
+    def __init__(self, zones: Mapping[str, ZoneInfo]) -> None:
+        self._zones = dict(zones)
+
+    @classmethod
+    def load(cls, session: Session) -> "Calendars":
+        """Read the zones of all tenants. Raise ConfigurationError if one is unknown."""
+        rows = session.execute(select(Tenant.id, Tenant.time_zone))
+        return cls({tenant: zone_of(name) for tenant, name in rows})
+
+    def zone(self, tenant: str) -> ZoneInfo:
+        """Return a tenant's time zone."""
+        return self._zones.get(tenant, _UTC)
+
+    def month(self, tenant: str, moment: datetime) -> str:
+        """Return the month that a moment is in, such as "2026-11"."""
+        return f"{moment.astimezone(self.zone(tenant)):%Y-%m}"
+
+    def cuts(self, period: Period, tenant: str = "") -> list[int]:
+        """Return where a range is cut so that no piece lies in two hours (UTC) or two months of a calendar.
+
+        Unix seconds, ascending, from the range's start. `tenant` takes only its calendar.
+        """
+        starts = {period.start_s, *range(-(-period.start_s // _HOUR) * _HOUR, period.end_s, _HOUR)}
+        for zone in {self.zone(tenant)} if tenant else {_UTC, *self._zones.values()}:
+            starts.update(month.start_s for month in split(period, "month", zone))
+        return sorted(start for start in starts if period.start_s <= start < period.end_s)
+
+
+def month_period(name: str, zone: ZoneInfo) -> Period:
+    """Return the stretch of time of a month such as "2026-11". Raise InvalidRequest if it is none."""
+    year, _, number = name.partition("-")
+    if len(name) != 7 or not (year.isdecimal() and number.isdecimal()):
+        raise InvalidRequest(f"{name[:40]!r} is no month; give one such as 2026-11", param="month")
+    return month_of(int(year), int(number), zone)
+
+
+def next_month(name: str) -> str:
+    """Return the month after one such as "2026-11"."""
+    year, number = (int(part) for part in name.split("-"))
+    return f"{year + number // 12}-{number % 12 + 1:02d}"
+
+
+def current_month(zone: ZoneInfo, now: datetime) -> str:
+    """Return the month that now is in, in a zone's calendar. Raise ConfigurationError if `now` has no zone."""
+    if now.utcoffset() is None:
+        raise ConfigurationError("the time has no zone; use UTC")
+    return f"{now.astimezone(UTC).astimezone(zone):%Y-%m}"

@@ -1,0 +1,96 @@
+"""Entries of the books: what a correction adds to or takes from the recorded cost of a group of requests.
+
+A request's record never changes. Its cost is what was recorded when it ended, and the sum of the entries booked since.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Final, Literal, NamedTuple
+
+# `rerate`: the difference between a card's price and the recorded one. `credit`: money given back or asked for beside
+# the price, on an invoice that was issued. `reversal` and `credit_reversal` undo one of these, entry by entry.
+AdjustmentKind = Literal["rerate", "reversal", "credit", "credit_reversal"]
+ADJUSTMENT_KINDS: Final[tuple[AdjustmentKind, ...]] = ("rerate", "reversal", "credit", "credit_reversal")
+# Of these the price of usage is made; credits stand beside it.
+OF_PRICE: Final[tuple[AdjustmentKind, ...]] = ("rerate", "reversal")
+REVERSAL_OF: Final[dict[AdjustmentKind, AdjustmentKind]] = {"rerate": "reversal", "credit": "credit_reversal"}
+# Only what is booked counts. A proposal waits for another person.
+AdjustmentState = Literal["proposed", "booked", "rejected"]
+ADJUSTMENT_STATES: Final[tuple[AdjustmentState, ...]] = ("proposed", "booked", "rejected")
+
+
+class EntryGroup(NamedTuple):
+    """The requests that an entry is about: one payer, model and price as recorded, in one hour.
+
+    `used_at` is the hour's start in UTC, or the start of a month of the tenant's calendar that begins within it.
+    """
+
+    tenant: str
+    team: str
+    project: str
+    key: str
+    model: str
+    provider: str
+    price_version: str
+    used_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What an entry changes: a debit (above 0) or credit (below 0) in pico-USD, and the counts of what has no price.
+
+    Counts are differences, below 0 if requests got a price that had none. `estimated_pico_usd` is the part of the
+    amount whose tokens were counted by estimate.
+    """
+
+    amount_pico_usd: int = 0
+    unpriced_requests: int = 0
+    partly_unpriced_requests: int = 0
+    unpriced_input_tokens: int = 0
+    unpriced_output_tokens: int = 0
+    estimated_pico_usd: int = 0
+    estimated_requests: int = 0
+
+    def __add__(self, other: "Effect") -> "Effect":
+        """Add another effect."""
+        return Effect(*(getattr(self, name) + getattr(other, name) for name in EFFECT_FIELDS))
+
+    def __sub__(self, other: "Effect") -> "Effect":
+        """Take another effect away."""
+        return self + -other
+
+    def __neg__(self) -> "Effect":
+        """Return the effect that undoes this one."""
+        return Effect(*(-getattr(self, name) for name in EFFECT_FIELDS))
+
+    def __bool__(self) -> bool:
+        """Return whether anything changes."""
+        return any(getattr(self, name) for name in EFFECT_FIELDS)
+
+
+EFFECT_FIELDS: Final = tuple(field.name for field in fields(Effect))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of an adjustment. `requests` is how many requests the group had when it was computed.
+
+    `period` is the month of the tenant's calendar that it is billed in, such as "2026-11".
+    """
+
+    group: EntryGroup
+    effect: Effect
+    requests: int
+    period: str
+
+
+def entries_digest(entries: Iterable[Entry]) -> str:
+    """Return a SHA-256 over entries in their order: what was previewed and what is booked are the same if it is."""
+    digest = hashlib.sha256()
+    for entry in entries:
+        group = (*entry.group[:-1], entry.group.used_at.isoformat())
+        effect = tuple(getattr(entry.effect, name) for name in EFFECT_FIELDS)
+        digest.update(repr((group, effect, entry.requests, entry.period)).encode())
+    return digest.hexdigest()

@@ -1,0 +1,124 @@
+"""The books over HTTP: who may change them, what a preview promises, and what a tenant sees of its corrections."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from fastapi.testclient import TestClient
+
+from analytics.app import create_app
+from analytics.settings import AnalyticsSettings
+from backends.control.admin_tokens import TOKEN_PREFIX, NewToken, create_token
+from backends.control.changes import Author
+from backends.control.database import ControlDatabase
+from backends.control.organisation import create_tenant
+from backends.control.prices import NewPrice, create_price
+from backends.secrets.secret_files import SecretFiles
+from contracts.access.identity import Identity
+from contracts.access.keys import new_key
+from contracts.control import Role
+from contracts.metering.usage import Usage
+from contracts.recording.records import RequestRecord
+from tests.analytics.cost.records import request
+
+NOON = datetime(2047, 3, 4, 12, tzinfo=UTC)
+AUTHOR = Author("test", datetime.now(UTC))
+
+
+class Api:
+    """The analytics process with a tenant of its own, and tokens by role."""
+
+    def __init__(self, client: TestClient, tenant: str, tokens: dict[str, str]) -> None:
+        self.client, self.tenant, self.tokens = client, tenant, tokens
+        self.asked = {
+            **{"from": "2047-03-01T00:00:00Z", "to": "2047-04-01T00:00:00Z"},
+            **{"tenant": tenant, "model": "gpt-x", "reason": "agreed price"},
+        }
+
+    def post(self, who: str, path: str, body: object = None) -> Any:
+        return self.client.post(f"/v1/books/{path}", headers=self._head(who), json=body)
+
+    def get(self, who: str, path: str) -> Any:
+        return self.client.get(f"/v1/books/{path}", headers=self._head(who))
+
+    def _head(self, who: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.tokens[who]}"}
+
+
+@pytest.fixture
+def api(store: Any, record: Any, migrated_sqlite: Path, tmp_path: Path) -> Iterator[Api]:
+    shutil.copy(migrated_sqlite, tmp_path / "control.db")
+    shutil.copytree(store.data / "secrets", tmp_path / "secrets")
+    secrets = SecretFiles(tmp_path / "secrets")
+    owner = secrets.get_or_create("admin_token", prefix=TOKEN_PREFIX)
+    pepper = secrets.get_or_create("key_pepper").encode()
+    database = ControlDatabase(f"sqlite:///{tmp_path / 'control.db'}")
+    tenant, other = f"tenant-{uuid4()}", f"other-{uuid4()}"
+    tokens = {"owner": owner}
+    roles = {
+        "finance": NewToken("finance", Role.FINANCE),
+        "tenant": NewToken("tenant", Role.FINANCE, tenant),
+        "other": NewToken("other", Role.ADMIN, other),
+    }
+    with database.session() as session:
+        create_tenant(session, AUTHOR, tenant, tenant)
+        create_tenant(session, AUTHOR, other, other)
+        for number, (name, new) in enumerate(roles.items(), 1):
+            tokens[name] = TOKEN_PREFIX + new_key(bytes([number] * 32)).removeprefix("tk-")
+            create_token(session, AUTHOR, Role.OWNER, new, tokens[name], pepper)
+        create_price(session, AUTHOR, NewPrice("gpt-x", "gpt-x/1", {"input_text": Decimal(2)}, tenant=tenant))
+    usage = Usage(input_text=1_000, output_text=0)
+    record([request(NOON, who=Identity(tenant), model="gpt-x", usage=usage, cost_pico_usd=7)])
+    settings = AnalyticsSettings(data=tmp_path, store_url=store.url, alerts_evaluate_seconds=3600)
+    with TestClient(create_app(settings)) as client:
+        yield Api(client, tenant, tokens)
+    database.close()
+
+
+def test_a_preview_is_booked_as_it_was_shown_or_not_at_all(api: Api, record: Any) -> None:
+    shown = api.post("finance", "rerate", api.asked).json()
+    assert (shown["amount_usd"], shown["adjustment"]) == ("0.001999999993", None)
+    late: Sequence[RequestRecord] = [
+        request(NOON, who=Identity(api.tenant), model="gpt-x", usage=Usage(input_text=5, output_text=0))
+    ]
+    record(late)
+    refused = api.post("finance", "rerate", {**api.asked, "apply": True, "digest": shown["digest"]})
+    assert refused.status_code == 409 and "no longer what was previewed" in refused.json()["error"]["message"]
+    again = api.post("finance", "rerate", api.asked).json()
+    booked = api.post("finance", "rerate", {**api.asked, "apply": True, "digest": again["digest"]}).json()
+    assert booked["adjustment"]["amount_usd"] == "0.002009999993"
+    assert booked["adjustment"]["author"].startswith("finance (")
+
+
+def test_who_may_change_the_books_and_who_sees_them(api: Api) -> None:
+    for who in ("tenant", "other"):
+        assert api.post(who, "rerate", api.asked).status_code == 403
+    booked = api.post("owner", "rerate", {**api.asked, "apply": True}).json()["adjustment"]
+    ours = api.get("tenant", f"adjustments/{booked['id']}").json()
+    assert [entry["amount_usd"] for entry in ours["entries"]] == ["0.001999999993"]
+    assert booked["id"] in {one["id"] for one in api.get("tenant", "adjustments").json()["data"]}
+    assert api.get("other", "adjustments").json()["data"] == []
+    assert api.get("other", f"adjustments/{booked['id']}").status_code == 404
+    assert api.post("tenant", f"adjustments/{booked['id']}/reverse", {"reason": "x"}).status_code == 403
+    undone = api.post("owner", f"adjustments/{booked['id']}/reverse", {"reason": "not agreed"})
+    assert undone.json()["amount_usd"] == "-0.001999999993"
+
+
+def test_two_people_book_a_proposal(api: Api) -> None:
+    proposed = api.post("finance", "rerate", {**api.asked, "propose": True, "apply": True}).json()["adjustment"]
+    assert api.post("finance", f"adjustments/{proposed['id']}/approve").status_code == 409
+    assert api.post("owner", f"adjustments/{proposed['id']}/approve").json()["state"] == "booked"
+
+
+def test_bad_input_names_the_field(api: Api) -> None:
+    for change, field in (({"reason": ""}, "reason"), ({"from": "May"}, "from"), ({"colour": "red"}, "colour")):
+        refused = api.post("owner", "rerate", {**api.asked, **change})
+        assert refused.status_code == 400 and field in refused.json()["error"]["param"]
+    assert (
+        "no card has the version" in api.post("owner", "rerate", {**api.asked, "card": "x"}).json()["error"]["message"]
+    )

@@ -1,0 +1,47 @@
+"""Who books from a terminal: the holder of TOLLKEEPER_ADMIN_TOKEN, else the operating system's user."""
+
+import getpass
+import hmac
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from backends.control.admin_tokens import find_token
+from backends.control.changes import Author
+from backends.control.database import ControlDatabase
+from backends.secrets.secret_files import SecretFiles
+from contracts.control import Role
+from contracts.errors import AuthenticationFailed, PermissionDenied
+from tollkeeper.control_client import TOKEN_VARIABLE
+
+_BOOKKEEPERS: Final = (Role.OWNER, Role.ADMIN, Role.FINANCE)
+
+
+def book_author(
+    database: ControlDatabase, secrets: SecretFiles, environment: Mapping[str, str], now: datetime
+) -> Author:
+    """Return who books. Raise AuthenticationFailed on a token that does not work, PermissionDenied on one whose role is
+    not owner, admin or finance of the whole installation."""
+    presented = environment.get(TOKEN_VARIABLE, "")
+    if not presented:
+        return Author(f"{_user()} (command line)", now)
+    if hmac.compare_digest(presented.encode(), (secrets.get("admin_token") or "").encode()):
+        return Author("admin", now)
+    with database.session() as session:
+        token = find_token(session, presented, (secrets.get("key_pepper") or "").encode(), now)
+    if token is None:
+        raise AuthenticationFailed(f"{TOKEN_VARIABLE} is wrong, expired or revoked", code="invalid_admin_token")
+    if token.role not in _BOOKKEEPERS or token.tenant_id:
+        raise PermissionDenied(
+            f"the role of {token.name!r} does not cover the books; owner, admin and finance of the installation may "
+            "change them"
+        )
+    return Author(f"{token.name} ({token.id})", now)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's number without a name
+        return f"uid {os.getuid()}"
