@@ -14,7 +14,7 @@ PACKAGES ?= contracts
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: help setup providers vllm compile up demo test coverage check sbom format bench screenshots clean
+.PHONY: help setup providers vllm compile wheel up demo test coverage check sbom format bench screenshots clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
@@ -28,6 +28,9 @@ vllm: $(VLLM_STAMP)  ## install vLLM into .venv-vllm, ten gigabytes, for TOLLKEE
 
 compile: $(STAMP)  ## the gateway's hot modules to machine code again, after a change of them
 	@$(VENV)/bin/python -m tollkeeper.compile
+
+wheel: $(STAMP)  ## dist/tollkeeper-*.whl, which pip installs anywhere: compiled for this Python and platform
+	@$(VENV)/bin/python -m hatchling build -t wheel
 
 up: $(STAMP)  ## run every process on this machine, until Ctrl-C
 	@$(VENV)/bin/tollkeeper up $(ARGS)

@@ -204,7 +204,7 @@ def _busy(gateway: Gateway) -> int:
 
 
 def _requests(gateway: Gateway) -> list[RequestRecord]:
-    journal = gateway.records.journal
+    journal = gateway.journal
     entries = journal.read(journal.cursor, max_entries=100_000, max_bytes=1 << 30)
     records = [decode_record(unpack_entry(entry)[1]) for entry in entries]
     return [record for record in records if isinstance(record, RequestRecord)]

@@ -20,6 +20,7 @@ _FRUGAL: Final = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"
 def command(settings: DashboardSettings) -> list[str]:
     """Give the Streamlit server's command line. All options are flags, so no file in the cwd changes the page."""
     flags = {
+        "global.developmentMode": "false",  # else Streamlit guesses it from the path that it is installed in
         "server.address": settings.host,
         "server.port": str(settings.dashboard_port),
         "server.headless": "true",
@@ -35,6 +36,7 @@ def command(settings: DashboardSettings) -> list[str]:
     app = Path(__file__).with_name("server.py")
     return [
         sys.executable,
+        "-P",  # a folder `dashboard` where the operator happens to stand must not go before the package
         "-m",
         "dashboard.bounded_server",
         "run",

@@ -19,6 +19,7 @@ from tollkeeper.control_client import ControlClient
 from tollkeeper.demo_incident import Incident
 from tollkeeper.demo_promises import end_promises, make_promises
 from tollkeeper.installation import Installation
+from tollkeeper.packaged_files import packaged_file
 from tollkeeper.replay.command import new_run_id
 from tollkeeper.replay.composer import AT_ONCE, Pace
 from tollkeeper.replay.formats import read_trace
@@ -29,9 +30,7 @@ from tollkeeper.replay.session import Run, replay
 from tollkeeper.replay.trace import Trace
 from tollkeeper.slack_receiver import SlackReceiver
 
-TRACE: Final = (
-    Path(__file__).resolve().parents[1] / "bench" / "traces" / "azure_llm_2023" / "AzureLLMInferenceTrace_conv.csv"
-)
+TRACE: Final = packaged_file("bench/traces/azure_llm_2023/AzureLLMInferenceTrace_conv.csv")
 # About as fast as a small model on a small machine, so that the pages show times worth looking at.
 _SCRIPTED_PACE: Final = Pace(first_ms=60, first_ms_per_input_token=0.05, gap_ms=12)
 # The recorded service had large GPUs. On two processor cores the built-in model keeps up with its arrivals where

@@ -16,11 +16,13 @@ from backends.processes.compiled import find_compiled
 from backends.segment_log.pieces import Pieces
 from contracts.errors import ConfigurationError
 from tollkeeper.installation import Installation
+from tollkeeper.packaged_files import is_wheel, packaged_file
 from tollkeeper.ports import Ports, holder_of, is_free
 
 Status = Literal["ok", "warn", "fail"]
 
-_CONSTRAINTS = Path(__file__).parent.parent / "constraints" / "base.txt"
+_CONSTRAINTS = packaged_file("constraints/base.txt")
+_INSTALLABLE, _ENGINE = ("tollkeeper", "'tollkeeper[engine]'") if is_wheel() else ("-e '.[all]'", "-e '.[engine]'")
 _OLDEST, _TOO_NEW = (3, 11), (3, 14)
 _GIB = 1024**3
 _LOW_DISK_BYTES = 5 * _GIB
@@ -103,7 +105,7 @@ def _check_packages(constraints: Path) -> Iterator[Check]:
             continue
         if found.partition("+")[0] != wanted:  # "2.13.0+cpu" is a build of 2.13.0
             different.append(f"{name} {found} (known to work: {wanted})")
-    remedy = f"pip install -e '.[all]' -c {constraints}"
+    remedy = f"pip install {_INSTALLABLE} -c {constraints}"
     if missing:
         yield Check("packages", "fail", f"missing: {', '.join(missing)}", remedy)
     if different:
@@ -117,7 +119,9 @@ def _runtime_requirements() -> frozenset[str]:
         requirements = metadata.requires("tollkeeper") or []
     except metadata.PackageNotFoundError:
         return frozenset()
-    runtime = [line for line in requirements if not re.search(r"extra\s*==\s*['\"]dev['\"]", line)]
+    # A plain installation of the wheel has no extras; a checkout's has all but the tools of development.
+    left_out = r"extra\s*==" if is_wheel() else r"extra\s*==\s*['\"]dev['\"]"
+    runtime = [line for line in requirements if not re.search(left_out, line)]
     return frozenset(_normal(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]) for line in runtime)
 
 
@@ -144,7 +148,11 @@ def _check_compiled(environment: Mapping[str, str]) -> Check:
     found = find_compiled(environment=environment)
     if found.state in ("compiled", "off"):
         return Check("compiled modules", "ok", found.reason if found.state == "compiled" else f"off: {found.reason}")
-    remedy = "make compile, with a C compiler and Python's headers (Debian, Ubuntu: apt install gcc python3-dev)"
+    remedy = (
+        "install the wheel that was built for this Python and platform"
+        if is_wheel()
+        else "make compile, with a C compiler and Python's headers (Debian, Ubuntu: apt install gcc python3-dev)"
+    )
     return Check("compiled modules", "warn", f"interpreted: {found.reason}", remedy)
 
 
@@ -216,7 +224,7 @@ def _check_engine(ports: Ports, environment: Mapping[str, str]) -> Check:
 
 
 def _check_model_engine(environment: Mapping[str, str]) -> Check:
-    remedy = "pip install -e '.[engine]' -c constraints/base.txt, or start with `tollkeeper up --no-engine`"
+    remedy = f"pip install {_ENGINE} -c {_CONSTRAINTS}, or start with `tollkeeper up --no-engine`"
     try:
         found = metadata.version("torch")
     except metadata.PackageNotFoundError:

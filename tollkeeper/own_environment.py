@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from contracts.errors import ConfigurationError
+from tollkeeper.packaged_files import ROOT, environments_folder, packaged_file
 
-ROOT: Final = Path(__file__).resolve().parents[1]
 Say = Callable[[str], None]
 
 
@@ -34,8 +33,8 @@ class OwnEnvironment:
 
     def __init__(self, contents: Contents, root: Path = ROOT, python: str = "", *, installs: bool = False) -> None:
         self._contents = contents
-        self._folder = root / contents.folder
-        self._versions = root / "constraints" / contents.versions
+        self._folder = environments_folder(root) / contents.folder
+        self._versions = packaged_file(f"constraints/{contents.versions}", root)
         self._stamp = self._folder / ".installed"
         self._is_others = bool(python)
         self._installs = installs

@@ -14,7 +14,7 @@ from backends.providers.settings import listed
 from contracts.errors import ConfigurationError
 from gateway.settings import several_need_redis
 from tollkeeper.children import ChildSpec
-from tollkeeper.own_environment import ROOT
+from tollkeeper.packaged_files import ROOT
 from tollkeeper.ports import Ports
 from tollkeeper.supervisor import Stage
 

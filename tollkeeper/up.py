@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -16,7 +17,7 @@ from backends.control.database import ControlDatabase
 from backends.control.known_secrets import check_secrets
 from backends.secrets.secret_files import SecretFiles
 from backends.store.turns import StoreTurns
-from contracts.errors import ControlUnavailable, TollkeeperError
+from contracts.errors import ConfigurationError, ControlUnavailable, TollkeeperError
 from contracts.serving.configuration import control_database_url
 from tollkeeper.children import Backoff, Child
 from tollkeeper.gateway_client import engine_states, first_model, metrics_token, needs_provider_host
@@ -44,6 +45,7 @@ _COLOURS = {
 AfterReady = Callable[[Mapping[str, str]], Awaitable[None]]  # given the addresses by process
 
 _EXAMPLE_MODELS = (BUILTIN_MODEL, DEMO_MODEL)
+_ENGINE_NEEDS = ("torch", "transformers")
 _NOT_YET = frozenset({"away", "loading", "warming"})
 _ENGINE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
@@ -65,6 +67,9 @@ def up(
     """
     installation = Installation(choices.data)
     installation.prepare()
+    choices, missing = without_missing_engine(choices, environment)
+    if missing:
+        console.print(_line("tollkeeper", missing))
     chosen, choices = choices, with_own_store(choices, environment)
     stages = plan(choices, environment)
     litellm = ProviderEnvironment(python=choices.providers_python, installs=choices.installs)
@@ -112,6 +117,23 @@ def with_own_store(choices: Choices, environment: Mapping[str, str]) -> Choices:
     if choices.ports.names_own_store(choices.store_url) and not environment.get("TOLLKEEPER_STORE_USER"):
         return replace(choices, store_url="")
     return choices
+
+
+def without_missing_engine(choices: Choices, environment: Mapping[str, str]) -> tuple[Choices, str]:
+    """Return choices without an engine host where what it needs is not installed, and a line that says so.
+
+    Raises ConfigurationError if the operator named a model for it.
+    """
+    if not choices.has_engine or is_vllm(environment) or environment.get("TOLLKEEPER_ENGINE_URL"):
+        return choices, ""
+    missing = [name for name in _ENGINE_NEEDS if find_spec(name) is None]
+    if not missing:
+        return choices, ""
+    lacks = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+    remedy = "install them with the extra `engine` (pip install 'tollkeeper[engine]')"
+    if choices.model or environment.get("TOLLKEEPER_ENGINE_MODEL"):
+        raise ConfigurationError(f"{lacks}, so no engine host can serve a model; {remedy}, or name no model")
+    return replace(choices, has_engine=False), f"{lacks}: {DEMO_MODEL} is served, {BUILTIN_MODEL} is not; {remedy}"
 
 
 def unless_taken(choices: Choices, chosen: Choices) -> Choices:

@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tollkeeper.own_environment import ROOT, Contents, OwnEnvironment, main
+from tollkeeper.own_environment import Contents, OwnEnvironment, main
+from tollkeeper.packaged_files import ROOT
 
 _VLLM: Final = Contents("vLLM", ".venv-vllm", "vllm.txt", "several minutes and ten gigabytes", "make vllm")
 

@@ -21,9 +21,18 @@ from typing import Final, Literal
 
 SWITCH: Final = "TOLLKEEPER_COMPILED"
 ROOT: Final = Path(__file__).resolve().parents[2]
-FOLDER: Final = Path(sys.prefix) / "compiled"
 LIST: Final = "compiled.json"
+MODULES: Final = "backends/compiled_modules"  # where an installed wheel has them
 _OFF: Final = frozenset(("0", "false", "no", "off", "n", "f"))
+
+
+def environment_folder() -> Path:
+    """Return where this environment keeps what was compiled in it."""
+    return Path(sys.prefix) / "compiled"
+
+
+# An installed wheel brings its own.
+FOLDER: Final = ROOT / MODULES if (ROOT / MODULES / LIST).is_file() else environment_folder()
 
 State = Literal["compiled", "stale", "absent", "off"]
 

@@ -130,7 +130,7 @@ class _Spans:
         first_ns = None if record.ttft_ns is None else max(record.ttft_ns - waited, 0)
         about = self._about_attempt(1, "first", record.replica, record.provider, record.model, record.error_code)
         self._add(
-            "gateway.request.attempt",
+            "gateway.attempt",
             child_span_id(self._root_id, attempt_name(1)),
             self._root_id,
             record.started_at_ns + waited,
@@ -147,7 +147,7 @@ class _Spans:
         code = "" if error is None else error.error_code
         provider = target.provider or target.kind
         self._add(
-            "gateway.request.attempt",
+            "gateway.attempt",
             child_span_id(self._root_id, attempt_name(attempt.number)),
             self._root_id,
             attempt.started_at_ns,

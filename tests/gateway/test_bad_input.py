@@ -18,7 +18,7 @@ async def checked(gateway, caplog):
     yield gateway
     assert all(not record.usage.is_known and record.attempts == 0 for record in gateway.requests())
     assert all(record.outcome == "rejected" for record in gateway.requests())
-    assert not gateway.routing.attempts()
+    assert not gateway.attempts()
     assert gateway.gateway.admission.in_flight == 0
     assert (await gateway.chat()).status == 200
     assert SECRET not in caplog.text and KEY not in caplog.text

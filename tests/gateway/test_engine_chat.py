@@ -273,7 +273,7 @@ async def test_a_host_killed_in_the_middle_is_continued_as_if_nothing_had_happen
                 doomed.kill()
         uninterrupted = await create(gateway, **told)
         assert text == uninterrupted.choices[0].message.content
-        first, second = gateway.routing.attempts()[:2]
+        first, second = gateway.attempts()[:2]
         assert (first.outcome, second.reason, second.outcome) == ("error", "continuation", "ok")
         record = gateway.requests()[0]
         assert (record.outcome, record.usage.output_tokens) == ("ok", 300)

@@ -89,7 +89,7 @@ async def test_a_host_that_dies_before_the_first_token_is_followed_by_the_next(s
     gateway = await start_with(bad, good)
     answer = await ask(gateway, stream=streamed)
     assert answer.status == 200
-    first, second = gateway.routing.attempts()
+    first, second = gateway.attempts()
     assert (first.replica, first.outcome, first.usage.output_tokens) == ("e1", "error", 0)
     assert (second.replica, second.reason, second.usage.output_tokens) == ("e2", "fallback", 5)
     [record] = gateway.requests()
@@ -116,7 +116,7 @@ async def test_a_host_lost_in_the_middle_is_continued_by_its_replica_to_the_very
         assert sum(b'"role"' in event for event in answer.events) == 1
     [submit] = good.of(Submit)
     assert submit.generated_ids == [100, 101]
-    first, second = gateway.routing.attempts()
+    first, second = gateway.attempts()
     assert (first.outcome, first.usage.output_tokens) == ("error", 2)
     assert (second.reason, second.outcome, second.usage.output_tokens) == ("continuation", "ok", 3)
     [record] = gateway.requests()

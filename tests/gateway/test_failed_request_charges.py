@@ -164,7 +164,7 @@ async def test_a_failed_try_before_a_good_one_is_on_no_rule(start_gateway, new_u
     assert (await gateway.chat(model="mock", max_tokens=2000)).status == 200
     [record] = gateway.requests()
     assert record.charged_pico_usd == record.cost_pico_usd == GOOD_COST == spent(gateway)
-    costs = {one.replica: (one.cost_basis, one.count_method) for one in gateway.routing.attempts()}
+    costs = {one.replica: (one.cost_basis, one.count_method) for one in gateway.attempts()}
     assert costs["bad"] == ("price_card", "estimate")
 
 

@@ -27,7 +27,7 @@ async def test_the_second_target_answers_when_the_first_fails_before_its_first_t
     assert answer.status == 200
     [record] = gateway.requests()
     assert (record.outcome, record.replica, record.attempts, record.usage.output_tokens) == ("ok", "s2", 2, 4)
-    first, second = gateway.routing.attempts()
+    first, second = gateway.attempts()
     assert (first.number, first.replica, first.reason, first.outcome) == (1, "s1", "first", "error")
     assert (second.number, second.replica, second.reason, second.outcome) == (2, "s2", "fallback", "ok")
     assert first.error_code and first.request_id == record.request_id == second.request_id
@@ -66,7 +66,7 @@ async def test_the_second_server_answers_when_the_first_fails(start_gateway, kit
     assert answer.status == 200, answer.body
     [record] = gateway.requests()
     assert (record.replica, record.attempts, record.outcome) == ("good", 2, "ok")
-    first, second = gateway.routing.attempts()
+    first, second = gateway.attempts()
     costs_something = fault in ("200 with an error", "closed", "reset", "silent", "garbage")
     assert first.outcome == "error" and first.count_method == ("estimate" if costs_something else "none")
     assert first.cost_pico_usd == (first.usage.input_tokens * 1_000_000 if costs_something else 0)
@@ -78,7 +78,7 @@ async def test_a_port_where_nobody_listens_is_passed_over(start_gateway, kit, up
     targets = [kit.http_target("http://127.0.0.1:1/v1", "gone"), kit.http_target(upstream.url, "good")]
     gateway = await start_gateway(kit.configuration(("mock", targets)))
     assert (await gateway.chat(model="mock")).status == 200
-    assert gateway.routing.attempts()[0].error_code == "upstream_unreachable"
+    assert gateway.attempts()[0].error_code == "upstream_unreachable"
 
 
 @pytest.mark.parametrize("after", [1, 3])
@@ -91,13 +91,13 @@ async def test_after_the_first_token_nobody_takes_over_and_the_stream_ends_by_an
     [record] = gateway.requests()
     assert (record.outcome, record.status, record.attempts, record.replica) == ("error", 502, 1, "s1")
     assert (record.usage.output_tokens, len(unpack_gaps(record.gaps))) == (after, after - 1)
-    assert gateway.routing.attempts() == []
+    assert gateway.attempts() == []
 
 
 async def test_a_whole_answer_may_be_taken_over_even_after_tokens(start_gateway, kit):
     gateway = await start_gateway(two_targets(kit, kit.scripted("s1", fault="break", after=3)))
     assert (await gateway.chat()).json["usage"]["completion_tokens"] == 4
-    first, second = gateway.routing.attempts()
+    first, second = gateway.attempts()
     assert (first.usage.output_tokens, len(unpack_gaps(first.gaps))) == (3, 2)
     assert first.cost_pico_usd == 3 * 1_000_000 + 3 * 2_000_000  # the wasted attempt is priced, on its own row
     [record] = gateway.requests()
@@ -124,7 +124,7 @@ async def test_when_all_fail_the_last_failure_is_the_answer_and_every_try_is_rec
     gateway = await start_gateway(kit.configuration(("scripted-1", targets)))
     answer = await gateway.chat()
     assert (answer.status, answer.error["code"], answer.error["type"]) == (502, "upstream_error", "api_error")
-    assert [attempt.replica for attempt in gateway.routing.attempts()] == ["s1", "s2", "s3"]
+    assert [attempt.replica for attempt in gateway.attempts()] == ["s1", "s2", "s3"]
     assert gateway.requests()[0].attempts == 3
 
 

@@ -53,5 +53,5 @@ async def test_a_replica_that_fails_is_followed_by_another_and_then_left_alone(s
     gateway = await start_gateway(configuration)
     for _ in range(6):
         assert (await gateway.chat()).status == 200
-    assert [attempt.replica for attempt in gateway.routing.attempts()].count("bad") == 1
+    assert [attempt.replica for attempt in gateway.attempts()].count("bad") == 1
     assert {record.replica for record in gateway.requests()} == {"good"}

@@ -398,13 +398,13 @@ async def test_another_server_answers_where_nothing_was_sent(start_gateway, kit,
     for name, case in {**BEFORE, **(STREAMS if is_streamed else WHOLE)}.items():
         with subtests.test(name):
             bad.always(*played(case))
-            seen = len(gateway.routing.attempts())
+            seen = len(gateway.attempts())
             answer = await gateway.chat(model=case.model, stream=is_streamed)
             if case.status == 400:
                 assert answer.error["code"] == "upstream_rejected", "it would be refused elsewhere too"
                 continue
             assert answer.status == 200, answer.body
-            first, second = gateway.routing.attempts()[seen:]
+            first, second = gateway.attempts()[seen:]
             assert (first.replica, first.error_code) == ("bad", case.code)
             assert_cost(first, case)
             assert (second.replica, second.reason, second.usage.output_tokens) == ("good", "fallback", 2)

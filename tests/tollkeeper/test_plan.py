@@ -7,7 +7,7 @@ import pytest
 from backends.engine.settings import EngineHostSettings
 from contracts.errors import ConfigurationError
 from tollkeeper.children import ChildSpec
-from tollkeeper.own_environment import ROOT
+from tollkeeper.packaged_files import ROOT
 from tollkeeper.plan import Choices, plan, vllm_host
 from tollkeeper.ports import Ports
 

@@ -64,7 +64,7 @@ async def test_a_slow_candidate_is_rolled_back_by_what_both_gateways_see(owner, 
 
     await asyncio.to_thread(prepare)
     async with asyncio.timeout(20):
-        while not all(gateway.config.directory.snapshot.rollouts for gateway in gateways):
+        while not all(gateway.directory.snapshot.rollouts for gateway in gateways):
             await asyncio.sleep(0.05)
     names = conversations(gateways[0].directory.snapshot.rollouts["assistant"], of_each_arm=6)
     key = SecretFiles(tmp_path / "secrets").get("demo_key")
@@ -91,7 +91,7 @@ async def test_a_slow_candidate_is_rolled_back_by_what_both_gateways_see(owner, 
         async with asyncio.timeout(20):
             while await asyncio.to_thread(state) != "rolled_back":
                 await asyncio.sleep(0.1)
-            while any(gateway.config.directory.snapshot.rollouts for gateway in gateways):
+            while any(gateway.directory.snapshot.rollouts for gateway in gateways):
                 await asyncio.sleep(0.05)
         for gateway in gateways:
             assert {await ask(gateway, name) for name in arms} == {DEMO}

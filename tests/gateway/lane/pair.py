@@ -60,7 +60,7 @@ class Pair:
         assert counters(self.short) == counters(self.long)
         for each in (self.short, self.long):
             gateway = each.gateway
-            assert gateway.limits.admission.in_flight == 0
+            assert gateway.admission.in_flight == 0
             assert gateway._lane.open_grants == gateway._dispatcher.open_grants == 0
 
 
@@ -90,7 +90,7 @@ def facts(record):
 def counters(running):
     """Give what every counter says is used and reserved, by rule and subject."""
     gateway = running.gateway
-    snapshot, now_ns = gateway.config.directory.snapshot, gateway._clock.wall_ns()
+    snapshot, now_ns = gateway.directory.snapshot, gateway._clock.wall_ns()
     [entry] = snapshot.keys.values()
     lines = gateway._lane.stages.limiter.plans.plan_for(entry.identity, "mock", snapshot).fixed
     found = {}

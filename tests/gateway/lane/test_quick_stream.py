@@ -45,7 +45,7 @@ async def streams(pair, upstream):
             assert counters(both.short) == counters(both.long)
             for each in (both.short, both.long):
                 gateway = each.gateway
-                assert gateway.limits.admission.in_flight == 0
+                assert gateway.admission.in_flight == 0
                 assert gateway._lane.open_grants == gateway._dispatcher.open_grants == 0
 
         both.stream, both.compare_streams = ask, compare
@@ -352,7 +352,7 @@ async def test_a_fault_of_the_short_way_is_made_good_on_the_long_one(
     assert answer.status == 200 and answer.body.endswith(b"data: [DONE]\n\n")
     assert "the short way failed" in caplog.text
     gateway = both.short.gateway
-    assert gateway.limits.admission.in_flight == gateway._lane.open_grants == gateway._dispatcher.open_grants == 0
+    assert gateway.admission.in_flight == gateway._lane.open_grants == gateway._dispatcher.open_grants == 0
     assert all(reserved == 0 for _, reserved in counters(both.short).values())
 
 

@@ -131,7 +131,7 @@ async def test_a_host_that_is_away_leaves_the_answer_to_the_next_target(
     assert gateway.gateway.health()["status"] == "ready", "a provider host that is away keeps nobody else from serving"
     reply = await gateway.chat(model="hosted", messages=MESSAGES)
     assert reply.status == 200
-    first, second = gateway.routing.attempts()
+    first, second = gateway.attempts()
     assert (first.error_code, second.replica, second.outcome) == ("engine_unavailable", "spare", "ok")
     await local.start()
     await eventually(lambda: gateway.gateway.health()["provider_host"]["state"] == "ready")

@@ -34,7 +34,7 @@ async def test_the_second_answers_where_the_first_is_late_and_the_first_is_cance
     pool = warm(gateway)
     answer = await gateway.chat(stream=streamed)
     assert answer.status == 200
-    lost, won = gateway.routing.attempts()
+    lost, won = gateway.attempts()
     assert (lost.replica, lost.number, lost.reason, lost.outcome) == ("slow", 1, "first", "cancelled")
     assert (won.replica, won.number, won.reason, won.outcome) == ("quick", 2, "hedge", "ok")
     assert lost.cost_pico_usd == 3 * 1_000_000, "the prompt that it had read, on its own row"
@@ -59,7 +59,7 @@ async def test_the_first_answers_where_it_is_ahead_after_all(start_gateway, kit)
     gateway = await start_gateway(hedged(kit, first, kit.scripted("second", first_ms=60_000)))
     pool = warm(gateway)
     assert (await gateway.chat(stream=True)).events[-1] == b"data: [DONE]"
-    lost, won = gateway.routing.attempts()
+    lost, won = gateway.attempts()
     assert (lost.replica, lost.reason, lost.outcome) == ("second", "hedge", "cancelled")
     assert (won.replica, won.reason, won.outcome) == ("first", "first", "ok")
     assert gateway.requests()[0].replica == "first"
@@ -94,7 +94,7 @@ async def test_a_client_that_leaves_ends_both_calls(start_gateway, kit, eventual
     client.close()
     await eventually(lambda: not any(target.running for target in both) and gateway.requests())
     assert gateway.requests()[0].outcome == "cancelled"
-    assert [attempt.outcome for attempt in gateway.routing.attempts()] == ["cancelled", "cancelled"]
+    assert [attempt.outcome for attempt in gateway.attempts()] == ["cancelled", "cancelled"]
 
 
 async def test_where_both_fail_a_third_is_asked(start_gateway, kit):
@@ -103,7 +103,7 @@ async def test_where_both_fail_a_third_is_asked(start_gateway, kit):
     gateway = await start_gateway(hedged(kit, first, second, kit.scripted("third", tokens=1)))
     warm(gateway)
     assert (await gateway.chat(stream=True)).status == 200
-    assert [(one.replica, one.reason) for one in gateway.routing.attempts()] == [
+    assert [(one.replica, one.reason) for one in gateway.attempts()] == [
         ("first", "first"),
         ("second", "hedge"),
         ("third", "fallback"),
@@ -189,7 +189,7 @@ async def test_a_bug_at_the_loser_is_told_and_the_request_is_answered(start_gate
     warm(gateway)
     both_end(monkeypatch, gateway, RuntimeError("a bug"), None)
     assert (await gateway.chat(stream=True)).status == 200
-    assert [(one.replica, one.outcome) for one in gateway.routing.attempts()] == [("first", "error"), ("second", "ok")]
+    assert [(one.replica, one.outcome) for one in gateway.attempts()] == [("first", "error"), ("second", "ok")]
     assert "a hedged call failed by a fault of the gateway" in caplog.text
 
 
@@ -198,7 +198,7 @@ async def test_one_that_has_just_failed_the_request_is_no_second(start_gateway, 
     gateway = await start_gateway(hedged(kit, *targets))
     warm(gateway)
     assert (await gateway.chat(stream=True)).status == 200
-    assert [(one.replica, one.reason) for one in gateway.routing.attempts()] == [
+    assert [(one.replica, one.reason) for one in gateway.attempts()] == [
         ("failed", "first"),
         ("slow", "fallback"),
     ]

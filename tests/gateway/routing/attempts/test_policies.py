@@ -18,7 +18,7 @@ async def test_a_first_token_that_does_not_come_in_the_pools_time_is_asked_of_th
     targets = [kit.scripted("stuck", weight=1000, first_ms=60_000), kit.scripted("well", tokens=2)]
     gateway = await start_gateway(with_failures(kit, targets, {"first_token_seconds": 0.05}))
     assert (await gateway.chat()).status == 200
-    assert gateway.routing.attempts()[0].error_code == "upstream_timeout"
+    assert gateway.attempts()[0].error_code == "upstream_timeout"
     assert gateway.target("scripted-1", "stuck").running == 0
 
 
@@ -60,9 +60,7 @@ async def test_a_lone_target_is_tried_again_as_often_as_the_policy_says(start_ga
     assert (await gateway.chat()).status == 502
     [record] = gateway.requests()
     assert record.attempts == tries
-    assert [one.reason for one in gateway.routing.attempts()] == (
-        ["first", "retry", "retry"][:tries] if retries else []
-    )
+    assert [one.reason for one in gateway.attempts()] == (["first", "retry", "retry"][:tries] if retries else [])
 
 
 async def test_a_pool_without_budget_fails_over_from_the_dead_and_not_from_the_overloaded(

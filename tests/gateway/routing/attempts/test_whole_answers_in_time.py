@@ -36,7 +36,7 @@ async def test_a_target_that_hangs_is_left_for_the_next_within_the_bound(start_g
     answer = await gateway.chat()
     assert answer.status == 200
     assert answer.json["choices"][0]["message"]["content"] == "Hi there"
-    assert [(one.replica, one.outcome, one.error_code) for one in gateway.routing.attempts()] == [
+    assert [(one.replica, one.outcome, one.error_code) for one in gateway.attempts()] == [
         ("hanging", "error", "upstream_timeout"),
         ("ready", "ok", ""),
     ]
@@ -204,7 +204,7 @@ async def test_a_late_first_token_of_a_whole_answer_is_hedged(start_gateway, kit
         pool.firsts.add(1_000_000)
     answer = await gateway.chat()
     assert answer.json["choices"][0]["message"]["content"] == "Hi you"
-    assert [(one.replica, one.reason, one.outcome) for one in gateway.routing.attempts()] == [
+    assert [(one.replica, one.reason, one.outcome) for one in gateway.attempts()] == [
         ("slow", "first", "cancelled"),
         ("quick", "hedge", "ok"),
     ]

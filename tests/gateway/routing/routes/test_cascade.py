@@ -112,7 +112,7 @@ async def test_an_answer_that_is_not_good_enough_leads_on_and_both_are_paid(star
     [record] = gateway.requests()
     assert (record.model, record.route, record.attempts, record.outcome) == ("large", "r", 2, "ok")
     assert record.usage.input_tokens == 3 and record.cost_pico_usd == record.charged_pico_usd == (11 + 44) * MICRO
-    attempts = gateway.routing.attempts()
+    attempts = gateway.attempts()
     assert [(one.model, one.reason, one.outcome, one.cost_pico_usd) for one in attempts] == [
         ("small", "first", "ok", 11 * MICRO),
         ("large", "escalation", "ok", 44 * MICRO),
@@ -214,7 +214,7 @@ async def test_an_answer_is_not_lost_where_the_next_model_fails(start, servers, 
     assert (answer.status, text_of(answer)) == (200, "I'm sorry, but I can't help with that.")
     [record] = gateway.requests()
     assert (record.outcome, record.model, record.attempts, record.cost_pico_usd) == ("ok", "small", 2, 11 * MICRO)
-    assert sorted((one.number, one.reason, one.outcome) for one in gateway.routing.attempts()) == [
+    assert sorted((one.number, one.reason, one.outcome) for one in gateway.attempts()) == [
         (1, "first", "ok"),
         (2, "escalation", "error"),
     ]
@@ -227,7 +227,7 @@ async def test_a_first_model_that_fails_is_followed_and_fallbacks_are_for_failur
     assert text_of(await gateway.chat(model="r")) == "second"
     [record] = gateway.requests()
     assert (record.model, record.cost_pico_usd) == ("large", 44 * MICRO)
-    assert [one.reason for one in gateway.routing.attempts()] == ["first", "fallback"]
+    assert [one.reason for one in gateway.attempts()] == ["first", "fallback"]
 
 
 async def test_other_apis_and_several_choices_go_their_way(start, servers):
@@ -281,7 +281,7 @@ async def test_a_client_that_leaves_pays_for_what_was_made_and_leaves_nothing_he
     [record] = gateway.requests()
     assert record.outcome == "cancelled" and gateway.gateway._dispatcher.open_grants == 0
     if at == "streamed":
-        first_cost, second_cost = (one.cost_pico_usd for one in gateway.routing.attempts())
+        first_cost, second_cost = (one.cost_pico_usd for one in gateway.attempts())
         assert first_cost == (3 + 5 * 2) * MICRO and record.cost_pico_usd == first_cost + second_cost
         assert sum(record.charge_tokens) == 3 + 5 + 3 + 2
 

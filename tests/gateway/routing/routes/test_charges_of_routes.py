@@ -147,7 +147,7 @@ async def test_an_earlier_answer_that_two_hosts_made_together_is_charged_whole(
     finally:
         for host in hosts:
             await host.stop()
-    first, second, third = gateway.routing.attempts()
+    first, second, third = gateway.attempts()
     assert (second.reason, third.reason) == ("continuation", "escalation")
     prompt = second.usage.input_tokens
     [record] = gateway.requests()

@@ -66,7 +66,7 @@ async def test_no_try_of_a_pinned_route_is_outside_its_regions(start_gateway, ki
             await gateway.chat(model=name, stream=stream, messages=[{"role": "user", "content": f"{number // 2}"}])
     tried = {record.request_id: record.route for record in gateway.requests()}
     assert len(tried) == 2 * len(pinned)
-    for record in [*gateway.requests(), *gateway.routing.attempts()]:
+    for record in [*gateway.requests(), *gateway.attempts()]:
         pin = pinned[tried[record.request_id]]
         assert not pin or not record.replica or record.region in pin
     await gateway.gateway.stop()

@@ -51,7 +51,7 @@ async def test_a_failing_model_is_followed_by_the_next_and_each_attempt_is_its_m
     assert answer.status == 200
     [record] = gateway.requests()
     assert (record.model, record.replica, record.outcome, record.attempts) == ("large", "l", "ok", 2)
-    assert [(one.model, one.reason, one.outcome) for one in gateway.routing.attempts()] == [
+    assert [(one.model, one.reason, one.outcome) for one in gateway.attempts()] == [
         ("small", "first", "error"),
         ("large", "fallback", "ok"),
     ]
