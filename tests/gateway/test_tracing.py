@@ -56,7 +56,7 @@ async def test_a_span_says_what_the_record_says(start, kit, upstream):
     assert attributes["tollkeeper.tenant.id"] == "acme"
     assert [event.name for event in span.events] == ["tollkeeper.first_token"]
     assert (attempt.name, attempt.parent_span_id, attempt.trace_state) == (
-        "gateway.request.attempt",
+        "gateway.attempt",
         span.span_id,
         TRACED["tracestate"],
     )
@@ -86,8 +86,8 @@ async def test_one_trace_leads_from_the_callers_span_to_the_engines_decode(start
         below = [span for span in spans if is_below(span, request, spans)]
         assert len(below) <= 10
         names = {span.name for span in below}
-        assert {"gateway.guardrails", "gateway.request.attempt", "engine.prefill", "engine.decode"} <= names
-        [attempt] = [span for span in below if span.name == "gateway.request.attempt"]
+        assert {"gateway.guardrails", "gateway.attempt", "engine.prefill", "engine.decode"} <= names
+        [attempt] = [span for span in below if span.name == "gateway.attempt"]
         phases = {span.name: span for span in below if span.parent_span_id == attempt.span_id}
         prefill, decode = phases["engine.prefill"], phases["engine.decode"]
         assert prefill.end_time_unix_nano == decode.start_time_unix_nano == attempt.events[0].time_unix_nano
@@ -141,7 +141,7 @@ async def test_a_target_is_told_the_span_that_calls_it_and_the_callers_state(sta
         return
     await gateway.gateway.stop()
     assert flags == "01"
-    [attempt] = [span for span in spans_at(upstream) if span.name == "gateway.request.attempt"]
+    [attempt] = [span for span in spans_at(upstream) if span.name == "gateway.attempt"]
     assert attempt.span_id.hex() == span_id
 
 

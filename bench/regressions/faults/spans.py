@@ -26,7 +26,7 @@ _STOPPED_SECONDS: Final = 8.0  # a sending waits for 5
 _SETTLE_SECONDS: Final = 30.0
 _TRACE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
 _CALLER: Final = "00f067aa0ba902b7"
-_SPANS: Final = ("chat tollkeeper-5m", "gateway.request.attempt", "engine.prefill", "engine.decode")
+_SPANS: Final = ("chat tollkeeper-5m", "gateway.attempt", "engine.prefill", "engine.decode")
 
 
 def measure(report: Report) -> None:
