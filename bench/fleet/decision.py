@@ -12,7 +12,6 @@ from contracts.access.identity import Identity
 from contracts.api.chat import ChatRequest, Message
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import PriceBook, bill, price_card
-from contracts.recording.ids import uuid7
 from contracts.rules.limits import BudgetSpec, Level, LimitSpec, Metric, Scope, Window
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from gateway.apis.batches.line_exchange import LineExchange
@@ -25,7 +24,7 @@ from gateway.limits.limiter import Limiter
 from gateway.limits.reservation import Reservation, take
 from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
-from gateway.request.request_state import RequestState
+from gateway.request.request_state import RequestState, standalone_request
 
 _AMPLE: Final = 10**15
 _WARM_UP: Final = 2_000
@@ -91,7 +90,7 @@ class Decision:
     def _life(self) -> RequestState:
         now_ns = time.time_ns()
         exchange = LineExchange(CHAT.paths[0], _BODY, {})
-        life = RequestState(exchange, CHAT, uuid7(now_ns), now_ns, time.monotonic_ns(), self._snapshot)
+        life = standalone_request(exchange, CHAT, now_ns, time.monotonic_ns(), self._snapshot)
         life.request, life.who = ChatRequest("m", [Message("user", "hi")]), _WHO
         life.requested_model, life.model = "m", self._snapshot.models["m"]
         return life

@@ -21,12 +21,11 @@ from contracts.errors import (
     UnknownModel,
 )
 from contracts.serving.configuration import KeyEntry, Snapshot
-from gateway.apis.operations import CHAT, OPERATIONS, Operation
+from gateway.apis.operations import OPERATIONS, Operation
 from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape, model_list, model_object
 from gateway.apis.resource import Resource
 from gateway.config.directory import Directory
 from gateway.identity.authentication import Authenticator
-from gateway.lane.quick_lane import QuickLane
 from gateway.observability.metrics.endpoint import PATH as METRICS
 from gateway.observability.metrics.endpoint import MetricsEndpoint
 from gateway.replies.reply import JSON
@@ -56,7 +55,6 @@ class Endpoints:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        lane: QuickLane,
         tasks: ServingTasks,
         directory: Directory,
         authenticator: Authenticator,
@@ -67,7 +65,6 @@ class Endpoints:
         resources: Sequence[Resource] = (),
     ) -> None:
         self._dispatcher = dispatcher
-        self._lane = lane
         self._tasks = tasks
         self._directory = directory
         self._authenticator = authenticator
@@ -92,12 +89,7 @@ class Endpoints:
                 return None
         operation = self._operations.get(exchange.path)
         if operation is not None and exchange.method == "POST":
-            self._lane.endings.conclude()  # what is answered, or about to be, holds nothing against what comes
-            if operation is CHAT:
-                call = self._take_at_once(exchange)
-                if call is not None:
-                    return call
-            return self._tasks.start(self._dispatcher.serve(exchange, operation))
+            return self._dispatcher.serve(exchange, operation)
         task: asyncio.Task[None] | None = None
         with self._errors_as_answers(exchange, self.shape_at(exchange.path)):
             task = self._answer_now(exchange)
@@ -109,13 +101,6 @@ class Endpoints:
         if answered_by is None and path.startswith(_BELOW_MESSAGES):
             answered_by = self._operations.get(_MESSAGES)
         return OPENAI_ERRORS if answered_by is None else answered_by.errors
-
-    def _take_at_once(self, exchange: Exchange) -> Serving | None:
-        try:
-            return self._lane.take(exchange)
-        except Exception:  # a fault of the short way is none of the long one
-            _log.exception("the short way failed", extra={"path": exchange.path})
-            return None
 
     def _answer_now(self, exchange: Exchange) -> asyncio.Task[None] | None:
         """Answer at once, or in the task that is given: where a token must be verified first."""

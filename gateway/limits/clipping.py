@@ -10,7 +10,7 @@ from gateway.limits.demand import GPU, Rates
 from gateway.limits.grant import Grant
 from gateway.request.request_state import RequestState
 
-_NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
+NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
 _UNSEEN_KIND: Final = "openai_http"  # its whole answers are not seen growing
 _UNSEEN_KINDS: Final = frozenset((_UNSEEN_KIND,))
 
@@ -44,7 +44,7 @@ def bound_of(life: RequestState, grant: Grant | None) -> tuple[int | None, str]:
 
 def beyond_bound(life: RequestState, grant: Grant | None) -> int | None:
     """Return how many tokens a target has made beyond what its answer may have; `None` where that is not known or 0."""
-    request, made = life.request, life.usage.output_tokens
+    request, made = life.request, life.tokens_out
     if not isinstance(request, GenerationRequest) or made is None or life.is_hit:
         return None
     each, _ = bound_of(life, grant)
@@ -56,7 +56,7 @@ def beyond_bound(life: RequestState, grant: Grant | None) -> int | None:
 
 def most_output(request: GenerationRequest, model: ModelSpec) -> int:
     """Give how many tokens an answer could have over all choices, as far as that is said."""
-    return (request.output_limit or model.context_tokens or _NATURAL_OUTPUT) * request.choice_count
+    return (request.output_limit or model.context_tokens or NATURAL_OUTPUT) * request.choice_count
 
 
 def clip(grant: Grant, life: RequestState, now_ns: int) -> None:

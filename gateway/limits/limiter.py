@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contracts.access.identity import Identity
 from contracts.api.chat import GenerationRequest
@@ -35,11 +35,14 @@ from gateway.limits.headers import Headers, rate_headers
 from gateway.limits.plan import Lines, PlanBook
 from gateway.limits.quotes import GpuRates, Quotes
 from gateway.limits.refusal import describe, refusal_of
-from gateway.limits.reservation import Reservation, take
+from gateway.limits.reservation import Reservation, take, take_at_once
 from gateway.replies.allowance import NEVER, Allowance
 from gateway.request.charging import used_by
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
+
+if TYPE_CHECKING:
+    from gateway.lane.lane_plan import OpenLane
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +81,37 @@ class Limiter:
         self._gpu = GpuRates()
         self._clock = clock
         self._on_refused = on_refused
+
+    def reserve_at_once(self, life: RequestState, plan: "OpenLane", counted: int | None) -> bool:
+        """Take what a request of a plan needs, if every counter has it and all it may need beyond that here and now.
+
+        `counted` are its prompt's tokens; `None`: they are estimated. Return whether it holds them; else it holds none.
+        """
+        lines, request, now_ns = plan.lines, life.request, self._clock.steady_ns()
+        if lines is None or request is None:
+            return True
+        tokens_in = tokens_out = 0
+        more: Amounts | None = None
+        if lines.counts_tokens:
+            limit, choices = life.output_limit, life.choices
+            tokens_in = plan.forecast.input_tokens(prompt_bytes(life.body), now_ns)
+            if counted is not None:
+                tokens_in = counted
+            elif tokens_in > lines.most_input:
+                tokens_in = lines.most_input
+            each = plan.forecast.output_tokens
+            tokens_out = (each if limit is None or each < limit else limit) * choices
+            more = plan.rates.of_more((plan.most_output if limit is None else limit) * choices)
+        wanted = plan.rates.at_start(tokens_in, tokens_out)
+        portion = take_at_once(lines, wanted, now_ns, more) if lines.allow(wanted) else None
+        if portion is None:
+            return False
+        reservation = Reservation(lines, [portion])
+        if lines.capping and not portion.has_more:
+            reservation.undo()
+            return False
+        life.grant, life.reservation = Grant(reservation, plan.rates, tokens_in, tokens_out), reservation
+        return True
 
     async def reserve(self, life: RequestState, count_input: CountInput, *, retries: int | None = None) -> Grant | None:
         """Give the grant for a request whose key and model are known; `None` where no rule covers it.
@@ -286,7 +320,8 @@ class Limiter:
 
     def settle(self, life: RequestState, grant: Grant | None) -> None:
         """Charge a request that has ended, and learn from it. Sets what its record says of charges."""
-        self._learn(life)
+        if not life.teaches_plan:
+            self._learn(life)
         beyond = beyond_bound(life, grant)
         if grant is None:
             life.overdraft_tokens = beyond
@@ -374,7 +409,7 @@ class Limiter:
         )  # long answers are cut more often: they count as cut ones
         if attempt is None or not isinstance(request, GenerationRequest) or (life.error is not None and not is_left):
             return
-        tokens_out = life.usage.output_tokens
+        tokens_out = life.tokens_out
         if tokens_out is not None and life.count_method != "estimate":
             self.outputs.learn(
                 life.who.tenant,

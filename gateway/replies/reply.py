@@ -63,6 +63,11 @@ class Reply:
         """Send these header lines as well. They are forgotten where the answer starts over."""
         self._lines += lines
 
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the target has ended the answer."""
+        return self._body is not None
+
     def hold_ends(self, soon: "Soon") -> None:
         """Let a stream's end leave together with what comes in the same turn; `soon` does something at its end."""
         self._soon = soon
@@ -250,6 +255,11 @@ class GeneratedReply(Reply):
         """Let an allowance bound what is delivered of the answer."""
         super().hold_to(allowance)
         allowance.on_answer(self._offer_again)
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the target has ended every choice of the answer."""
+        return len(self._finished) >= self._request.choice_count
 
     def filter_by(self, answer_filter: AnswerFilter, on_block: Callable[[Verdict], None]) -> None:
         """Let guardrails see the answer's texts first; `on_block` is told once that they stop a stream."""

@@ -21,7 +21,7 @@ def used_by(life: RequestState, grant: Grant) -> Amounts:
         return (1, 0, 0, 0, 0, 0, life.cost.total_pico_usd or 0)
     if life.owes_nothing:
         return (1 if life.attempts else 0, 0, 0, 0, 0, 0, 0)
-    tokens_in, tokens_out, cost = life.usage.input_tokens, life.usage.output_tokens, life.cost.total_pico_usd
+    tokens_in, tokens_out, cost = life.tokens_in, life.tokens_out, life.cost.total_pico_usd
     if tokens_in is None:
         tokens_in = held(INPUT)
     if tokens_out is None:

@@ -1,7 +1,6 @@
 """What an attempt used and cost, for every way it can end."""
 
 from decimal import Decimal
-from uuid import UUID
 
 import pytest
 
@@ -30,7 +29,7 @@ from gateway.apis.batches.line_exchange import LineExchange
 from gateway.apis.operations import CHAT, EMBEDDINGS
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.request.attempt import Attempt
-from gateway.request.request_state import RequestState
+from gateway.request.request_state import RequestState, standalone_request
 from gateway.request.settlement import Settlement
 
 PRICED = Snapshot(
@@ -41,7 +40,7 @@ PRICED = Snapshot(
 def life_with(*attempts: Attempt, snapshot: Snapshot = PRICED) -> RequestState:
     request = ChatRequest("m", [Message("user", "a")])
     exchange = LineExchange(CHAT.paths[0], b"x" * 40, {})
-    life = RequestState(exchange, CHAT, UUID(int=1), 1_700_000_000 * 10**9, 0, snapshot)
+    life = standalone_request(exchange, CHAT, 1_700_000_000 * 10**9, 0, snapshot)
     life.request = request
     life.attempts.extend(attempts)
     return life

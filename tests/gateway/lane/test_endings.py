@@ -62,7 +62,7 @@ async def test_several_that_end_in_one_turn_each_have_their_record_and_answer(ga
 
 
 async def test_a_request_whose_target_is_away_tells_when_it_was_admitted(gateway):
-    [plan] = gateway.gateway._lane._plans.values()
+    [plan] = gateway.gateway._dispatcher.plans.known.values()
     for target in plan.lane.targets.values():
         target.health.is_plain = False
     assert (await gateway.chat(model="mock")).status == 200

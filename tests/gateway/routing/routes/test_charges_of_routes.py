@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -23,7 +22,7 @@ from gateway.request.attempt import Attempt
 from gateway.request.charging import used_by
 from gateway.request.clock import Clock
 from gateway.request.earlier_answers import EarlierAnswer, used_earlier
-from gateway.request.request_state import RequestState
+from gateway.request.request_state import standalone_request
 from gateway.request.settlement import Settlement
 from tests.backends.llm.engine_fake import FakeHost, Play
 from tests.gateway.routing.routes.test_cascade import MICRO, completion, scripted_cascade, servers, start, text_of
@@ -163,7 +162,7 @@ def attempt_of(gpu_ns):
 
 def life_of(*attempts):
     request = ChatRequest("m", [Message("user", "a")])
-    life = RequestState(LineExchange(CHAT.paths[0], b"", {}), CHAT, UUID(int=1), 0, 0, EMPTY_SNAPSHOT)
+    life = standalone_request(LineExchange(CHAT.paths[0], b"", {}), CHAT, 0, 0, EMPTY_SNAPSHOT)
     life.request, life.attempts, life.usage = request, list(attempts), attempts[-1].usage
     return life
 
