@@ -65,7 +65,6 @@ HOT: Final = tuple(
     backends/llm/http/openai_body
     backends/llm/http/openai_http
     backends/llm/http/quick_target
-    backends/llm/http/sent_stream
     backends/llm/http/sse
     backends/llm/http/text_shape
     backends/segment_log/segment_file

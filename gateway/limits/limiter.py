@@ -6,8 +6,7 @@ extended while the answer runs (`gateway/replies/allowance.py`), what proves too
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -81,6 +80,7 @@ class Limiter:
         self._gpu = GpuRates()
         self._clock = clock
         self._on_refused = on_refused
+        self.wall_ns = clock.wall_ns
 
     def reserve_at_once(self, life: RequestState, plan: "OpenLane", counted: int | None) -> bool:
         """Take what a request of a plan needs, if every counter has it and all it may need beyond that here and now.
@@ -164,22 +164,13 @@ class Limiter:
             clip(grant, life, now_ns)
         return grant
 
-    @asynccontextmanager
-    async def counting(self, who: Identity, model: str, snapshot: Snapshot) -> AsyncIterator[None]:
+    def counting(self, who: Identity, model: str, snapshot: Snapshot) -> "Counting":
         """Count what calls no model as a request, and let it run within the limits on requests and concurrency.
 
-        `model` is the model's id; empty: it is about none. Raises LimitExceeded or CountersUnavailable.
+        `model` is the model's id; empty: it is about none. Entering it raises LimitExceeded or CountersUnavailable.
         """
         plan = self.plans.plan_for(who, model, snapshot)
-        lines = plan.lines_for(self.store, who, model, "").only(_ASKED)
-        if not lines.all:
-            yield
-            return
-        held = await self._ask(who, None, lines, None)
-        try:
-            yield
-        finally:
-            held.settle(_ONE_REQUEST, self._clock.wall_ns())
+        return Counting(self, who, plan.lines_for(self.store, who, model, "").only(_ASKED))
 
     async def _count(
         self, life: RequestState, lines: Lines, count_input: CountInput, retries: int | None
@@ -188,7 +179,7 @@ class Limiter:
         asked = lines.only(_ASKED)
         if len(life.body) <= _SHORT_BYTES or not asked.all:
             return await count_input()
-        held = await self._ask(life.who, life, asked, retries)
+        held = await self.ask(life.who, life, asked, retries)
         used = _ONE_REQUEST  # also if the prompt is refused, or the client leaves meanwhile
         try:
             count = await count_input()
@@ -197,7 +188,7 @@ class Limiter:
         finally:
             held.settle(used, self._clock.wall_ns())
 
-    async def _ask(self, who: Identity, life: RequestState | None, lines: Lines, retries: int | None) -> Reservation:
+    async def ask(self, who: Identity, life: RequestState | None, lines: Lines, retries: int | None) -> Reservation:
         """Take a request and a slot. Raises LimitExceeded or CountersUnavailable."""
         now_ns = self._clock.wall_ns()
         portion = take(lines, FREE.at_start(0, 0), now_ns, "" if retries == 0 else who.key_id)
@@ -420,6 +411,24 @@ class Limiter:
             )
         if attempt.result.gpu is not None:
             self._gpu.learn(request.model, attempt.result.gpu, life.usage)
+
+
+class Counting:
+    """A call that is counted as a request while it runs, for `async with`."""
+
+    def __init__(self, limiter: Limiter, who: Identity, lines: Lines) -> None:
+        self._limiter = limiter
+        self._who = who
+        self._lines = lines
+        self._held: Reservation | None = None
+
+    async def __aenter__(self) -> None:
+        if self._lines.all:
+            self._held = await self._limiter.ask(self._who, None, self._lines, None)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._held is not None:
+            self._held.settle(_ONE_REQUEST, self._limiter.wall_ns())
 
 
 class _Purse:

@@ -160,10 +160,11 @@ class Dispatcher(Driver):
     async def _lead(self, life: RequestState, waiting: Awaitable[None]) -> None:
         """Wait for a stage, go on along the list, and end the request, however that goes."""
         life.has_task_begun = True
-        task = asyncio.current_task()
-        if life.is_left and task is not None:
-            task.cancel()  # felt where it first waits
         try:
+            if life.is_left:
+                if isinstance(waiting, Coroutine):
+                    waiting.close()
+                raise asyncio.CancelledError
             await waiting
             while (more := self._step(life)) is not None:
                 await more

@@ -1,5 +1,6 @@
 """The stages of a request, in the order in which a plan lists them. Each waits only if it has to."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -23,6 +24,8 @@ from gateway.request.journey import Journeys
 from gateway.request.request_state import RequestState, Stage
 from gateway.request.stages import Stages
 from gateway.routing.attempts.attempt_run import AttemptRun
+
+_log = logging.getLogger(__name__)
 
 _PATH: Final = CHAT.path
 
@@ -250,6 +253,8 @@ class Call(Stage):
         try:
             assert life.request is not None
             life.sent = target.send_at_once(_PATH, life.request, life.body, life.id_text, trace, sink, life)
+        except Exception:  # a bug of sending at once is none of calling it in a task
+            _log.exception("a request could not be sent at once", extra={"request_id": life.id_text})
         finally:
             if life.sent is None:
                 recorder.forget_sent(life.sent_slot)

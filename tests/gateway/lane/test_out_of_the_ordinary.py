@@ -55,8 +55,8 @@ async def test_a_client_that_leaves_as_its_request_is_handed_over_is_recorded_al
         return start(serving)
 
     monkeypatch.setattr(dispatcher, "start", started_and_left)
-    for answer in ({"usage": None}, {"error": {"message": "no"}, "choices": None}):
-        upstream.always(upstream.whole(upstream.completion(**answer)))
+    for answer in (upstream.whole(upstream.completion(error={"message": "no"}, choices=None)), "reset"):
+        upstream.always(answer)
         known = len(both.short.requests())
         client = await both.short.connect()
         await client.send(both.short.request(model="mock"))
