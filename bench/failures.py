@@ -18,7 +18,7 @@ from gateway.apis.operations import CHAT
 from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.clock import Clock
-from gateway.request.request_state import standalone_request
+from gateway.request.standalone import standalone_chat
 from gateway.routing.attempts.caller import Caller
 from gateway.routing.drill.drill import DrillPlan, play
 from gateway.routing.drill.virtual_time import run_at_once
@@ -80,7 +80,7 @@ async def _measure_calls(report: Report) -> None:
     for _ in range(3):
         lives = []
         for _ in range(count):
-            life = standalone_request(LineExchange(CHAT.paths[0], b"", {}), CHAT, 1, 1, snapshot)
+            life = standalone_chat(b"", 1, 1, snapshot)
             life.request = request
             lives.append(life)
         calls = [ModelCall(life.id, CHAT.path, request, _BODY, "", "") for life in lives]

@@ -24,7 +24,8 @@ from gateway.limits.limiter import Limiter
 from gateway.limits.reservation import Reservation, take
 from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
-from gateway.request.request_state import RequestState, standalone_request
+from gateway.request.request_state import RequestState
+from gateway.request.standalone import standalone_chat
 
 _AMPLE: Final = 10**15
 _WARM_UP: Final = 2_000
@@ -89,8 +90,7 @@ class Decision:
 
     def _life(self) -> RequestState:
         now_ns = time.time_ns()
-        exchange = LineExchange(CHAT.paths[0], _BODY, {})
-        life = standalone_request(exchange, CHAT, now_ns, time.monotonic_ns(), self._snapshot)
+            life = standalone_chat(_BODY, now_ns, time.monotonic_ns(), self._snapshot)
         life.request, life.who = ChatRequest("m", [Message("user", "hi")]), _WHO
         life.requested_model, life.model = "m", self._snapshot.models["m"]
         return life

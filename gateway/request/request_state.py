@@ -16,7 +16,7 @@ from contracts.errors import TollkeeperError
 from contracts.metering.usage import UNKNOWN_USAGE, Usage
 from contracts.pricing.prices import UNPRICED, Cost
 from contracts.pricing.service_tiers import BATCH, UNDECIDED
-from contracts.recording.ids import UUID_RANDOM_TAIL, uuid7
+from contracts.recording.ids import UUID_RANDOM_TAIL
 from contracts.recording.records import Arm, CountMethod, Outcome
 from contracts.rules.limits import PriorityClass
 from contracts.serving.caching import CacheOutcome, CachePolicy
@@ -324,11 +324,3 @@ class RequestState(Ending):
     def follow_up(self) -> None:
         if self._driver is not None:
             self._driver.follow_up(self)
-
-
-def standalone_request(
-    exchange: Exchange, operation: "Operation", started_at_ns: int, began_ns: int, snapshot: Snapshot
-) -> RequestState:
-    """Return a request that no dispatcher leads, as drills and benches ask for it."""
-    made = uuid7(started_at_ns)
-    return RequestState(None, exchange, operation, made.bytes, str(made), started_at_ns, began_ns, snapshot)

@@ -10,12 +10,12 @@ from typing import Final
 from backends.llm.base import ModelCall
 from contracts.errors import ConfigurationError, TollkeeperError
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
-from gateway.apis.batches.line_exchange import LineExchange
 from gateway.apis.operations import CHAT
 from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.clock import Clock
-from gateway.request.request_state import RequestState, standalone_request
+from gateway.request.request_state import RequestState
+from gateway.request.standalone import standalone_chat
 from gateway.routing.attempts.caller import Caller
 from gateway.routing.attempts.leg_order import arranged
 from gateway.routing.drill.world import DrillTarget, Fault, Outage, provider_of
@@ -185,7 +185,7 @@ class _Drill:
 
     def _life(self, name: str) -> RequestState:
         now = self._now_ns()
-        life = standalone_request(LineExchange(CHAT.paths[0], _BODY, {}), CHAT, now, now, self._snapshot)
+        life = standalone_chat(_BODY, now, now, self._snapshot)
         life.requested_model, life.request, life.admitted_ns = name, CHAT.read("application/json", _BODY), now
         return life
 

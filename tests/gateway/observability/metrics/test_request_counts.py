@@ -18,20 +18,19 @@ from contracts.errors import (
 from contracts.metering.usage import LEAVES, Usage
 from contracts.recording.records import RequestRecord
 from contracts.serving.configuration import EMPTY_SNAPSHOT, ModelSpec
-from gateway.apis.batches.line_exchange import LineExchange
-from gateway.apis.operations import CHAT
 from gateway.observability.metrics.exposition import render
 from gateway.observability.metrics.histogram import FIRST_TOKEN_SECONDS, Histogram
 from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.observability.metrics.request_families import request_families
-from gateway.request.request_state import RequestState, standalone_request
+from gateway.request.request_state import RequestState
+from gateway.request.standalone import standalone_chat
 from tests.gateway.exposition_parser import Page
 
 REQUESTS = "tollkeeper_requests_total"
 
 
 def life_of(error: TollkeeperError | None = None, *, pool: str = "p", is_known: bool = True) -> RequestState:
-    life = standalone_request(LineExchange(CHAT.paths[0], b"", {}), CHAT, 1, 1, EMPTY_SNAPSHOT)
+    life = standalone_chat(b"", 1, 1, EMPTY_SNAPSHOT)
     life.error, life.is_authenticated = error, is_known
     life.model = ModelSpec("m", pool)
     return life
