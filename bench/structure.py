@@ -7,8 +7,9 @@ Rows are met or not by what the code looks like, not by how fast it is; nothing 
   `Exchange`) together with what is asked on it (a parameter annotated `Operation`, `ChatRequest` or `Request`), and it
   hands nothing back but what can be cancelled: a constructor, one that returns `None`, or one that returns a class with
   a method `cancel`. The request's own class, whose constructor decides nothing, is none, nor is a protocol, which only
-  describes another class's method. Each of the others decides for itself about limits, calls, errors and records, so each is a way. The names found
-  are printed on standard error. If the types are renamed, `_CONNECTION` and `_ASKED` change with them.
+  describes another class's method. Each of the others decides for itself about limits, calls, errors and records, so
+  each is a way. The names found are printed on standard error. If the types are renamed, `_CONNECTION`, `_ASKED` and
+  `_NO_WAYS` change with them.
 - **files_KIND**: files of the product with a function that runs for every chat of that kind, on a gateway in this
   process from the sources (a profile hook, `sys.setprofile`), warm, over a kept connection, up to its record. What runs
   for some chats only (plans that are made again every second) or while nobody asks is left out.

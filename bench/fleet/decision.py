@@ -14,8 +14,6 @@ from contracts.metering.usage import Usage
 from contracts.pricing.prices import PriceBook, bill, price_card
 from contracts.rules.limits import BudgetSpec, Level, LimitSpec, Metric, Scope, Window
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
-from gateway.apis.batches.line_exchange import LineExchange
-from gateway.apis.operations import CHAT
 from gateway.limits.counters.memory_store import MemoryStore
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.limits.estimates.output_estimates import OutputEstimator
@@ -90,7 +88,7 @@ class Decision:
 
     def _life(self) -> RequestState:
         now_ns = time.time_ns()
-            life = standalone_chat(_BODY, now_ns, time.monotonic_ns(), self._snapshot)
+        life = standalone_chat(_BODY, now_ns, time.monotonic_ns(), self._snapshot)
         life.request, life.who = ChatRequest("m", [Message("user", "hi")]), _WHO
         life.requested_model, life.model = "m", self._snapshot.models["m"]
         return life
