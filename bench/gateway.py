@@ -16,6 +16,7 @@ from typing import Final
 
 from bench.gateway_added import measure_added
 from bench.gateway_audit import Audit
+from bench.gateway_features import measure_features
 from bench.gateway_headers import measure_headers
 from bench.gateway_plan import Plan
 from bench.gateway_rows import GATEWAY, add_beside, chunk_rate_of, quantile_of, rate_of
@@ -293,6 +294,7 @@ def _coalesced(sample: Sample) -> float:
 _PARTS: Final = {
     "added": measure_added,
     "relay": _measure_relay,
+    "features": measure_features,
     "headers": measure_headers,
     "lag": _measure_lag,
     "engine": _measure_engine,

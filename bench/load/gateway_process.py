@@ -93,6 +93,7 @@ class MeasuredGateway:
         port: int,
         *,
         command: Sequence[object] = ("-m", "gateway"),
+        settings: Mapping[str, str] | None = None,  # further variables of its environment
     ) -> None:
         self.data = home / name
         self.data.mkdir(parents=True, exist_ok=True)
@@ -110,6 +111,7 @@ class MeasuredGateway:
             TOLLKEEPER_GATEWAY_NAME=name,
             TOLLKEEPER_GATEWAY_PORT=str(port),
             TOLLKEEPER_JOURNAL_MAX_BYTES=str(_JOURNAL_BYTES),
+            **(settings or {}),
         )
         self._books = Books()
         self._process.wait_for(self._is_ready)
