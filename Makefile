@@ -14,7 +14,7 @@ PACKAGES ?= contracts
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: help setup providers vllm compile wheel up demo test coverage check sbom format bench screenshots clean
+.PHONY: mcp-conformance help setup providers vllm compile wheel up demo test coverage check sbom format bench screenshots clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
@@ -45,6 +45,11 @@ test: $(STAMP)  ## the whole suite on every core; ARGS="tests/contracts -k price
 coverage: $(STAMP)  ## lines and branches that tests run; PACKAGES=gateway ARGS=tests/gateway measures another part
 	@$(VENV)/bin/python -m coverage run --source=$(PACKAGES) -m pytest -q $(or $(ARGS),tests/contracts)
 	@$(VENV)/bin/python -m coverage report
+
+mcp-conformance: $(STAMP)  ## the official MCP conformance suite against /mcp (needs npm; fetches Node.js 22 and the suite)
+	npm install --no-save --prefix .mcp-conformance @modelcontextprotocol/conformance@0.2.0-alpha.12 node@22
+	MCP_CONFORMANCE="$(CURDIR)/.mcp-conformance/node_modules/.bin/node $(CURDIR)/.mcp-conformance/node_modules/.bin/conformance" \
+		$(VENV)/bin/python -m pytest tests/gateway/mcp/test_conformance.py -q
 
 check: $(STAMP)  ## lint, format, types, import layers; that all is pinned, and what is known against it
 	@$(VENV)/bin/ruff check .

@@ -19,6 +19,7 @@ from analytics.api.health import store_disk
 from analytics.api.routers import ROUTERS
 from analytics.api.store import IdleStores
 from analytics.autoscaling.signals import SignalReader
+from analytics.books.budget_actuals import BudgetActuals
 from analytics.books.projection import BookCopies
 from analytics.cost.periods import time_zone
 from analytics.exports.scheduled import ExportPlan, ScheduledExports
@@ -73,7 +74,8 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
         )
         exporting, finishing, copying = StoreClient(address), StoreClient(address), StoreClient(address)
         chores = _chores(settings, database, exporting, finishing, now)
-        chores["book_entries"] = BookCopies(database, copying).write_due
+        copies, actuals = BookCopies(database, copying), BudgetActuals(database, copying, now)
+        chores["books"] = lambda: copies.write_due() + actuals.write_due()
         judge = Judge(JudgeSettings.of(settings), StoreClient(address), now) if settings.judge_url else None
         async with open_senders(settings.channel_settings(webhook_secret)) as senders:
             dispatcher = Dispatcher(database, senders, now, sealer)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from fractions import Fraction
 from typing import Final, Literal
 
 from sqlalchemy.orm import Session
@@ -14,12 +13,11 @@ from backends.control.current_budgets import CurrentBudget, current_budgets
 from backends.control.rule_scope import is_each
 from contracts.recording.moments import unix_ns, utc_moment
 from contracts.rules.limits import BudgetSpec
-from contracts.rules.periods import Forecast, forecast
+from contracts.rules.periods import budget_outlook
 
 State = Literal["fine", "near", "used_up", "not_counting"]
 
 NEAR_PERCENT: Final = 80  # of the amount: where alerts begin for budgets without thresholds of their own
-_PACE_SHARE: Final = Fraction(1, 10)
 _MOST_SUBJECTS: Final = 5  # of a budget that each has of its own, those that have used most
 
 
@@ -92,10 +90,8 @@ def _bars(budget: CurrentBudget, now_ns: int) -> Iterator[BudgetBar]:
 def _bar(budget: CurrentBudget, subject: str, spent: Spent, now_ns: int) -> BudgetBar:
     if budget.start_ns is None:
         return BudgetBar(budget.spec, subject, 0, 0, None, None, None, None, None)
-    since_ns = max(budget.start_ns, budget.created_ns)
-    outlook = forecast(budget.spec.amount, spent.total, since_ns, now_ns, budget.end_ns)
-    if budget.end_ns is not None and now_ns - since_ns < (budget.end_ns - budget.start_ns) * _PACE_SHARE:
-        outlook = Forecast(None, outlook.exhausted_at_ns if spent.total >= budget.spec.amount else None)
+    since_ns = budget.start_ns if spent.recounted is not None else budget.created_ns
+    outlook = budget_outlook(budget.spec.amount, spent.total, budget.start_ns, since_ns, now_ns, budget.end_ns)
     return BudgetBar(
         budget.spec,
         subject,

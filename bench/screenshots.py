@@ -39,6 +39,7 @@ FLAGS: Final = (
 PAGES: Final = {
     "overview": "?range=24h",  # the first page has no path
     "costs": "costs?range=7d",
+    "books": "books",
     "gpu": "gpu?range=1h",
     "latency": "latency?range=1h",
     "requests": "requests?range=1h",

@@ -1,6 +1,7 @@
 """Which pages there are, in the order of the navigation. What a page is: `dashboard/page.py`."""
 
 from dashboard.views.admin import ADMIN
+from dashboard.views.books import BOOKS
 from dashboard.views.budgets import BUDGETS
 from dashboard.views.costs import COSTS
 from dashboard.views.gpu import GPU
@@ -11,4 +12,4 @@ from dashboard.views.preferences import PREFERENCES
 from dashboard.views.requests import REQUESTS
 from dashboard.views.routing import ROUTING
 
-PAGES = (OVERVIEW, COSTS, GPU, LATENCY, REQUESTS, ROUTING, BUDGETS, PLANNER, ADMIN, PREFERENCES)
+PAGES = (OVERVIEW, COSTS, BOOKS, GPU, LATENCY, REQUESTS, ROUTING, BUDGETS, PLANNER, ADMIN, PREFERENCES)

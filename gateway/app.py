@@ -52,6 +52,8 @@ from gateway.guardrails.questions import LazyQuestions
 from gateway.identity.authentication import Authenticator
 from gateway.limits.queue.engine_rooms import EngineRooms
 from gateway.limits.queue.pool_queues import PoolQueues
+from gateway.mcp.resource import McpResource
+from gateway.mcp.servers import McpServers
 from gateway.observability.metrics.endpoint import MetricsEndpoint
 from gateway.observability.metrics.loop_lag import LoopLag
 from gateway.observability.metrics.page import MetricsPage, Sources
@@ -128,7 +130,8 @@ class Gateway:
             settings.batch_settings, self.kept, operations, self._dispatcher, self.directory, self._clock
         )
         counting = CountTokens(stages, books.inputs)
-        self._endpoints = self._endpoints_for(operations, counting)
+        mcp = McpResource(stages, self.mcp, self._clock)
+        self._endpoints = self._endpoints_for(operations, counting, mcp)
         self._server = HttpServer(self._endpoints.handle, settings.http_limits, self._tls, self._endpoints.shape_at)
         self._shipper: Shipper | None = None
         self._processes = ProcessWatch(read_addresses(settings.watched_processes))
@@ -153,6 +156,7 @@ class Gateway:
             sealed_opener(settings),
             settings.reference_rules,
         )
+        self.mcp = McpServers(self._clock, sealed_opener(settings), settings.reference_rules)
         self.router = Router(
             self._clock, self.targets, self._engines, mirror, sample_share=settings.routing_sample_share
         )
@@ -220,7 +224,7 @@ class Gateway:
             rules=settings.reference_rules,
         )
 
-    def _endpoints_for(self, operations: Sequence[Operation], counting: CountTokens) -> Endpoints:
+    def _endpoints_for(self, operations: Sequence[Operation], counting: CountTokens, mcp: McpResource) -> Endpoints:
         return Endpoints(
             self._dispatcher,
             self._serving,
@@ -230,12 +234,13 @@ class Gateway:
             self._detail_access,
             self._metrics.on_the_data_plane if self._metrics else None,
             operations=operations,
-            resources=(counting, ResponseResource(self._responses, self._books.limiter), *self.batches.resources),
+            resources=(counting, ResponseResource(self._responses, self._books.limiter), mcp, *self.batches.resources),
         )
 
     async def start(self) -> None:
         """Build targets, bind the port, begin polling and shipping."""
         self.targets.sync(self._first, strict=self._settings.gateway_config is not None)
+        self.mcp.sync(self._first, strict=self._settings.gateway_config is not None)
         self._semantic.sync(self._first.routes)
         self._answers.sync(self._first)
         self.rollouts.sync(self._first.rollouts)
@@ -305,6 +310,7 @@ class Gateway:
             await self._shipper.flush(within_seconds=2.0)
         await self._semantic.close()
         await self.kept.close()
+        await self.mcp.close()
         await self.targets.close()
         await self.directory.close()
         await self._health.close()
@@ -388,12 +394,14 @@ class Gateway:
         try:
             self.guardrails.check(newer)
             self.targets.sync(newer, strict=True)
+            self.mcp.sync(newer, strict=True)
         except TollkeeperError as error:
             raise RefusedSnapshot(error.message) from error
         _log.info("configuration reloaded", extra={"revision": newer.revision, "models": len(newer.models)})
 
     def _on_change(self) -> None:
         self.targets.sync(self.directory.snapshot)
+        self.mcp.sync(self.directory.snapshot)
         self.queues.sync(self.directory.snapshot)
         self.router.sync(self.directory.snapshot)
         self._semantic.sync(self.directory.snapshot.routes)

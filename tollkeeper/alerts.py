@@ -1,6 +1,5 @@
 """`tollkeeper alerts`: rules, channels and silences through the control plane; what was raised and what was sent."""
 
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -14,70 +13,30 @@ from sqlalchemy.orm import Session
 from analytics.quality.report import quality_report
 from backends.control.alert_log import alert_facts, list_alerts
 from backends.control.database import ControlDatabase
-from contracts.errors import ConfigurationError
 from migrations.settings import MigrationSettings
 from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.resources.apps import group_of
 from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Alerts: who is told of what.", no_args_is_help=True)
-rules = typer.Typer(help="Conditions that raise alerts.", no_args_is_help=True)
-channels = typer.Typer(help="Where notices go.", no_args_is_help=True)
+rules = group_of("alert-rules")
+channels = group_of("channels")
 silences = typer.Typer(help="Alerts that are raised but not sent, for a while.", no_args_is_help=True)
-app.add_typer(rules, name="rules")
-app.add_typer(channels, name="channels")
+# Older names of `alert-rules` and `channels`.
+app.add_typer(rules, name="rules", hidden=True)
+app.add_typer(channels, name="channels", hidden=True)
 app.add_typer(silences, name="silences")
 
 Id = Annotated[str, typer.Argument(metavar="ID")]
 Tenant = Annotated[str, typer.Option(help="Of one tenant; left out: the platform's.")]
-_RULES: Final = "/v1/alert-rules"
 _CHANNELS: Final = "/v1/alert-channels"
 _SILENCES: Final = "/v1/alert-silences"
 _DELIVERIES: Final = "/v1/alert-deliveries"
 _ON_THE_WAY: Final = ("waiting", "sending")
 _POLL_SECONDS: Final = 0.5
-
-
-@rules.command("create")
-def create_rule(
-    rule: Id,
-    kind: Annotated[str, typer.Option(help="Such as budget_threshold or slo_burn; docs/alerts.md has all.")],
-    to: Annotated[list[str] | None, typer.Option("--channel", help="A channel's id; repeat for more.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="NAME=NUMBER, by kind; repeat.")] = None,
-    thresholds: Annotated[list[int] | None, typer.Option("--threshold", help="Percent of a budget; repeat.")] = None,
-    slo: Annotated[str, typer.Option(help="For slo_burn: one objective alone.")] = "",
-    tenant: Tenant = "",
-    data: Data = DEFAULT_DATA,
-    control_url: ControlUrl = "",
-    as_json: AsJson = False,
-) -> None:
-    """Create a rule. Without a tenant it covers all tenants, each on its own."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        stated: dict[str, object] = dict(map(_setting, settings or []))
-        stated.update({"thresholds": thresholds} if thresholds else {})
-        stated.update({"slo": slo} if slo else {})
-        body = {"id": rule, "kind": kind, "tenant": tenant, "settings": stated, "channels": to or []}
-        created = client.post(_RULES, body)
-    _say(created, f"rule {rule} created", as_json)
-
-
-@channels.command("create")
-def create_channel(
-    channel: Id,
-    kind: Annotated[str, typer.Option(help="webhook, slack, email or pagerduty.")],
-    address: Annotated[str, typer.Option(help="A URL, an e-mail address or a routing key.", prompt=True)],
-    tenant: Tenant = "",
-    data: Data = DEFAULT_DATA,
-    control_url: ControlUrl = "",
-    as_json: AsJson = False,
-) -> None:
-    """Create a channel. Its address is asked for where it is not given, and never shown whole."""
-    body = {"id": channel, "kind": kind, "address": address, "tenant": tenant}
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        created = client.post(_CHANNELS, body)
-    _say(created, f"channel {channel} created; try it with: tollkeeper alerts test {channel}", as_json)
 
 
 @silences.command("create")
@@ -99,36 +58,10 @@ def create_silence(
     _say(created, f"silence {created['id']} until {created['ends_at']}", as_json)
 
 
-@rules.command("list")
-def list_rules(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """List rules."""
-    _list(_RULES, ("id", "kind", "tenant_id", "settings", "channels"), data, control_url, as_json)
-
-
-@channels.command("list")
-def list_channels(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """List channels."""
-    _list(_CHANNELS, ("id", "kind", "tenant_id", "address"), data, control_url, as_json)
-
-
 @silences.command("list")
 def list_silences(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
     """List silences."""
     _list(_SILENCES, ("id", "rule_id", "subject", "ends_at", "comment"), data, control_url, as_json)
-
-
-@rules.command("delete")
-def delete_rule(rule: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """Delete a rule; its open alerts end, and nobody is told."""
-    _delete(_RULES, rule, data, control_url, as_json)
-
-
-@channels.command("delete")
-def delete_channel(
-    channel: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
-) -> None:
-    """Delete a channel that no rule names."""
-    _delete(_CHANNELS, channel, data, control_url, as_json)
 
 
 @silences.command("delete")
@@ -257,17 +190,6 @@ def _say(answer: Mapping[str, Any], said: str, as_json: bool) -> None:
         print_json(answer)
     else:
         typer.echo(said)
-
-
-def _setting(text: str) -> tuple[str, float]:
-    name, _, number = text.partition("=")
-    try:
-        value = float(number)
-    except ValueError as error:
-        raise ConfigurationError(f"--set {text!r} is not NAME=NUMBER") from error
-    if not math.isfinite(value):
-        raise ConfigurationError(f"--set {text!r} is not NAME=NUMBER: the number must be finite")
-    return name, value
 
 
 def _cell(row: Mapping[str, Any], column: str) -> str:

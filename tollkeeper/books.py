@@ -3,24 +3,49 @@
 import os
 import sys
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import typer
 
 from analytics.books.booking import (
     Preview,
     RerateWish,
-    book_decision,
     book_rerate,
     book_reversal,
     preview_rerate,
 )
+from analytics.books.closing import (
+    book_decision,
+    close_month,
+    credit_invoice,
+    reopen_month,
+    review_month,
+)
+from analytics.books.documents import TITLES
 from analytics.books.projection import copy_missing
-from analytics.books.rendering import adjustment_as_json, preview_as_json
+from analytics.books.rendering import (
+    adjustment_as_json,
+    document_as_json,
+    period_as_json,
+    preview_as_json,
+)
 from analytics.books.rerating import RerateQuestion
+from backends.control.book_periods import (
+    ProfileChange,
+    get_document,
+    list_documents,
+    list_periods,
+    pdf_of,
+    profile_of,
+    set_profile,
+)
 from backends.control.books import entries_of, get_adjustment, list_adjustments
-from contracts.control import BookAdjustment
+from backends.secrets.secret_files import SecretFiles
+from contracts.control import BookAdjustment, BookDocument
+from contracts.errors import InvalidRequest
+from contracts.pricing.book_entries import DocumentKind
 from tollkeeper.book_author import book_author
 from tollkeeper.cost_range import UTC_NAME, From, Month, Tenant, TimeZone, To, asked_range
 from tollkeeper.open_installation import open_control, open_installation
@@ -28,13 +53,15 @@ from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
 app = typer.Typer(
-    help="Corrections of recorded cost: rerate usage, reverse a correction, list what was booked.", no_args_is_help=True
+    help="Corrections of recorded cost, closed months, issued invoices and credit notes.", no_args_is_help=True
 )
 
 AdjustmentId = Annotated[
     str, typer.Argument(metavar="ID", help="The adjustment's id, adj_...; `adjustments` lists it.")
 ]
 Reason = Annotated[str, typer.Option("--reason", help="Why, in up to 500 characters. Shown beside the correction.")]
+OneMonth = Annotated[str, typer.Argument(help="The month, such as 2026-11.")]
+OneTenant = Annotated[str, typer.Option("--tenant", help="The tenant whose month it is.")]
 _PREVIEW: Final = (
     *("period", "tenant", "model", "price", "requests", "recorded_usd", "booked_usd", "correction_usd", "net_usd"),
 )
@@ -142,9 +169,188 @@ def adjustments_command(
         print_table(_LISTED, [_listed(row) for row in rows], lambda row, name: str(row[name]), "no adjustments")
 
 
+@app.command("profile")
+def profile_command(
+    tenant: Annotated[str, typer.Argument(help="The tenant. Left out: the issuer, who runs this installation.")] = "",
+    legal_name: Annotated[str | None, typer.Option(help="Legal name on documents.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address on documents; \\n begins a new line.")] = None,
+    tax_id: Annotated[str | None, typer.Option(help="Tax number, such as a VAT id.")] = None,
+    purchase_order: Annotated[str | None, typer.Option(help="Purchase order number of the tenant.")] = None,
+    currency: Annotated[str | None, typer.Option(help="ISO 4217 code that the tenant is invoiced in.")] = None,
+    due_days: Annotated[int | None, typer.Option(help="Days until an invoice is due (default 30).")] = None,
+    tax: Annotated[
+        list[str] | None,
+        typer.Option(help="Tax as NAME=PERCENT, such as VAT=19; repeat for more. A tenant's replace the issuer's."),
+    ] = None,
+    no_tax: Annotated[bool, typer.Option("--no-tax", help="Remove all taxes of this profile.")] = False,
+    two_person: Annotated[
+        bool | None,
+        typer.Option("--two-person/--one-person", help="Whether changes need a second person."),
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    as_json: AsJson = False,
+) -> None:
+    """Set what documents say of a tenant or of the issuer; without options, show it."""
+    now = datetime.now(UTC)
+    change = ProfileChange(
+        legal_name,
+        None if address is None else address.replace("\\n", "\n"),
+        tax_id,
+        purchase_order,
+        None if currency is None else currency.upper(),
+        due_days,
+        {} if no_tax else dict(_tax(text) for text in tax) if tax else None,
+        two_person,
+    )
+    with one_line_errors(), open_control(data, os.environ) as database:
+        if change == ProfileChange():
+            with database.session() as session:
+                row = profile_of(session, tenant)
+        else:
+            author = book_author(database, SecretFiles(data / "secrets"), os.environ, now)
+            with database.session() as session:
+                row = set_profile(session, author, tenant, change)
+    shown = {
+        "tenant": row.tenant_id or None,
+        "legal_name": row.legal_name,
+        "address": row.address,
+        "tax_id": row.tax_id,
+        "purchase_order": row.purchase_order,
+        "currency": row.currency,
+        "due_days": row.due_days,
+        "taxes": dict(row.taxes),
+        "two_person": row.is_two_person,
+    }
+    if as_json:
+        print_json(shown)
+    else:
+        for name, value in shown.items():
+            typer.echo(f"{name.replace('_', ' ')}: {value if value not in (None, '', {}) else '-'}")
+
+
+@app.command("periods")
+def periods_command(tenant: Tenant = "", data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
+    """List months in review or closed, the latest first. A month that is not listed is a draft."""
+    with one_line_errors(), open_control(data, os.environ) as database, database.session() as session:
+        shown = [period_as_json(row) for row in list_periods(session, tenant=tenant)]
+    if as_json:
+        print_json(shown)
+    else:
+        columns = ("month", "tenant", "state", "version", "invoice", "changed_by", "changed_at")
+        print_table(columns, shown, lambda row, name: str(row[name] or "-")[:40], "every month is a draft")
+
+
+@app.command("review")
+def review_command(
+    month: OneMonth,
+    tenant: OneTenant,
+    reason: Annotated[str, typer.Option("--reason", help="A note, in up to 500 characters.")] = "",
+    data: Data = DEFAULT_DATA,
+    as_json: AsJson = False,
+) -> None:
+    """Put a tenant's month into review. Where two people are needed, another one closes it."""
+    now = datetime.now(UTC)
+    with one_line_errors(), open_control(data, os.environ) as database:
+        author = book_author(database, SecretFiles(data / "secrets"), os.environ, now)
+        row = review_month(database, author, month, tenant, reason)
+    print_json(period_as_json(row)) if as_json else typer.echo(f"{month} of {tenant} is in review")
+
+
+@app.command("close")
+def close_command(
+    month: OneMonth,
+    tenant: Tenant = "",
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Close a month of one tenant, or of all that have not closed it, and issue the invoices.
+
+    What arrives later is billed by the next month's invoice, as a named line.
+    """
+    now = datetime.now(UTC)
+    with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
+        author = book_author(opened.database, opened.secrets, os.environ, now)
+        done = close_month(opened.store, opened.database, author, month, tenant=tenant)
+    if as_json:
+        print_json(
+            [
+                {"tenant": one.tenant, "month": month, "document": one.document and document_as_json(one.document)}
+                for one in done
+            ]
+        )
+        return
+    for one in done:
+        typer.echo(f"{month} of {one.tenant}: {'nothing to bill' if one.document is None else _issued(one.document)}")
+    if not done:
+        typer.echo(f"{month} is closed by all tenants already")
+
+
+@app.command("reopen")
+def reopen_command(
+    month: OneMonth, tenant: OneTenant, reason: Reason, data: Data = DEFAULT_DATA, as_json: AsJson = False
+) -> None:
+    """Open a tenant's closed month again. Its invoice is cancelled by a document of its own and stays listed."""
+    now = datetime.now(UTC)
+    with one_line_errors(), open_control(data, os.environ) as database:
+        author = book_author(database, SecretFiles(data / "secrets"), os.environ, now)
+        row, document = reopen_month(database, author, month, tenant, reason)
+    if as_json:
+        print_json({**period_as_json(row), "document": document and document_as_json(document)})
+    elif row.wish:
+        typer.echo(f"reopening {month} of {tenant} is asked for; another person runs the same command")
+    else:
+        typer.echo(f"{month} of {tenant} is open" + (f"; {_issued(document)}" if document else ""))
+
+
+@app.command("credit")
+def credit_command(
+    invoice: Annotated[str, typer.Argument(help="Number of the invoice, such as INV-2026-00001.")],
+    usd: Annotated[str, typer.Option("--usd", help="Amount to credit in USD, before tax, such as 12.50.")],
+    reason: Reason,
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Credit an amount on an issued invoice: an entry in the open month, and a credit note."""
+    now = datetime.now(UTC)
+    with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
+        author = book_author(opened.database, opened.secrets, os.environ, now)
+        row, document = credit_invoice(opened.store, opened.database, author, invoice, _decimal(usd), reason)
+    _told(row, as_json, document)
+
+
+@app.command("list")
+def list_command(
+    tenant: Tenant = "",
+    month: Annotated[str, typer.Option("--month", help="Of this month alone, such as 2026-11.")] = "",
+    data: Data = DEFAULT_DATA,
+    as_json: AsJson = False,
+) -> None:
+    """List issued invoices, credit notes and cancellations in the order of issue."""
+    with one_line_errors(), open_control(data, os.environ) as database, database.session() as session:
+        shown = [document_as_json(row) for row in list_documents(session, tenant=tenant, month=month)]
+    if as_json:
+        print_json(shown)
+    else:
+        columns = ("number", "kind", "tenant", "month", "version", "net_usd", "payable", "currency", "corrects")
+        print_table(columns, shown, lambda row, name: str(row[name] or "-"), "nothing was issued")
+
+
 @app.command("show")
-def show_command(adjustment: AdjustmentId, data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
-    """Show an adjustment with its entries."""
+def show_command(
+    adjustment: Annotated[
+        str, typer.Argument(metavar="ID", help="Id of an adjustment (adj_...), or number of an issued document.")
+    ],
+    html: Annotated[Path | None, typer.Option(help="File to write the document's HTML into, as issued.")] = None,
+    pdf: Annotated[Path | None, typer.Option(help="File to write the document's PDF into, as issued.")] = None,
+    data: Data = DEFAULT_DATA,
+    as_json: AsJson = False,
+) -> None:
+    """Show an adjustment with its entries, or an issued invoice, credit note or cancellation."""
+    if not adjustment.startswith("adj_"):
+        _show_document(adjustment, html, pdf, data, as_json)
+        return
     with one_line_errors(), open_control(data, os.environ) as database, database.session() as session:
         row = get_adjustment(session, adjustment)
         entries = entries_of(session, adjustment)
@@ -179,15 +385,58 @@ def _decide(adjustment: str, data: Path, store_url: str, as_json: bool, *, is_ap
     now = datetime.now(UTC)
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         author = book_author(opened.database, opened.secrets, os.environ, now)
-        row = book_decision(opened.store, opened.database, author, adjustment, is_approved=is_approved)
-    _told(row, as_json)
+        row, document = book_decision(opened.store, opened.database, author, adjustment, is_approved=is_approved)
+    _told(row, as_json, document)
 
 
-def _told(row: BookAdjustment, as_json: bool) -> None:
+def _told(row: BookAdjustment, as_json: bool, document: BookDocument | None = None) -> None:
     if as_json:
-        print_json(adjustment_as_json(row))
-    else:
-        typer.echo(_booked(row))
+        shown = None if document is None else document_as_json(document)
+        print_json({**adjustment_as_json(row), "document": shown})
+        return
+    typer.echo(_booked(row))
+    if document is not None:
+        typer.echo(_issued(document))
+
+
+def _show_document(number: str, html: Path | None, pdf: Path | None, data: Path, as_json: bool) -> None:
+    with one_line_errors():
+        with open_control(data, os.environ) as database, database.session() as session:
+            row = get_document(session, number)
+        shown: Any = document_as_json(row)
+        try:
+            if html is not None:
+                html.write_bytes(row.html.encode())
+            if pdf is not None:
+                pdf.write_bytes(pdf_of(row))
+        except OSError as error:
+            raise InvalidRequest(f"the document cannot be written: {error.strerror}", param="to") from error
+    if as_json:
+        print_json(shown)
+        return
+    typer.echo(_issued(row))
+    for name, value in shown.items():
+        if value not in (None, [], {}):
+            typer.echo(f"  {name.replace('_', ' ')}: {value}")
+
+
+def _issued(document: BookDocument) -> str:
+    name = TITLES[cast(DocumentKind, document.kind)].lower()
+    return f"{name} {document.number}: {document.payable:f} {document.currency} payable"
+
+
+def _tax(text: str) -> tuple[str, str]:
+    name, sign, percent = text.partition("=")
+    if not sign or not name.strip():
+        raise typer.BadParameter(f"{text!r} is no tax; write NAME=PERCENT, such as VAT=19")
+    return name.strip(), percent.strip()
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation as error:
+        raise InvalidRequest(f"--usd is {text[:20]!r}, which is no amount; write 12.50", param="usd") from error
 
 
 def _booked(row: BookAdjustment) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import typer
 
 from tollkeeper.printing import print_table
-from tollkeeper.rules import second_of
+from tollkeeper.resources.words import second_of
 
 _UNITS: Final = {"usd": "USD", "gpu_milliseconds": "GPU ms"}
 _STANDING: Final = (
@@ -41,7 +41,7 @@ def _print_standing(state: Mapping[str, Any], since: str) -> None:
     typer.echo(f"period     {begin}{end} ({state['time_zone']})")
     subjects = state["subjects"]
     if len(subjects) == 1:
-        _print_one(subjects[0], _UNITS[state["unit"]], state["amount"])
+        _print_one(subjects[0], _UNITS[state["unit"]], state["amount"], has_end=state["period_end"] is not None)
         return
     typer.echo(f"amounts    in {_UNITS[state['unit']]}, {state['amount']} for each")
     print_table(_STANDING, subjects, _standing_cell, "nothing is spent by anyone yet")
@@ -49,7 +49,7 @@ def _print_standing(state: Mapping[str, Any], since: str) -> None:
         typer.echo("and more, who spent less")
 
 
-def _print_one(standing: Mapping[str, Any], unit: str, amount: str) -> None:
+def _print_one(standing: Mapping[str, Any], unit: str, amount: str, *, has_end: bool) -> None:
     if standing["subject"]:
         typer.echo(f"subject    {standing['subject']}")
     if Decimal(standing["overdraft"]):
@@ -58,10 +58,18 @@ def _print_one(standing: Mapping[str, Any], unit: str, amount: str) -> None:
         typer.echo(f"overdraft  {standing['overdraft']} {unit} of it, which the budget could not be charged")
     else:
         typer.echo(f"spent      {standing['spent']} {unit} ({standing['percent']}%)")
+    if standing.get("counted_since"):
+        typer.echo(f"since      {second_of(standing['counted_since'])}, when the budget was made; nothing from before")
+    elif Decimal(standing.get("from_ledger") or 0):
+        typer.echo(
+            f"of it      {standing['from_ledger']} {unit} by the ledger: from before it was made, and corrections"
+        )
     typer.echo(f"reserved   {standing['reserved']} {unit}, by requests under way")
     typer.echo(f"remaining  {standing['remaining']} {unit}")
     if standing["projected"] is not None:
         typer.echo(f"forecast   {standing['projected']} {unit} by the period's end at this pace")
+    elif has_end:
+        typer.echo("forecast   none yet: less than a tenth of the period was counted")
     if standing["exhausted_at"]:
         typer.echo(f"exhausted  {second_of(standing['exhausted_at'])} at this pace")
     typer.echo(f"reported   {second_of(standing['reported_at']) or 'never: no gateway has served it yet'}")

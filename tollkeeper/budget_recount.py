@@ -20,7 +20,9 @@ from tollkeeper.control_client import ControlClient
 from tollkeeper.open_store import open_store
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
-from tollkeeper.rules import TenantOfRule, find_path, second_of
+from tollkeeper.resources.apps import located
+from tollkeeper.resources.table import BY_NAME
+from tollkeeper.resources.words import second_of
 from tollkeeper.tenants import control_port
 
 _MOST_SUBJECTS: Final = 10_000  # that one recount may name
@@ -29,7 +31,7 @@ _COLUMNS: Final = ("subject", "spent", "after", "difference", "requests", "free"
 
 def recount_command(
     budget: Annotated[str, typer.Argument(metavar="ID", help="The budget's id, bud_...")],
-    tenant: TenantOfRule = "",
+    tenant: Annotated[str, typer.Option("--tenant", help="The tenant it belongs to; left out: searched.")] = "",
     is_confirmed: Annotated[bool, typer.Option("--yes", help="Apply the recount without asking.")] = False,
     is_dry: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     data: Data = DEFAULT_DATA,
@@ -43,7 +45,7 @@ def recount_command(
     in its period. Requests that run meanwhile, or are not yet in the store, stay counted.
     """
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        path = find_path(client, "budget", budget, tenant)
+        path, _ = located(client, BY_NAME["budgets"], budget, {"tenant": tenant} if tenant else {})
         shown = client.get(path)
         ledger = _ledger_of(shown, data, store_url)
         if not ledger:

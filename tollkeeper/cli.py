@@ -4,13 +4,13 @@ from importlib.metadata import version as installed_version
 
 import typer
 
-from tollkeeper.commands import COMMANDS, add_lazily
+from tollkeeper.commands import COMMANDS, LazyGroup, add_lazily
 
 app = typer.Typer(
     name="tollkeeper",
+    cls=LazyGroup,
     help="The LLM gateway whose books close.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # their frames show local variables, and those hold keys
 )
 add_lazily(app, COMMANDS)

@@ -7,12 +7,12 @@ moment. A new command is a row here.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-# What stands behind a command's name goes to it as it was written.
-_AS_WRITTEN: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
+from tollkeeper.resources.table import RESOURCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +23,53 @@ class LazyCommand:
     module: str
     attribute: str
     help: str
+    is_hidden: bool = False  # an older name
+    epilog: str | None = None
+    is_usage_one: bool = False  # status 1 for a wrong option, as 2 has a meaning of its own
 
-    def run(self, arguments: list[str], called: str) -> int:
-        """Load its module and run it; `called` is what it was called by. Gives its status, or raises what is wrong."""
+    def load(self) -> Any:
+        """Import the module and return the command."""
         found = getattr(import_module(self.module), self.attribute)
         if isinstance(found, typer.Typer):
-            status = typer.main.get_group(found).main(args=arguments, prog_name=called, standalone_mode=False)
-        else:
-            alone = typer.Typer(add_completion=False)
-            alone.command(self.name)(found)
-            status = typer.main.get_command(alone).main(args=arguments, prog_name=called, standalone_mode=False)
-        return status if isinstance(status, int) else 0
+            return typer.main.get_group(found)
+        alone = typer.Typer(add_completion=False)
+        cls = UsageIsOne if self.is_usage_one else None
+        alone.command(self.name, cls=cls, epilog=self.epilog)(found)
+        return typer.main.get_command(alone)
+
+
+class UsageIsOne(TyperCommand):
+    """A command that exits with status 1 for a wrong option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse the arguments. Raises the usage error with status 1."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if not isinstance(error, typer.Exit) and hasattr(error, "exit_code"):
+                error.exit_code = 1
+            raise
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are loaded when one is asked for: to run, for its help, or to complete its words."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name, the loaded command and the remaining arguments."""
+        name, command, rest = super().resolve_command(ctx, args)
+        lazy: LazyCommand | None = getattr(getattr(command, "callback", None), "lazy", None)
+        return (name, command if lazy is None else lazy.load(), rest)
+
+
+def _resource_commands() -> Iterable[LazyCommand]:
+    """Yield the groups of resources: those with commands of their own from their modules, older names hidden."""
+    for resource in RESOURCES:
+        module, attribute = resource.module or "tollkeeper.resources.apps", "app"
+        if not resource.module:
+            attribute = resource.name.replace("-", "_")
+        yield LazyCommand(resource.name, module, attribute, resource.about)
+        for alias in resource.aliases:
+            yield LazyCommand(alias, module, attribute, resource.about, is_hidden=True)
 
 
 COMMANDS: Final = (
@@ -104,40 +140,26 @@ COMMANDS: Final = (
         "restore_command",
         "Fill an empty control database and an empty store from a backup; status 2 where a copy is not equal.",
     ),
-    LazyCommand("keys", "tollkeeper.keys", "app", "Keys of applications."),
-    LazyCommand("tenants", "tollkeeper.tenant_commands", "app", "Organisations that pay."),
     LazyCommand("audit", "tollkeeper.audit", "app", "Who did what: a log that shows if it was changed."),
     LazyCommand("secrets", "tollkeeper.secrets_command", "app", "Providers' keys, and the installation's secrets."),
     LazyCommand("rows", "tollkeeper.rows_command", "app", "Rows of the control database that cannot be read."),
     LazyCommand("accounts", "tollkeeper.accounts", "app", "People who sign in to the dashboard."),
-    LazyCommand("limits", "tollkeeper.limits", "app", "Rate and concurrency limits."),
-    LazyCommand("budgets", "tollkeeper.budgets", "app", "Budgets of money and of GPU time."),
-    LazyCommand("routes", "tollkeeper.routes", "app", "Names that lead to models, under conditions."),
-    LazyCommand("rollout", "tollkeeper.rollout", "app", "Candidates that take a growing share of a route."),
     LazyCommand(
         "gate",
         "tollkeeper.gate.command",
         "gate_command",
         "Ask both models the same prompts, and refuse a candidate that is worse.",
     ),
-    LazyCommand(
-        "guardrails",
-        "tollkeeper.guardrails",
-        "app",
-        "What is looked for in requests and answers, and what is done about it.",
-    ),
-    LazyCommand("slo", "tollkeeper.slo", "app", "Service level objectives and error budgets."),
     LazyCommand("alerts", "tollkeeper.alerts", "app", "Alerts: who is told of what."),
     LazyCommand("abuse", "tollkeeper.abuse", "app", "Keys that are misused: what was seen, and what it means."),
     LazyCommand(
         "books",
         "tollkeeper.books",
         "app",
-        "Correct recorded cost by booked entries: rerate usage, reverse, approve, list.",
+        "Correct recorded cost, close months, issue invoices and credit notes.",
     ),
     LazyCommand("cost", "tollkeeper.cost", "app", "What was used, what it cost and who pays."),
     LazyCommand("gpu", "tollkeeper.gpu", "app", "GPU time: its ledger, its cost, standard cost cards."),
-    LazyCommand("prices", "tollkeeper.prices", "app", "Price cards: what providers ask, and what tenants pay."),
     LazyCommand("spool", "tollkeeper.spool", "app", "What waits on disk for the store."),
     LazyCommand(
         "request", "tollkeeper.request", "app", "Single requests: find them, and see where one's time and money went."
@@ -147,19 +169,45 @@ COMMANDS: Final = (
     ),
     LazyCommand("retention", "tollkeeper.retention", "app", "How long rows are kept."),
     LazyCommand("users", "tollkeeper.privacy", "users", "End users, as applications name them."),
+    LazyCommand(
+        "apply",
+        "tollkeeper.configuration.commands",
+        "apply_command",
+        "Make the installation what YAML files say: objects are created, changed and (with --prune) removed.",
+        is_usage_one=True,
+    ),
+    LazyCommand(
+        "diff",
+        "tollkeeper.configuration.commands",
+        "diff_command",
+        "Show what apply would change. Status 0: nothing, 2: changes, 1: an error.",
+        is_usage_one=True,
+    ),
+    LazyCommand(
+        "export",
+        "tollkeeper.configuration.commands",
+        "export_command",
+        "Write all objects as YAML that apply and a gateway's configuration file read.",
+    ),
+    LazyCommand(
+        "schema",
+        "tollkeeper.configuration.commands",
+        "schema_command",
+        "Write the JSON schema of the YAML files.",
+    ),
+    *_resource_commands(),
 )
 
 
 def add_lazily(app: typer.Typer, commands: Iterable[LazyCommand]) -> None:
-    """Give an application commands by their names and help alone."""
+    """Add commands to an application by their names and help alone. Its class must be LazyGroup."""
     for command in commands:
-        app.command(command.name, help=command.help, add_help_option=False, context_settings=_AS_WRITTEN)(
-            _stand_in(command)
-        )
+        app.command(command.name, help=command.help, hidden=command.is_hidden)(_stand_in(command))
 
 
-def _stand_in(command: LazyCommand) -> Callable[[typer.Context], None]:
-    def run(context: typer.Context) -> None:
-        raise typer.Exit(command.run(list(context.args), context.command_path))
+def _stand_in(command: LazyCommand) -> Callable[[], None]:
+    def run() -> None:
+        raise AssertionError("a lazy command is loaded before it runs")
 
+    run.lazy = command  # type: ignore[attr-defined]
     return run

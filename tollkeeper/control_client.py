@@ -18,9 +18,13 @@ _TIMEOUT_SECONDS = 10.0
 
 
 class ControlPlaneRefused(TollkeeperError):
-    """The control plane understood and said no; the message is its own."""
+    """The control plane understood and said no; `reason` is its own message, `param` the field at fault."""
 
     code = "control_plane_refused"
+
+    def __init__(self, reason: str, field: str | None = None) -> None:
+        super().__init__(f"{reason} (field: {field})" if field else reason, param=field)
+        self.reason = reason
 
 
 class ControlClient:
@@ -55,11 +59,11 @@ class ControlClient:
         url = control_url or installation.address_of("control") or f"http://127.0.0.1:{default_port}"
         return cls(url, token)
 
-    def get_all(self, path: str) -> list[dict[str, Any]]:
-        """Read a whole list, page by page."""
+    def get_all(self, path: str, key: str = "id") -> list[dict[str, Any]]:
+        """Read a whole list, page by page; `key` is the field that pages follow."""
         rows: list[dict[str, Any]] = []
         while True:
-            after = {"after": rows[-1]["id"]} if rows else {}
+            after = {"after": str(rows[-1][key])} if rows else {}
             page = self._call("GET", path, query={"limit": "1000", **after})
             rows.extend(page["data"])
             if not page["has_more"]:
@@ -111,7 +115,7 @@ class ControlClient:
             raise ConfigurationError(
                 f"{self._url} answers, but not as Tollkeeper's control plane (status {reply.status_code})"
             ) from error
-        raise ControlPlaneRefused(f"{message} (field: {field})" if field else message)
+        raise ControlPlaneRefused(message, field)
 
 
 def _warn_of_unreadable(answer: Mapping[str, Any]) -> None:

@@ -13,13 +13,13 @@ from analytics.cost.report import CostLine, CostReport, cost_report
 from analytics.cost.sums import CostSum
 from contracts.errors import InvalidRequest
 from contracts.pricing.money import usd
-from tollkeeper.commands import LazyCommand, add_lazily
+from tollkeeper.commands import LazyCommand, LazyGroup, add_lazily
 from tollkeeper.cost_range import UTC_NAME, From, Month, Team, Tenant, TimeZone, To, asked_range
 from tollkeeper.open_store import open_store
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-app = typer.Typer(help="What was used, what it cost and who pays.", no_args_is_help=True)
+app = typer.Typer(cls=LazyGroup, help="What was used, what it cost and who pays.", no_args_is_help=True)
 
 # A report is asked often and needs neither cards nor files.
 LAZY: Final = (

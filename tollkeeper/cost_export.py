@@ -121,7 +121,7 @@ def invoices_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write an invoice for each team (or tenant) that used anything, as HTML and PDF.
+    """Write a draft invoice for each team (or tenant) that used anything, as HTML and PDF. `books close` issues them.
 
     What the platform asked for itself (copies to a rollout's candidate) is on none, and told besides.
     """
@@ -144,7 +144,7 @@ def invoices_command(
         with open_installation(data, store_url, os.environ) as opened:
             charges, rates = _charges(opened, question)
         own_pico_usd, own_unpriced = not_invoiced(charges)
-        made = invoices(charges, period, asked, rates, currency.upper(), zone=zone, tenant=tenant or None)
+        made = invoices(charges, period, asked, rates, currency.upper(), zone=zone, tenant=tenant or None, as_of=now)
         with _writing(to):
             for invoice in made:
                 _write(invoice, to / _file_name(invoice), form, issuer, zone)
@@ -156,7 +156,7 @@ def invoices_command(
         not_charged = {"usd": format(usd(own_pico_usd), "f"), "unpriced_tokens": own_unpriced}
         print_json({"directory": str(to), "invoices": shown, "platforms_own": not_charged})
     else:
-        typer.echo(f"{len(made)} invoices in {to}")
+        typer.echo(f"{len(made)} draft invoices in {to}; `tollkeeper books close` issues them")
         if own_pico_usd or own_unpriced:
             also = f", and {own_unpriced} tokens without a price" if own_unpriced else ""
             typer.echo(f"{usd(own_pico_usd):f} USD{also} of the platform's own (rollouts' copies) are on none of them")

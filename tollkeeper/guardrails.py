@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from analytics.guardrails import StageCount, stage_counts
 from analytics.scope import Period
@@ -20,60 +19,13 @@ from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.resources.apps import group_of, read_data
 from tollkeeper.tenants import control_port
 
-app = typer.Typer(help="What is looked for in requests and answers, and what is done about it.", no_args_is_help=True)
+app = group_of("guardrails")
 
 PolicyName = Annotated[str, typer.Argument(metavar="NAME", help="The guardrail's name.")]
 _PATH = "/v1/guardrails"
-
-
-@app.command("list")
-def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """List guardrails."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        found = client.get_all(_PATH)
-    if as_json:
-        print_json(found)
-    else:
-        print_table(
-            ("id", "tenants", "routes", "stages"), found, _cell, "no guardrails; tollkeeper guardrails set NAME FILE"
-        )
-
-
-@app.command("set")
-def set_policy(
-    name: PolicyName,
-    file: Annotated[
-        Path, typer.Argument(help="YAML or JSON with the rules: stages, and tenants and routes if not all.")
-    ],
-    data: Data = DEFAULT_DATA,
-    control_url: ControlUrl = "",
-    as_json: AsJson = False,
-) -> None:
-    """Create a guardrail, or replace its rules. Gateways follow it within a second."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        rules = _read_rules(file)
-        is_known = any(known["id"] == name for known in client.get_all(_PATH))
-        if is_known:
-            stored = client.patch(f"{_PATH}/{path_segment(name)}", {"rules": rules})
-        else:
-            stored = client.post(_PATH, {"name": name, "rules": rules})
-    if as_json:
-        print_json(stored)
-    else:
-        typer.echo(f"guardrail {stored['id']} {'set' if is_known else 'created'}: {_cell(stored, 'stages')}")
-
-
-@app.command("delete")
-def delete(name: PolicyName, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """Delete a guardrail."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        deleted = client.delete(f"{_PATH}/{path_segment(name)}")
-    if as_json:
-        print_json(deleted)
-    else:
-        typer.echo(f"guardrail {deleted['id']} deleted")
 
 
 @app.command("test")
@@ -160,24 +112,8 @@ def _side(direction: str) -> Side:
 
 
 def _read_rules(file: Path) -> dict[str, Any]:
-    try:
-        rules = yaml.safe_load(file.read_text())
-    except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigurationError(f"{file} is neither YAML nor JSON: {error}") from error
+    rules = read_data(file)
     if not isinstance(rules, dict):
         raise ConfigurationError(f"{file} must hold a guardrail's rules, such as stages: [...]")
     rules.pop("name", None)
     return rules
-
-
-def _cell(guardrail: Mapping[str, Any], column: str) -> str:
-    rules = guardrail["rules"]
-    if column == "stages":
-        return ", ".join(
-            f"{stage['name']} ({stage.get('direction', 'input')} {stage['detector']}: "
-            f"{stage.get('action', 'block')}{', dry' if stage.get('dry_run') else ''})"
-            for stage in rules["stages"]
-        )
-    return str(guardrail[column]) if column == "id" else ", ".join(rules.get(column) or ["all"])

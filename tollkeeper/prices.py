@@ -27,11 +27,15 @@ from backends.control.prices import create_price, load_cards
 from contracts.errors import TollkeeperError
 from contracts.metering.usage import Leaf
 from contracts.pricing.prices import PriceCard
+from tollkeeper.control_client import ControlClient
 from tollkeeper.open_installation import open_control
-from tollkeeper.options import DEFAULT_DATA, AsJson, Data
-from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.printing import one_line_errors, print_json, print_record, print_table
+from tollkeeper.resources.apps import group_of, in_record, read_object
+from tollkeeper.resources.table import BY_NAME
+from tollkeeper.tenants import control_port
 
-app = typer.Typer(help="Price cards: what providers ask, and what tenants pay.", no_args_is_help=True)
+app = group_of("prices", without=("show",))
 
 Litellm = Annotated[
     Path | None, typer.Option("--litellm", help="LiteLLM's price table as a file, for what the price list lacks.")
@@ -40,14 +44,26 @@ Litellm = Annotated[
 
 @app.command("show")
 def show(
-    provider: Annotated[str, typer.Argument(help="Such as openai, anthropic, google, aws or azure.")],
-    model: Annotated[str, typer.Argument(help="As the provider calls it.")],
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="A card's version, or a provider such as openai.")],
+    model: Annotated[
+        str, typer.Argument(metavar="[MODEL]", help="With a provider: its model, as the built-in price list has it.")
+    ] = "",
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what the price list says of a provider's model, with the dates on which it changed."""
+    """Show a price card; with PROVIDER and MODEL, what the built-in price list says, with its dates."""
     with one_line_errors():
-        cards = catalogue_cards(provider, model)
-    _print(list(cards), as_json, "no price")
+        if model:
+            cards = catalogue_cards(version, model)
+            _print(list(cards), as_json, "no price")
+            return
+        with ControlClient.of_installation(data, control_url, control_port()) as client:
+            found = read_object(client, BY_NAME["prices"], version, {})
+    if as_json:
+        print_json(found)
+    else:
+        print_record({name: in_record(value) for name, value in found.items()})
 
 
 @app.command("import")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import typer
 from rich.console import Console
@@ -12,17 +12,27 @@ from rich.text import Text
 
 from contracts.errors import TollkeeperError
 
-_STYLES = {"ok": "green", "warn": "yellow", "fail": "red", "active": "green", "revoked": "red", "expired": "yellow"}
+_GAP: Final = 2  # between columns
+_WRAPPED: Final = 24  # characters that a column of longer texts is left at least
+_STYLES = {
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "red",
+    "active": "green",
+    "revoked": "red",
+    "expired": "yellow",
+    "inactive": "yellow",
+}
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Turn an error of ours into one line on stderr and status 2."""
+def one_line_errors(status: int = 2) -> Iterator[None]:
+    """Turn an error of ours into one line on stderr and an exit status."""
     try:
         yield
     except TollkeeperError as error:
         Console(stderr=True).print(Text(f"tollkeeper: {error.message}", style="red"), soft_wrap=True)
-        raise typer.Exit(2) from error
+        raise typer.Exit(status) from error
 
 
 def print_json(value: object) -> None:
@@ -42,12 +52,49 @@ def say_nothing(line: str) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Mapping[str, Any]], cell: Callable[[Mapping[str, Any], str], str], empty: str
 ) -> None:
-    """Print rows under headings; `empty` where there are none."""
+    """Print rows under headings; `empty` if there are none. A table too wide for the terminal becomes records."""
+    texts = [[cell(row, column) for column in columns] for row in rows]
+    console = Console()
+    if not texts:
+        console.print(Text(empty))
+    elif _fits(columns, texts, console.width):
+        console.print(_table(columns, texts))
+    else:
+        for number, values in enumerate(texts):
+            typer.echo("\n" * (number > 0), nl=False)
+            print_record(dict(zip(columns, values, strict=True)))
+
+
+def print_record(fields: Mapping[str, str]) -> None:
+    """Print one field a line, each in one piece, for a terminal of any width. Empty ones are left out."""
+    console = Console(highlight=False)
+    width = max((len(name) for name in fields), default=0)
+    for name, value in fields.items():
+        if value:
+            text = Text(f"{name:{width}}  ", style="bold")
+            console.print(text + Text(value, style=_STYLES.get(value, "not bold")), soft_wrap=True)
+
+
+def is_identity(column: str) -> bool:
+    """Return whether a column holds what people copy: it is never broken over lines."""
+    return column in ("id", "name", "version", "email") or column.endswith((" id", "_id"))
+
+
+def _fits(columns: Sequence[str], texts: Sequence[Sequence[str]], width: int) -> bool:
+    """Return whether the rows are readable side by side: identities and short words whole, long texts wrapped a bit."""
+    needed = _GAP * (len(columns) - 1)
+    for number, column in enumerate(columns):
+        longest = max(len(line) for row in texts for line in (row[number].splitlines() or [""]))
+        least = longest if is_identity(column) else min(longest, _WRAPPED)
+        needed += max(least, *(len(word) for word in column.split()), 1)
+    return needed <= width
+
+
+def _table(columns: Sequence[str], texts: Iterable[Sequence[str]]) -> Table:
     table = Table(header_style="bold", box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column, no_wrap=column == "id")  # an id is there to be copied, in one piece
-    for row in rows:
+        table.add_column(column, no_wrap=is_identity(column))
+    for row in texts:
         # Text, not markup: a name may hold square brackets.
-        texts = (cell(row, column) for column in columns)
-        table.add_row(*(Text(text, style=_STYLES.get(text, ""), overflow="fold") for text in texts))
-    Console().print(table if table.row_count else Text(empty))
+        table.add_row(*(Text(text, style=_STYLES.get(text, ""), overflow="fold") for text in row))
+    return table

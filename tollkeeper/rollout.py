@@ -8,56 +8,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
-from contracts.errors import ConfigurationError
 from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.open_store import open_store
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.resources.apps import examples_of, group_of
+from tollkeeper.resources.table import BY_NAME
 from tollkeeper.tenants import control_port
 
-app = typer.Typer(help="Candidates that take a growing share of a route.", no_args_is_help=True)
+app = group_of("rollouts", without=("show",))
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The rollout's id.")]
 Reason = Annotated[str, typer.Option(help="Why; for the audit trail.")]
 _PATH = "/v1/rollouts"
 
 
-@app.command("create")
-def create(
-    name: Name,
-    route: Annotated[str, typer.Option(help="The route that applications ask for.")],
-    incumbent: Annotated[str, typer.Option(help="The model that answers there.")],
-    candidate: Annotated[str, typer.Option(help="The model that is tried.")],
-    file: Annotated[
-        Path | None, typer.Argument(help="YAML or JSON with steps, guards, shadow, tenants; the defaults else.")
-    ] = None,
-    data: Data = DEFAULT_DATA,
-    control_url: ControlUrl = "",
-    as_json: AsJson = False,
-) -> None:
-    """Begin a rollout with its first step. Gateways follow within a second."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        rules = {} if file is None else _read_rules(file)
-        body = {"id": name, "route": route, "incumbent": incumbent, "candidate": candidate, "rules": rules}
-        made = client.post(_PATH, body)
-    _show(made, "begun", as_json)
-
-
-@app.command("list")
-def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """List rollouts."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        found = client.get_all(_PATH)
-    if as_json:
-        print_json(found)
-    else:
-        columns = ("id", "route", "incumbent", "candidate", "state", "percent", "reason")
-        print_table(columns, found, _cell, "no rollouts yet; tollkeeper rollout create NAME --route ...")
-
-
-@app.command("show")
+@app.command("show", epilog=examples_of(BY_NAME["rollouts"], "show"))
 def show(name: Name, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
     """Show what gateways see of a rollout now: both arms over the last minutes, and bounds that are passed."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
@@ -113,17 +80,6 @@ def abort(
     _act("abort", name, reason, data, control_url, as_json)
 
 
-@app.command("delete")
-def delete(name: Name, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """Delete a rollout that has ended; its records stay."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        deleted = client.delete(f"{_PATH}/{path_segment(name)}")
-    if as_json:
-        print_json(deleted)
-    else:
-        typer.echo(f"rollout {deleted['id']} deleted")
-
-
 @app.command("report")
 def report(
     name: Name,
@@ -165,18 +121,6 @@ def _show(rollout: Mapping[str, Any], what: str, as_json: bool) -> None:
         return
     who = f"{rollout['candidate']} has {rollout['percent']:g} % of {rollout['incumbent']} on {rollout['route']}"
     typer.echo(f"rollout {rollout['id']} {what}: {who}")
-
-
-def _read_rules(file: Path) -> dict[str, Any]:
-    try:
-        rules = yaml.safe_load(file.read_text())
-    except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigurationError(f"{file} is neither YAML nor JSON: {error}") from error
-    if not isinstance(rules, dict):
-        raise ConfigurationError(f"{file} must hold a rollout's rules, such as steps: [{{percent: 5}}]")
-    return rules
 
 
 def _cell(row: Mapping[str, Any], column: str) -> str:

@@ -19,65 +19,29 @@ from tollkeeper.gateway_client import metrics_token, route_states
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.replay.command import find_gateway
+from tollkeeper.resources.apps import examples_of, group_of
+from tollkeeper.resources.table import BY_NAME, LEARNING
+from tollkeeper.resources.words import leads_to
 from tollkeeper.routes_drill import drill_command
 from tollkeeper.routes_eval import eval_command
 from tollkeeper.tenants import control_port
 
-app = typer.Typer(help="Names that lead to models, under conditions.", no_args_is_help=True)
+app = group_of("routes", without=("show",))
 app.command("eval")(eval_command)
 app.command("drill")(drill_command)
 
 RouteId = Annotated[str, typer.Argument(metavar="ROUTE", help="The name that applications ask for.")]
 ByModel = Annotated[list[str] | None, typer.Option(metavar="MODEL=NUMBER", help="May be given for several models.")]
 _PATH = "/v1/routes"
-_LOADING: Final = (
-    "The gateway is learning its examples. Until then the default answers, with the reply header "
-    "x-tollkeeper-route-state: learning."
-)
 _STATES: Final[Mapping[str, str]] = {
     "ready": "The gateway reads prompts for this route.",
-    "loading": _LOADING,
+    "loading": LEARNING,
     "unavailable": "The gateway's embedder is not running, so the default answers; GET /ready says why.",
     "unknown": "The gateway does not answer, or does not serve the route; check --gateway-url and `tollkeeper doctor`.",
 }
 
 
-@app.command("list")
-def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """List routes."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        routes = client.get_all(_PATH)
-    if as_json:
-        print_json(routes)
-    else:
-        print_table(("id", "status", "leads to"), routes, _cell, "no routes yet; tollkeeper routes set NAME FILE")
-
-
-@app.command("set")
-def set_route(
-    route: RouteId,
-    file: Annotated[Path, typer.Argument(help="YAML or JSON with the route's rules: choose, fallbacks, regions, ...")],
-    data: Data = DEFAULT_DATA,
-    control_url: ControlUrl = "",
-    as_json: AsJson = False,
-) -> None:
-    """Create a route, or replace its rules. Gateways follow it within a second."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        rules = _read_rules(file)
-        is_known = any(known["id"] == route for known in client.get_all(_PATH))
-        if is_known:
-            stored = client.patch(f"{_PATH}/{path_segment(route)}", {"rules": rules})
-        else:
-            stored = client.post(_PATH, {"id": route, "rules": rules})
-    if as_json:
-        print_json(stored)
-    else:
-        typer.echo(f"route {stored['id']} {'set' if is_known else 'created'}: {_leads_to(stored)}")
-        if rules.get("semantic"):
-            typer.echo(f"{_LOADING} `tollkeeper routes show {stored['id']}` tells when it is ready.")
-
-
-@app.command("show")
+@app.command("show", epilog=examples_of(BY_NAME["routes"], "show"))
 def show(
     route: RouteId,
     data: Data = DEFAULT_DATA,
@@ -98,21 +62,10 @@ def show(
     if as_json:
         print_json({**stored, "semantic_state": state})
         return
-    typer.echo(f"route {stored['id']} ({_cell(stored, 'status')}): {_leads_to(stored)}")
+    typer.echo(f"route {stored['id']} ({'active' if stored['is_active'] else 'inactive'}): {leads_to(stored)}")
     if state is not None:
         typer.echo(f"semantic: {state}. {_STATES[state]}")
     typer.echo(yaml.safe_dump(stored["rules"], sort_keys=False, allow_unicode=True).rstrip())
-
-
-@app.command("delete")
-def delete(route: RouteId, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """Delete a route; its models stay."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        deleted = client.delete(f"{_PATH}/{path_segment(route)}")
-    if as_json:
-        print_json(deleted)
-    else:
-        typer.echo(f"route {deleted['id']} deleted")
 
 
 @app.command("explain")
@@ -202,18 +155,6 @@ def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _read_rules(file: Path) -> dict[str, Any]:
-    try:
-        rules = yaml.safe_load(file.read_text())
-    except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigurationError(f"{file} is neither YAML nor JSON: {error}") from error
-    if not isinstance(rules, dict):
-        raise ConfigurationError(f"{file} must hold a route's rules, such as choose: [{{model: NAME}}]")
-    return rules
-
-
 def _print(found: Explanation) -> None:
     console = Console()
     if found.order:
@@ -238,16 +179,3 @@ def _explained_cell(entry: Mapping[str, Any], column: str) -> str:
     if column == "share":
         return "" if entry["share"] is None else f"{entry['share']:.1%}"
     return str(entry[column])
-
-
-def _leads_to(route: Mapping[str, Any]) -> str:
-    rules = route["rules"]
-    names = [str(entry.get("model") or entry.get("route")) for entry in rules.get("choose", [])]
-    behind = [str(entry.get("model") or entry.get("route")) for entry in rules.get("fallbacks", [])]
-    return ", ".join(names) + (f"; then {', '.join(behind)}" if behind else "")
-
-
-def _cell(route: Mapping[str, Any], column: str) -> str:
-    if column == "status":
-        return "active" if route["is_active"] else "inactive"
-    return _leads_to(route) if column == "leads to" else str(route[column])

@@ -16,58 +16,18 @@ from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.resources.apps import group_of
+from tollkeeper.resources.words import promise
 from tollkeeper.tenants import control_port
 
-app = typer.Typer(help="Service level objectives and error budgets.", no_args_is_help=True)
+app = group_of("slos")
 
 SloId = Annotated[str, typer.Argument(metavar="ID", help="The objective's id, such as chat-ttft.")]
 _PATH = "/v1/slos"
 _OBJECTIVES = "objectives"
 
 
-@app.command("create")
-def create(
-    slo: SloId,
-    indicator: Annotated[str, typer.Option(help="ttft, inter_token, end_to_end, availability or goodput.")],
-    target: Annotated[str, typer.Option(help="Percent of requests that are to be good, such as 99.9.")],
-    ttft_ms: Annotated[str, typer.Option(help="To the first token, at most.")] = "",
-    inter_token_ms: Annotated[str, typer.Option(help="Between tokens, at most, at a request's own p95.")] = "",
-    end_to_end_ms: Annotated[str, typer.Option(help="To the end of the answer, at most.")] = "",
-    tenant: Annotated[str, typer.Option(help="For one tenant; left out: all together.")] = "",
-    model: Annotated[str, typer.Option(help="For one model.")] = "",
-    route: Annotated[str, typer.Option(help="For one route.")] = "",
-    prompt_class: Annotated[str, typer.Option(help="short, medium, long or very_long.")] = "",
-    window_days: Annotated[int, typer.Option(help="28 or 30.")] = 28,
-    min_events: Annotated[int, typer.Option(help="Of fewer requests, a third must be bad to alert.")] = 20,
-    hooks: Annotated[list[str] | None, typer.Option("--hook", help="freeze_canaries or shed_batch; repeat.")] = None,
-    data: Data = DEFAULT_DATA,
-    control_url: ControlUrl = "",
-    as_json: AsJson = False,
-) -> None:
-    """Create an objective. Requests since the indicators began to be counted are judged at once."""
-    stated = {"ttft": ttft_ms, "inter_token": inter_token_ms, "end_to_end": end_to_end_ms}
-    body = {
-        "id": slo,
-        "indicator": indicator,
-        "target_percent": target,
-        "thresholds_ms": {name: value for name, value in stated.items() if value},
-        "tenant": tenant,
-        "model": model,
-        "route": route,
-        "prompt_class": prompt_class or None,
-        "window_days": window_days,
-        "min_events": min_events,
-        "hooks": hooks or [],
-    }
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        created = client.post(_PATH, body)
-    if as_json:
-        print_json(created)
-    else:
-        typer.echo(f"objective {slo} created: {_promise(created)}")
-
-
-@app.command("apply")
+@app.command("apply", hidden=True)
 def apply(
     file: Annotated[Path, typer.Argument(help="A YAML file: `objectives:` with a list of them, fields as over HTTP.")],
     data: Data = DEFAULT_DATA,
@@ -81,29 +41,7 @@ def apply(
         print_json(applied)
     else:
         for each in applied:
-            typer.echo(f"objective {each['id']} set: {_promise(each)}")
-
-
-@app.command("list")
-def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """List objectives; `report` says how they stand."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        rows = client.get_all(_PATH)
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(("id", "promise", "about"), rows, _cell, "no objectives; tollkeeper slo create ID --help")
-
-
-@app.command("delete")
-def delete(slo: SloId, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """Delete an objective. What was counted stays."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        deleted = client.delete(f"{_PATH}/{path_segment(slo)}")
-    if as_json:
-        print_json(deleted)
-    else:
-        typer.echo(f"objective {slo} deleted")
+            typer.echo(f"objective {each['id']} set: {promise(each)}")
 
 
 @app.command("report")
@@ -125,7 +63,7 @@ def report(
         print_json(rows)
     else:
         columns = ("id", "status", "target", "good", "requests", "budget left", "burning")
-        print_table(columns, rows, _report_cell, "no objectives; tollkeeper slo create ID --help")
+        print_table(columns, rows, _report_cell, "no objectives; tollkeeper slos create ID --help")
 
 
 def _objectives_in(file: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -146,21 +84,6 @@ def _plain(value: object) -> object:
     if isinstance(value, float):
         return repr(value)
     return {str(name): _plain(each) for name, each in value.items()} if isinstance(value, dict) else value
-
-
-def _promise(slo: Mapping[str, Any]) -> str:
-    times = ", ".join(f"{name} <= {value} ms" for name, value in slo["thresholds_ms"].items())
-    what = f"{slo['indicator']} ({times})" if times else str(slo["indicator"])
-    return f"{slo['target_percent']} % {what} in {slo['window_days']} days"
-
-
-def _cell(slo: Mapping[str, Any], column: str) -> str:
-    if column == "promise":
-        return _promise(slo)
-    if column == "about":
-        names = {"tenant": "tenant_id", "model": "model", "route": "route", "prompts": "prompt_class"}
-        return ", ".join(f"{name} {slo[field]}" for name, field in names.items() if slo[field]) or "everything"
-    return str(slo[column])
 
 
 def _report_cell(row: Mapping[str, Any], column: str) -> str:

@@ -1,22 +1,27 @@
 """The books over HTTP: corrections of recorded cost, previewed and booked; what `tollkeeper books` does."""
 
-from typing import Annotated, Any
+from decimal import Decimal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query, Response
+from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from analytics.api.access import Bookkeeper, Reader, utc_now
 from analytics.api.store import Database, Store
-from analytics.books.booking import RerateWish, book_decision, book_rerate, book_reversal, preview_rerate
-from analytics.books.rendering import adjustment_as_json, preview_as_json
+from analytics.books.booking import RerateWish, book_rerate, book_reversal, preview_rerate
+from analytics.books.closing import book_decision, close_month, credit_invoice, reopen_month, review_month
+from analytics.books.rendering import adjustment_as_json, document_as_json, period_as_json, preview_as_json
 from analytics.books.rerating import RerateQuestion
 from analytics.scope import Period
+from backends.control.book_periods import get_document, list_documents, list_periods, pdf_of
 from backends.control.books import MAX_REASON, entries_of, get_adjustment, list_adjustments
 from contracts.errors import NotFound
 
 router = APIRouter(prefix="/v1/books", tags=["books"])
 
 Name = Annotated[str, Field(max_length=200)]
+Month = Annotated[str, Path(pattern=r"^\d{4}-\d{2}$", description="Such as 2026-11")]
 Reason = Annotated[str, Field(min_length=1, max_length=MAX_REASON, description="Shown beside the correction")]
 
 
@@ -43,6 +48,32 @@ class ReasonBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    reason: Reason
+
+
+class TenantBody(BaseModel):
+    """Whose month."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tenant: Name = Field(default="", description="Empty: all tenants")
+
+
+class TenantReasonBody(BaseModel):
+    """Whose month, and why."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tenant: Annotated[str, Field(min_length=1, max_length=63)]
+    reason: Reason
+
+
+class CreditBody(BaseModel):
+    """How much is credited, and why."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    amount_usd: Decimal = Field(max_digits=18, decimal_places=12, gt=0, description="Decimal text, above 0")
     reason: Reason
 
 
@@ -98,13 +129,85 @@ def reverse(
 @router.post("/adjustments/{adjustment_id}/approve", summary="Book a proposed adjustment")
 def approve(adjustment_id: str, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
     """Refused with 409 for who proposed it."""
-    return adjustment_as_json(book_decision(store, database, author, adjustment_id, is_approved=True))
+    row, document = book_decision(store, database, author, adjustment_id, is_approved=True)
+    return {**adjustment_as_json(row), "document": None if document is None else document_as_json(document)}
 
 
 @router.post("/adjustments/{adjustment_id}/reject", summary="Reject a proposed adjustment")
 def reject(adjustment_id: str, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
     """It is kept and never counts."""
-    return adjustment_as_json(book_decision(store, database, author, adjustment_id, is_approved=False))
+    return adjustment_as_json(book_decision(store, database, author, adjustment_id, is_approved=False)[0])
+
+
+@router.get("/periods", summary="List months in review or closed, the latest first")
+def periods(reader: Reader, database: Database, tenant: Name | None = None) -> dict[str, Any]:
+    """A month that is not listed is a draft. Held to the asker's tenant."""
+    reader.require_no_team()
+    wanted, _ = reader.narrowed(tenant)
+    with database.session() as session:
+        return {"data": [period_as_json(row) for row in list_periods(session, tenant=wanted or "")]}
+
+
+@router.post("/periods/{month}/close", summary="Close a month and issue its invoices")
+def close(month: Month, body: TenantBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
+    """Of one tenant, or of all that have not closed it yet."""
+    done = close_month(store, database, author, month, tenant=body.tenant)
+    closed = [
+        {
+            "tenant": one.tenant,
+            "month": one.month,
+            "document": None if one.document is None else document_as_json(one.document),
+        }
+        for one in done
+    ]
+    return {"data": closed}
+
+
+@router.post("/periods/{month}/review", summary="Put a tenant's month into review")
+def review(month: Month, body: TenantReasonBody, author: Bookkeeper, database: Database) -> dict[str, Any]:
+    """Where two people are needed, another than the reviewer closes it."""
+    return period_as_json(review_month(database, author, month, body.tenant, body.reason))
+
+
+@router.post("/periods/{month}/reopen", summary="Open a tenant's closed month again and cancel its invoice")
+def reopen(month: Month, body: TenantReasonBody, author: Bookkeeper, database: Database) -> dict[str, Any]:
+    """Where two people are needed, the second call by another person does it."""
+    row, document = reopen_month(database, author, month, body.tenant, body.reason)
+    return {**period_as_json(row), "document": None if document is None else document_as_json(document)}
+
+
+@router.get("/documents", summary="List issued invoices, credit notes and cancellations")
+def documents(reader: Reader, database: Database, tenant: Name | None = None, month: Name = "") -> dict[str, Any]:
+    """The register, in the order of issue. Held to the asker's tenant."""
+    reader.require_no_team()
+    wanted, _ = reader.narrowed(tenant)
+    with database.session() as session:
+        rows = list_documents(session, tenant=wanted or "", month=month)
+        return {"data": [document_as_json(row) for row in rows]}
+
+
+@router.get("/documents/{number}", summary="Get an issued document, as JSON, HTML or PDF")
+def document(
+    number: Name, reader: Reader, database: Database, form: Literal["json", "html", "pdf"] = "json"
+) -> Response:
+    """HTML and PDF are byte for byte as they were issued."""
+    reader.require_no_team()
+    with database.session() as session:
+        row = get_document(session, number, tenant=reader.tenant or "")
+        if form == "html":
+            # A name in it cannot run anything: it is escaped, and the page is allowed no script.
+            safe = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
+            return Response(row.html, media_type="text/html; charset=utf-8", headers=safe)
+        if form == "pdf":
+            return Response(pdf_of(row), media_type="application/pdf")
+        return JSONResponse(document_as_json(row))
+
+
+@router.post("/documents/{number}/credit", summary="Credit an amount on an issued invoice")
+def credit(number: Name, body: CreditBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
+    """An entry in the open month, and a credit note; a proposal where two people are needed."""
+    row, note = credit_invoice(store, database, author, number, body.amount_usd, body.reason)
+    return {**adjustment_as_json(row), "document": None if note is None else document_as_json(note)}
 
 
 def _shown(adjustment: dict[str, Any], tenant: str | None) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from analytics.books.budget_actuals import BudgetActuals
 from analytics.books.calendars import Calendars
 from analytics.books.projection import copy_adjustment
 from analytics.books.rerating import Rerated, RerateQuestion, entries_to_book, rerate
+from backends.control.book_periods import needs_two_people, refuse_closed
 from backends.control.books import (
     NewAdjustment,
     booked_effects,
-    decide_adjustment,
     entries_of,
     reverse_adjustment,
     write_adjustment,
@@ -22,7 +23,7 @@ from backends.control.prices import load_cards
 from backends.store.client import StoreClient
 from contracts.control import BookAdjustment
 from contracts.errors import Conflict, NotFound
-from contracts.pricing.book_entries import Effect, Entry, EntryGroup, entries_digest
+from contracts.pricing.book_entries import AdjustmentState, Effect, Entry, EntryGroup, entries_digest
 from contracts.pricing.prices import AnyCard
 
 
@@ -81,7 +82,8 @@ class Preview:
 
 
 def preview_rerate(store: StoreClient, database: ControlDatabase, wish: RerateWish) -> Preview:
-    """Compute a correction without booking it. Raise NotFound on the card, InvalidRequest, StoreUnavailable."""
+    """Compute a correction without booking it. Raise NotFound on the card, Conflict if a month of it is closed,
+    InvalidRequest, StoreUnavailable."""
     with database.session() as session:
         question, calendars, rerated = _rerated(store, session, wish)
         return _preview(session, question, calendars, rerated)
@@ -118,12 +120,11 @@ def book_rerate(
             question.model,
             wish.card,
         )
-        row = write_adjustment(
-            session, author, new, preview.entries, state="proposed" if wish.is_proposal else "booked"
-        )
+        is_proposal = wish.is_proposal or needs_two_people(session)
+        row = write_adjustment(session, author, new, preview.entries, state="proposed" if is_proposal else "booked")
         entry.detail = adjustment_detail(row)
     if row.state == "booked":
-        copy_adjustment(store, row, preview.entries)
+        publish(store, database, author, row, preview.entries)
     return row, preview
 
 
@@ -132,22 +133,24 @@ def book_reversal(
 ) -> BookAdjustment:
     """Undo a booked adjustment and copy the counter-entries into the store. Raise as `reverse_adjustment` does."""
     with database.session() as session:
-        row = reverse_adjustment(session, author, adjustment_id, reason)
+        state: AdjustmentState = "proposed" if needs_two_people(session) else "booked"
+        row = reverse_adjustment(session, author, adjustment_id, reason, state=state)
         entries = entries_of(session, row.id)
+    if state == "booked":
+        publish(store, database, author, row, entries)
+    return row
+
+
+def publish(
+    store: StoreClient, database: ControlDatabase, author: Author, row: BookAdjustment, entries: Sequence[Entry]
+) -> None:
+    """Copy a booked adjustment into the store and tell the budgets of its tenants.
+
+    Raise StoreUnavailable: it is booked all the same, and the analytics process does the rest.
+    """
     copy_adjustment(store, row, entries)
-    return row
-
-
-def book_decision(
-    store: StoreClient, database: ControlDatabase, author: Author, adjustment_id: str, *, is_approved: bool
-) -> BookAdjustment:
-    """Book a proposal and copy it into the store, or reject it. Raise as `decide_adjustment` does."""
-    with database.session() as session:
-        row = decide_adjustment(session, author, adjustment_id, is_approved=is_approved)
-        entries = entries_of(session, row.id)
-    if is_approved:
-        copy_adjustment(store, row, entries)
-    return row
+    tenants = frozenset(entry.group.tenant for entry in entries)
+    BudgetActuals(database, store, lambda: author.at).write_due(tenants)
 
 
 def adjustment_detail(row: BookAdjustment) -> dict[str, object]:
@@ -188,6 +191,7 @@ def _preview(
 ) -> Preview:
     booked = booked_effects(session, question.period.start, question.period.end, tenant=question.tenant)
     entries = entries_to_book(rerated, booked, calendars)
+    refuse_closed(session, {(entry.group.tenant, entry.period) for entry in entries})
     lines: dict[tuple[str, str, str, str], PreviewLine] = {}
     outside = 0
     for entry in entries:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from analytics.books.booking import Preview, PreviewLine
-from contracts.control import BookAdjustment
+from backends.control.book_periods import is_as_issued
+from contracts.control import BookAdjustment, BookDocument, BookPeriod
 from contracts.pricing.book_entries import Entry
 from contracts.pricing.money import usd
 
@@ -45,6 +46,48 @@ def adjustment_as_json(row: BookAdjustment, entries: Sequence[Entry] | None = No
     if entries is not None:
         shown["entries"] = [_entry(entry) for entry in entries]
     return shown
+
+
+def period_as_json(row: BookPeriod) -> dict[str, object]:
+    """Return a month of a tenant."""
+    return {
+        "tenant": row.tenant_id,
+        "month": row.month,
+        "state": row.state,
+        "version": row.version,
+        "invoice": row.invoice or None,
+        "changed_by": row.changed_by,
+        "changed_at": row.changed_at.isoformat(),
+        "reason": row.reason or None,
+        "asked_for": row.wish or None,
+        "asked_by": row.wished_by or None,
+    }
+
+
+def document_as_json(row: BookDocument) -> dict[str, object]:
+    """Return a document of the register, without its pages. `is_as_issued` says whether these have their digest."""
+    return {
+        "number": row.number,
+        "kind": row.kind,
+        "tenant": row.tenant_id,
+        "month": row.month,
+        "version": row.version,
+        "corrects": row.corrects or None,
+        "adjustment": row.adjustment_id or None,
+        "reason": row.reason or None,
+        "author": row.author,
+        "issued_at": row.issued_at.isoformat(),
+        "due_at": None if row.due_at is None else row.due_at.isoformat(),
+        "currency": row.currency,
+        "usd_rate": format(row.usd_rate, "f"),
+        "net_usd": format(row.net_usd, "f"),
+        "net_usd_by_month": dict(row.net_by_month),
+        "subtotal": format(row.subtotal, "f"),
+        "taxes": [{"name": name, "percent": percent, "amount": amount} for name, percent, amount in row.taxes],
+        "payable": format(row.payable, "f"),
+        "digest": row.digest,
+        "is_as_issued": is_as_issued(row),
+    }
 
 
 def _line(line: PreviewLine) -> dict[str, object]:

@@ -16,6 +16,7 @@ class SubjectLedger:
 
     `owed` is what they cost the budget by today's rules. `counted` is what was charged to it when they ended: nothing
     for requests from before it was made, a whole reservation for some that are free today. `free_requests` are these.
+    `corrected` is what booked corrections of their usage come to.
     """
 
     subject: str
@@ -23,11 +24,12 @@ class SubjectLedger:
     free_requests: int
     owed: int
     counted: int
+    corrected: int = 0
 
     @property
     def adjustment(self) -> int:
         """Return what must be added to what gateways counted, so that it is what the requests cost."""
-        return self.owed - self.counted
+        return self.owed + self.corrected - self.counted
 
 
 def budget_ledger(
@@ -50,13 +52,20 @@ def budget_ledger(
         "end": _FAR_OFF_NS if end_ns is None else end_ns,
         "counted_from": counted_from_ns,
     }
-    return [
+    corrected = {
+        text_of(row["subject_label"]): number_of(row["cost_pico_sum"])
+        for row in store.query(query("budget_corrections"), parameters)
+    }
+    found = [
         SubjectLedger(
             subject=text_of(row["subject_label"]),
             requests=number_of(row["request_count"]),
             free_requests=number_of(row["free_count"]),
             owed=number_of(row["charged_pico_sum"]) - number_of(row["free_pico_sum"]),
             counted=number_of(row["counted_pico_sum"]),
+            corrected=corrected.pop(text_of(row["subject_label"]), 0),
         )
         for row in store.query(query("budget_ledger"), parameters)
     ]
+    # What is left corrects requests that are no longer kept, or is a credit.
+    return found + [SubjectLedger(name, 0, 0, 0, 0, amount) for name, amount in sorted(corrected.items())]

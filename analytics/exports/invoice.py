@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
+from fractions import Fraction
 from itertools import groupby
 from typing import Final, Literal
 
@@ -15,6 +16,43 @@ from contracts.pricing.rates import BillingTerms, RateBook
 from contracts.serving.rollouts import PLATFORM_TENANT
 
 Level = Literal["team", "tenant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Who issues an invoice, or whom it is for: the legal name, lines of an address, a tax number."""
+
+    name: str
+    address: tuple[str, ...] = ()
+    tax_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """What makes a draft an issued document. `taxes` are names with percent and amount.
+
+    `corrects` is the invoice that a credit note or cancellation is about. `credit_notes` were issued in the month and
+    are not part of the invoice.
+    """
+
+    number: str
+    title: str
+    issued_on: date
+    due_on: date | None
+    seller: Party
+    buyer: Party
+    purchase_order: str
+    taxes: tuple[tuple[str, Decimal, Decimal], ...]
+    version: int
+    corrects: str = ""
+    reason: str = ""
+
+    @property
+    def tax(self) -> Decimal:
+        """Return the sum of all taxes."""
+        return sum((amount for _, _, amount in self.taxes), Decimal(0))
+
+
 MICRO: Final = Decimal("0.000001")
 CENT: Final = Decimal("0.01")
 
@@ -65,6 +103,7 @@ class Invoice:
     corrections: tuple[tuple[str, Decimal], ...] = ()
     priced_since: frozenset[str] = frozenset()  # models whose usage without a price is all billed by corrections
     net_pico_usd: int = 0  # usage and corrections, before currency, terms and rounding
+    share: Fraction = Fraction(1)  # of the month that free amounts and commitments are of
 
     @property
     def net(self) -> Decimal:
@@ -96,12 +135,17 @@ def invoices(
     *,
     zone: tzinfo = UTC,
     tenant: str | None = None,
+    as_of: datetime | None = None,
+    late: Sequence[tuple[str, int]] = (),
 ) -> list[Invoice]:
     """Make one invoice for each team (or tenant) with charges, in order; none of the platform's own.
 
     Free amounts and commitments are a tenant's, so they stand on its own invoice alone; a percentage stands on both.
     They are a month's, too: of a range that is no whole month of `zone` they are left out. A tenant that has committed
-    to an amount and used nothing has an invoice of that amount; of `tenant` alone, where that is given. Raises
+    to an amount and used nothing has an invoice of that amount; of `tenant` alone, where that is given. `as_of` within
+    the month prorates free amounts and commitments to the days so far. `late` are named amounts (pico-USD) of usage of
+    earlier months that arrived after these were closed; they need `tenant`. Credits have documents of their own and are
+    on no invoice. Raises
     ConfigurationError where the currency has no rate at the period's end.
     """
     is_month = _is_month(period, zone)
@@ -115,8 +159,12 @@ def invoices(
     def payer(charge: Charge) -> tuple[str, str]:
         return charge.tenant, charge.team if level == "team" else ""
 
-    owing = sorted((charge for charge in charges if not _is_platforms(charge)), key=payer)
+    owing = sorted((one for one in charges if not _is_platforms(one) and one.meter != CREDIT), key=payer)
     by_payer = {name: list(owed) for name, owed in groupby(owing, key=payer)}
+    if late and tenant is not None:
+        by_payer.setdefault((tenant, ""), [])
+    share = _share(period, as_of)
+    terms_share = share if level == "tenant" and is_month else None
     if level == "tenant" and is_month:
         committed = (terms.subject for terms in rates.all_terms(last) if terms.committed_usd)
         for name in committed:
@@ -126,7 +174,8 @@ def invoices(
     for (of_tenant, of_team), owed in sorted(by_payer.items(), key=lambda pair: pair[0]):
         terms = rates.terms(last, of_tenant)
         booked = [charge for charge in owed if charge.is_booked]
-        lines, usage, corrections = _lines([one for one in owed if not one.is_booked], booked, rate.units_per_usd)
+        recorded = [one for one in owed if not one.is_booked]
+        lines, usage, corrections = _lines(recorded, booked, late, rate.units_per_usd)
         net = usage + sum((amount for _, amount in corrections), Decimal(0))
         made.append(
             Invoice(
@@ -141,13 +190,14 @@ def invoices(
                 terms_version=terms.version if terms else "",
                 lines=lines,
                 usage=usage,
-                adjustments=_adjustments(net, terms, rate.units_per_usd, is_by_month=level == "tenant" and is_month),
+                adjustments=_adjustments(net, terms, rate.units_per_usd, share=terms_share),
                 unpriced_quantity=_unpriced_tokens(owed),
                 is_month=is_month,
                 unknown_usage_requests=sum(charge.quantity for charge in owed if charge.meter == UNKNOWN_USAGE),
                 corrections=corrections,
                 priced_since=frozenset(model for model, tokens in _unpriced_by_model(owed).items() if tokens <= 0),
-                net_pico_usd=sum(charge.amount_pico_usd or 0 for charge in owed),
+                net_pico_usd=sum(charge.amount_pico_usd or 0 for charge in owed) + sum(amount for _, amount in late),
+                share=share,
             )
         )
     return made
@@ -194,13 +244,15 @@ def _number(period: Period, zone: tzinfo, tenant: str, team: str, level: Level) 
 
 
 def _lines(
-    charges: list[Charge], booked: list[Charge], units_per_usd: Decimal
+    charges: list[Charge], booked: list[Charge], late: Sequence[tuple[str, int]], units_per_usd: Decimal
 ) -> tuple[tuple[InvoiceLine, ...], Decimal, tuple[tuple[str, Decimal], ...]]:
     """Round the net sum once, and the lines and corrections so that they are its parts."""
     names = [correction_name(charge) for charge in booked]
     summed: dict[str, int] = {}
     for name, charge in zip(names, booked, strict=True):
         summed[name] = summed.get(name, 0) + (charge.amount_pico_usd or 0)
+    for name, amount in late:
+        summed[name] = summed.get(name, 0) + amount
     amounts = [*(charge.amount_pico_usd or 0 for charge in charges), *summed.values()]
     parts = rounded_parts(amounts, units_per_usd)
     lines = tuple(
@@ -224,9 +276,6 @@ def _lines(
 
 def correction_name(charge: Charge) -> str:
     """Return what a booked charge is called on an invoice."""
-    if charge.meter == CREDIT:
-        about = f" on invoice {charge.invoice}" if charge.invoice else ""
-        return f"credit{about} ({charge.adjustment})"
     by = f" by price card {charge.card}" if charge.card else ""
     return f"price correction of {charge.model or 'usage'}{by} ({charge.adjustment})"
 
@@ -248,7 +297,7 @@ def rounded_parts(amounts_pico_usd: Sequence[int], units_per_usd: Decimal) -> li
 
 
 def _adjustments(
-    usage: Decimal, terms: BillingTerms | None, units_per_usd: Decimal, *, is_by_month: bool
+    usage: Decimal, terms: BillingTerms | None, units_per_usd: Decimal, *, share: Fraction | None
 ) -> tuple[tuple[str, Decimal], ...]:
     if terms is None:
         return ()
@@ -258,12 +307,27 @@ def _adjustments(
         change = (usage * terms.percent / 100).quantize(MICRO, ROUND_HALF_EVEN)
         found.append((f"{'discount' if terms.percent < 0 else 'mark-up'} of {abs(terms.percent):f} %", change))
         due += change
-    if is_by_month:
-        free = min(due, (terms.free_usd * units_per_usd).quantize(MICRO, ROUND_HALF_EVEN))
+    if share is not None:
+        part = "" if share == 1 else f", {float(share):.1%} of the month so far"
+        free = min(due, _in_currency(terms.free_usd, units_per_usd, share))
         if free > 0:
-            found.append((f"free tier of {terms.free_usd:f} USD", -free))
+            found.append((f"free tier of {terms.free_usd:f} USD{part}", -free))
             due -= free
-        missing = (terms.committed_usd * units_per_usd).quantize(MICRO, ROUND_HALF_EVEN) - due
+        missing = _in_currency(terms.committed_usd, units_per_usd, share) - due
         if missing > 0:
-            found.append((f"commitment of {terms.committed_usd:f} USD", missing))
+            found.append((f"commitment of {terms.committed_usd:f} USD{part}", missing))
     return tuple(found)
+
+
+def _in_currency(amount_usd: Decimal, units_per_usd: Decimal, share: Fraction) -> Decimal:
+    with localcontext(prec=60):
+        whole = amount_usd * units_per_usd * share.numerator / share.denominator
+        return whole.quantize(MICRO, ROUND_HALF_EVEN)
+
+
+def _share(period: Period, as_of: datetime | None) -> Fraction:
+    """Return how much of a period is over, in whole seconds; all of it without a moment."""
+    if as_of is None or as_of >= period.end:
+        return Fraction(1)
+    elapsed = max(int(as_of.timestamp()) - period.start_s, 0)
+    return Fraction(elapsed, period.end_s - period.start_s)

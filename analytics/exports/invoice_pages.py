@@ -10,43 +10,47 @@ from fpdf import FPDF
 from fpdf.enums import XPos, YPos
 
 from analytics.exports.charges import AS_RECORDED, REQUEST, UNKNOWN_USAGE
-from analytics.exports.invoice import Invoice, InvoiceLine
+from analytics.exports.invoice import Invoice, InvoiceLine, Issue, Party
 
-_HEADINGS: Final = ("Project", "Model", "Meter", "Quantity", "USD per million", "Amount")
-_WIDTHS: Final = (28, 36, 48, 24, 28, 26)  # millimetres, of A4's 190 between margins
+_HEADINGS: Final = ("Project", "Model", "Meter", "Quantity", "Price in USD", "Amount")
+_WIDTHS: Final = (28, 36, 44, 24, 32, 26)  # millimetres, of A4's 190 between margins
 _STYLE: Final = """
 body{font:14px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;color:#1a1a1a}
 table{border-collapse:collapse;width:100%}th,td{padding:.3rem .5rem;border-bottom:1px solid #ddd;text-align:left}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.note{color:#8a4b00}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.note{color:#8a4b00}.wide{overflow-x:auto}
 """
 
 
-def invoice_html(invoice: Invoice, issuer: str, zone: ZoneInfo) -> str:
-    """Render an invoice as one HTML document. Names are escaped: a team may be called anything."""
+def invoice_html(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | None = None) -> str:
+    """Render an invoice as one HTML document; without `issue` as a draft. Names are escaped: a team may be called
+    anything."""
     rows = "".join(_html_row(_cells(line)) for line in invoice.lines)
     sums = "".join(
-        f"<tr><td colspan=5>{escape(name)}</td><td class=n>{amount:f}</td></tr>" for name, amount in _sums(invoice)
+        f"<tr><td colspan=5>{escape(name)}</td><td class=n>{amount:f}</td></tr>"
+        for name, amount in _sums(invoice, issue)
     )
     headings = "".join(f"<th{' class=n' if place > 2 else ''}>{name}</th>" for place, name in enumerate(_HEADINGS))
-    notes = "".join(f"<p class=note>{escape(note)}</p>" for note in _notes(invoice))
-    facts = "<br>".join(escape(fact) for fact in _facts(invoice, issuer, zone))
+    notes = "".join(f"<p class=note>{escape(note)}</p>" for note in _notes(invoice, issue))
+    facts = "<br>".join(escape(fact) for fact in _facts(invoice, issuer, zone, issue))
+    title = escape(_title(invoice, issue))
+    table = f"<table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody><tfoot>{sums}</tfoot></table>"
     return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>Invoice {escape(invoice.number)}</title>"
-        f"<style>{_STYLE}</style><h1>Invoice {escape(invoice.number)}</h1><p>{facts}</p>"
-        f"<table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody><tfoot>{sums}</tfoot></table>{notes}</html>\n"
+        f"<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>{title}</title><style>{_STYLE}</style><h1>{title}</h1><p>{facts}</p>"
+        f"<div class=wide>{table}</div>{notes}</html>\n"
     )
 
 
-def invoice_pdf(invoice: Invoice, issuer: str, zone: ZoneInfo) -> bytes:
+def invoice_pdf(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | None = None) -> bytes:
     """Render an invoice as a PDF of A4 pages. Letters outside Latin-1 become question marks: no font is embedded."""
     pdf = FPDF(format="A4")
     pdf.set_creation_date(invoice.period.end)  # the same invoice is the same file
     pdf.set_auto_page_break(True, margin=15)
     pdf.add_page()
     pdf.set_font("Helvetica", "B", 16)
-    _line(pdf, f"Invoice {invoice.number}", 9)
+    _line(pdf, _title(invoice, issue), 9)
     pdf.set_font("Helvetica", size=10)
-    for fact in _facts(invoice, issuer, zone):
+    for fact in _facts(invoice, issuer, zone, issue):
         _line(pdf, fact, 5)
     pdf.ln(4)
     pdf.set_font("Helvetica", "B", 9)
@@ -55,22 +59,38 @@ def invoice_pdf(invoice: Invoice, issuer: str, zone: ZoneInfo) -> bytes:
     for line in invoice.lines:
         _table_row(pdf, _cells(line))
     pdf.set_font("Helvetica", "B", 9)
-    for name, amount in _sums(invoice):
+    for name, amount in _sums(invoice, issue):
         _table_row(pdf, (name, "", "", "", "", f"{amount:f}"), first=sum(_WIDTHS[:5]))
     pdf.set_font("Helvetica", "I", 9)
-    for note in _notes(invoice):
-        _line(pdf, note, 5)
+    for note in _notes(invoice, issue):
+        pdf.multi_cell(0, 5, _latin(note), new_x=XPos.LMARGIN, new_y=YPos.NEXT)
     return bytes(pdf.output())
 
 
-def _facts(invoice: Invoice, issuer: str, zone: ZoneInfo) -> list[str]:
+def _title(invoice: Invoice, issue: Issue | None) -> str:
+    return f"Draft invoice {invoice.number}" if issue is None else f"{issue.title} {issue.number}"
+
+
+def _facts(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | None) -> list[str]:
     start, end = invoice.period.start.astimezone(zone), invoice.period.end.astimezone(zone) - timedelta(seconds=1)
     payer = (
         f"Team {invoice.team or 'without a name'} of {invoice.tenant}" if invoice.level == "team" else invoice.tenant
     )
-    facts = [f"From {issuer} to {payer}", f"{start:%Y-%m-%d} to {end:%Y-%m-%d} ({zone.key})", f"In {invoice.currency}"]
+    if issue is None:
+        facts = [f"From {issuer} to {payer}"]
+    else:
+        facts = [*_party("From", issue.seller), *_party("To", issue.buyer)]
+        facts.append(f"Issued on {issue.issued_on}" + (f", due on {issue.due_on}" if issue.due_on else ""))
+        if issue.version > 1:
+            facts.append(f"Version {issue.version}")
+        if issue.purchase_order:
+            facts.append(f"Purchase order {issue.purchase_order}")
+        if issue.corrects:
+            facts.append(f"On invoice {issue.corrects}: {issue.reason}")
+    facts.append(f"{start:%Y-%m-%d} to {end:%Y-%m-%d} ({zone.key})")
+    facts.append(f"In {invoice.currency}")
     if invoice.currency != "USD":
-        facts[-1] += f", at {invoice.usd_rate:f} per USD ({invoice.rate_version})"
+        facts[-1] += f", at {invoice.usd_rate:f} per USD on {end:%Y-%m-%d} ({invoice.rate_version})"
     if invoice.terms_version:
         part = (
             "" if invoice.is_month or invoice.level == "team" else "; free amounts and commitments are of whole months"
@@ -79,8 +99,15 @@ def _facts(invoice: Invoice, issuer: str, zone: ZoneInfo) -> list[str]:
     return facts
 
 
-def _notes(invoice: Invoice) -> list[str]:
+def _party(word: str, party: Party) -> list[str]:
+    tax = [f"Tax number {party.tax_id}"] if party.tax_id else []
+    return [f"{word} {party.name}", *party.address, *tax]
+
+
+def _notes(invoice: Invoice, issue: Issue | None) -> list[str]:
     notes = []
+    if issue is None:
+        notes.append("This is a draft, not an invoice: nothing is payable until the month is closed.")
     if invoice.estimated:
         notes.append(
             f"Estimated: {invoice.estimated:f} {invoice.currency} of the usage is for answers that were cancelled, cut "
@@ -92,7 +119,7 @@ def _notes(invoice: Invoice) -> list[str]:
             f"Usage unknown: nobody reported what {count} {'request' if count == 1 else 'requests'} used. "
             "They are not part of this invoice."
         )
-    if invoice.corrections:
+    if invoice.corrections and (issue is None or not issue.corrects):
         notes.append(
             "Corrections are booked beside the usage, which is shown as it was recorded. Their ids are in parentheses."
         )
@@ -112,24 +139,33 @@ def _notes(invoice: Invoice) -> list[str]:
     return notes
 
 
-def _sums(invoice: Invoice) -> list[tuple[str, Decimal]]:
-    sums = [("Usage", invoice.usage)]
+def _sums(invoice: Invoice, issue: Issue | None) -> list[tuple[str, Decimal]]:
+    # A credit note or cancellation is of amounts alone.
+    sums = [] if issue is not None and issue.corrects else [("Usage", invoice.usage)]
     if invoice.estimated:
         sums.append(("of which estimated", invoice.estimated))
     if invoice.corrections:
-        sums += [*invoice.corrections, ("Usage after corrections", invoice.net)]
-    return [*sums, *invoice.adjustments, (f"Payable in {invoice.currency}", invoice.payable)]
+        sums += invoice.corrections
+        if issue is None or not issue.corrects:
+            sums.append(("Usage after corrections", invoice.net))
+    sums += invoice.adjustments
+    taxes = () if issue is None else issue.taxes
+    if taxes:
+        sums.append(("Before tax", invoice.payable))
+        sums += [(f"{name} {percent:f} %", amount) for name, percent, amount in taxes]
+    payable = invoice.payable + (Decimal(0) if issue is None else issue.tax)
+    return [*sums, (f"Payable in {invoice.currency}", payable)]
 
 
 def _cells(line: InvoiceLine) -> tuple[str, ...]:
-    per = Decimal(1) if line.meter == REQUEST else Decimal(1_000_000)
+    per, each = (Decimal(1), "each") if line.meter == REQUEST else (Decimal(1_000_000), "per million")
     amount = "no price" if line.amount is None else f"{line.amount:f}"
     return (
         line.project or "-",
         line.model or "-",
         f"{_words(line.meter)} (estimated)" if line.is_estimated else _words(line.meter),
         f"{line.quantity:,}",
-        "-" if line.unit_usd is None else f"{(line.unit_usd * per).normalize():f}",
+        "-" if line.unit_usd is None else f"{(line.unit_usd * per).normalize():f} {each}",
         "unknown" if line.meter == UNKNOWN_USAGE else amount,
     )
 

@@ -128,6 +128,18 @@ def create_channel(
     return row
 
 
+def update_channel(session: Session, author: Author, channel_id: str, address: str, sealer: Sealer) -> AlertChannel:
+    """Set a channel's address, kept sealed and in no audit entry. Raises NotFound, InvalidRequest on a wrong
+    address."""
+    entry = begin_change(session, author, "alert_channel.update", channel_id)
+    row = get_row(session, AlertChannel, channel_id, tenant=author.tenant_id)
+    entry.subject = _subject(row.tenant_id, channel_id)
+    kind = check_channel(row.kind, address)
+    row.address, row.shown = sealer.seal(address), shown_address(kind, address)
+    session.flush()
+    return row
+
+
 def create_silence(session: Session, author: Author, new: NewSilence) -> AlertSilence:
     """Add a silence. Raises InvalidRequest where it would end before it begins or is over, NotFound on its rule."""
     silence_id = f"sil_{uuid7(unix_ns(author.at)).hex}"

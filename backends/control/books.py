@@ -12,6 +12,7 @@ from typing import Final, cast
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
+from backends.control.book_periods import refuse_closed
 from backends.control.changes import Author, begin_change
 from backends.control.row_names import row_name
 from contracts.control import BookAdjustment, BookEntry
@@ -157,6 +158,10 @@ def reverse_adjustment(
     begin_change(session, author, "book.reverse", adjustment_id, {"reason": reason})
     row = get_adjustment(session, adjustment_id)
     kind = REVERSAL_OF.get(cast(AdjustmentKind, row.kind))
+    if row.kind == "credit":
+        raise Conflict(
+            f"{adjustment_id} is a credit, for which a credit note was issued; a credit is not taken back", param="id"
+        )
     if kind is None:
         raise Conflict(
             f"{adjustment_id} is a reversal of {row.reverses}; a reversal cannot be reversed: book the correction "
@@ -173,6 +178,7 @@ def reverse_adjustment(
     undone = [
         Entry(entry.group, -entry.effect, entry.requests, entry.period) for entry in entries_of(session, adjustment_id)
     ]
+    refuse_closed(session, ((entry.group.tenant, entry.period) for entry in undone))
     new = NewAdjustment(
         kind,
         row.starts_at,
@@ -199,6 +205,11 @@ def decide_adjustment(session: Session, author: Author, adjustment_id: str, *, i
         raise Conflict(f"{adjustment_id} is {row.state} already", param="id")
     if is_approved and author.name == row.author:
         raise Conflict(f"{adjustment_id} was proposed by {row.author}; another person must approve it", param="id")
+    if is_approved:
+        months = (
+            select(BookEntry.tenant_id, BookEntry.period).where(BookEntry.adjustment_id == adjustment_id).distinct()
+        )
+        refuse_closed(session, ((tenant, month) for tenant, month in session.execute(months)))
     row.state = "booked" if is_approved else "rejected"
     row.approved_by, row.approved_at = author.name, author.at
     if not is_approved:

@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
+from backends.control.budget_states import RECOUNT
 from backends.control.rules import budget_spec
 from contracts.control import Budget, BudgetState, Tenant
 from contracts.errors import ConfigurationError
@@ -42,13 +43,17 @@ def load_standings(session: Session, since: datetime) -> list[BudgetStanding]:
             BudgetState.period_start,
             BudgetState.settled,
             BudgetState.overdraft,
+            BudgetState.gateway,
         )
         .join(Budget, Budget.id == BudgetState.budget_id)
         .where(or_(BudgetState.period_start >= since, Budget.period == "total"))
     )
     used: dict[tuple[str, str, datetime], int] = {}
-    for budget_id, subject, period_start, settled, overdraft in rows:  # a row for each gateway
+    from_ledger: set[tuple[str, str, datetime]] = set()
+    for budget_id, subject, period_start, settled, overdraft, gateway in rows:  # a row for each gateway
         key = (budget_id, subject, period_start)
+        if gateway == RECOUNT:
+            from_ledger.add(key)
         used[key] = used.get(key, 0) + int(settled) + int(overdraft)
     budgets = _budgets(session)
     standings = []
@@ -59,7 +64,8 @@ def load_standings(session: Session, since: datetime) -> list[BudgetStanding]:
             continue
         spec, created_ns = known
         team = subject.partition("/")[0] if spec.scope.level in ("team", "project") else ""
-        counts_since_ns = max(start_ns, created_ns)
+        is_whole = (budget_id, subject, period_start) in from_ledger  # with what was used before it was made
+        counts_since_ns = start_ns if is_whole else max(start_ns, created_ns)
         standings.append(BudgetStanding(spec, subject, team, start_ns, bounds[1], counts_since_ns, amount))
     return standings
 

@@ -40,13 +40,16 @@ class Spent:
 
     `overdraft` was used beyond what the budget could be charged, and is on top of `settled` as well.
 
-    `since` is when the oldest of what is counted was last written: how old the sum may be.
+    `since` is when the oldest of what is counted was last written: how old the sum may be. `recounted` is the part of
+    `settled` that the ledger has added: what was used before the budget was made, and corrections; `None` if the ledger
+    was not asked.
     """
 
     settled: int = 0
     reserved: int = 0
     since: datetime | None = None
     overdraft: int = 0
+    recounted: int | None = None
 
     @property
     def total(self) -> int:
@@ -106,13 +109,20 @@ def spent_of(session: Session, budget_id: str, period_start_ns: int) -> dict[str
     found: dict[str, Spent] = {}
     for row in rows:
         sofar = found.get(row.subject, Spent())
-        found[row.subject] = Spent(
-            sofar.settled + int(row.settled),
-            sofar.reserved + int(row.reserved),
-            since_of(sofar, row.gateway, row.updated_at),
-            sofar.overdraft + int(row.overdraft),
-        )
+        state = (int(row.settled), int(row.reserved), int(row.overdraft))
+        found[row.subject] = with_state(sofar, row.gateway, row.updated_at, *state)
     return found
+
+
+def with_state(sofar: Spent, gateway: str, updated_at: datetime, settled: int, reserved: int, overdraft: int) -> Spent:
+    """Return a sum with one more state in it."""
+    return Spent(
+        sofar.settled + settled,
+        sofar.reserved + reserved,
+        since_of(sofar, gateway, updated_at),
+        sofar.overdraft + overdraft,
+        settled if gateway == RECOUNT else sofar.recounted,
+    )
 
 
 def since_of(sofar: Spent, gateway: str, updated_at: datetime) -> datetime | None:

@@ -69,6 +69,7 @@ class NewBudget:
     webhook_url: str = ""
     when_away: str = "refuse"
     when_unpriced: str = "refuse"
+    id: str = ""  # empty: made up
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +93,12 @@ def create_budget(session: Session, author: Author, new: NewBudget) -> Budget:
     Raises NotFound on an unknown tenant; InvalidRequest where a field is unknown, out of range, in the past or does
     not go with the others.
     """
-    budget_id = f"bud_{uuid7(unix_ns(author.at)).hex}"
+    budget_id = new.id or f"bud_{uuid7(unix_ns(author.at)).hex}"
     entry = begin_change(session, author, "budget.create", f"{new.tenant_id}/{budget_id}")
     scope = checked_scope(session, new.tenant_id, new.level, new.subject, new.model)
     refuse_beyond_bounds(session, author, scope.level, scope.subject)
+    if new.id and session.get(Budget, new.id) is not None:
+        raise Conflict(f"a budget {new.id!r} exists already; choose another id", param="id")
     row = Budget(
         id=budget_id,
         tenant_id=new.tenant_id,

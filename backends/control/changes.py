@@ -47,6 +47,7 @@ _AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
     "alert_channel": (),
     "alert_silence": (),
     "alert": (),
+    "configuration": (),  # what a plan changes is named by its own entries
 }
 
 

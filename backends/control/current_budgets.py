@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backends.control.bounds import visible_rules
-from backends.control.budget_states import Spent, since_of
+from backends.control.budget_states import Spent, with_state
 from backends.control.rules import budget_spec
 from contracts.control import Budget, BudgetState, Tenant
 from contracts.errors import ConfigurationError
@@ -73,10 +73,6 @@ def _spent(session: Session, starts_ns: Mapping[str, int], tenant: str) -> dict[
             continue
         of_budget = found.setdefault(budget_id, {})
         sofar = of_budget.get(subject, Spent())
-        of_budget[subject] = Spent(
-            sofar.settled + int(settled),
-            sofar.reserved + int(reserved),
-            since_of(sofar, gateway, updated_at),
-            sofar.overdraft + int(overdraft),
-        )
+        state = (int(settled), int(reserved), int(overdraft))
+        of_budget[subject] = with_state(sofar, gateway, updated_at, *state)
     return found

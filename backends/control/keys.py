@@ -36,6 +36,7 @@ class KeyRequest:
 
     tenant_id: str
     name: str
+    id: str = ""  # empty: made up
     team_id: str = ""
     project_id: str = ""
     expires_at: datetime | None = None
@@ -60,11 +61,13 @@ def create_key(session: Session, author: Author, wanted: KeyRequest, secret: str
     that the author is bound to; Conflict on an inactive tenant or a secret already in use.
     """
     _check_form(secret)
-    key_id = new_key_id(unix_ns(author.at))
+    key_id = wanted.id or new_key_id(unix_ns(author.at))
     scopes = wanted.scopes()
     detail: dict[str, object] = {"name": wanted.name, "hint": hint_of(secret), "scopes": scopes}
     begin_change(session, author, "key.create", f"{wanted.tenant_id}/{key_id}", detail)
     _check_owner(session, author, wanted)
+    if wanted.id and session.get(ApiKey, wanted.id) is not None:
+        raise Conflict(f"a key {wanted.id!r} exists already, perhaps revoked; choose another id", param="id")
     check_models(session, scopes)
     _check_end(author, wanted.expires_at)
     key = ApiKey(

@@ -34,6 +34,7 @@ class NewLimit:
     model: str = ""
     when_away: str = "share"
     when_unpriced: str = "refuse"
+    id: str = ""  # empty: made up
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,12 @@ def create_limit(session: Session, author: Author, new: NewLimit) -> Limit:
     Raises NotFound on an unknown tenant; InvalidRequest where a field is unknown, out of range or does not go with
     the others; Conflict where the scope has a limit of this metric and window, or one that contradicts it.
     """
-    limit_id = f"lim_{uuid7(unix_ns(author.at)).hex}"
+    limit_id = new.id or f"lim_{uuid7(unix_ns(author.at)).hex}"
     entry = begin_change(session, author, "limit.create", f"{new.tenant_id}/{limit_id}")
     scope = checked_scope(session, new.tenant_id, new.level, new.subject, new.model)
     refuse_beyond_bounds(session, author, scope.level, scope.subject)
+    if new.id and session.get(Limit, new.id) is not None:
+        raise Conflict(f"a limit {new.id!r} exists already; choose another id", param="id")
     row = Limit(
         id=limit_id,
         tenant_id=new.tenant_id,

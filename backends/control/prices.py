@@ -143,6 +143,25 @@ def list_standard_costs(session: Session, *, after: str = "", limit: int = 100) 
     return list(session.scalars(wanted))
 
 
+def get_price(session: Session, version: str, *, seen_by_tenant: str = "") -> Price:
+    """Return a price card. Raise NotFound, also for another tenant's if one is named."""
+    row = session.get(Price, version)
+    if row is None or (seen_by_tenant and row.tenant_id not in ("", seen_by_tenant)):
+        raise NotFound(
+            f"no price card has the version {version!r}; `tollkeeper prices list` shows those there are",
+            rows=[row_name(Price, version)],
+        )
+    return row
+
+
+def get_standard_cost(session: Session, version: str) -> StandardCost:
+    """Return a standard cost card. Raise NotFound."""
+    row = session.get(StandardCost, version)
+    if row is None:
+        raise NotFound(f"no standard cost card has the version {version!r}", rows=[row_name(StandardCost, version)])
+    return row
+
+
 def replace_price(
     session: Session, author: Author, version: str, new: NewPrice, *, is_confirmed: bool = False
 ) -> Price:

@@ -68,6 +68,14 @@ def end_rate(session: Session, author: Author, version: str, valid_to: datetime)
     return row
 
 
+def get_rate(session: Session, version: str) -> CostRate:
+    """Return a rate. Raise NotFound."""
+    row = session.get(CostRate, version)
+    if row is None:
+        raise NotFound(f"no rate has the version {version!r}", rows=[row_name(CostRate, version)])
+    return row
+
+
 def list_rates(session: Session, *, after: str = "", limit: int = 100) -> list[CostRate]:
     """Give up to `limit` rates whose versions sort after `after`."""
     wanted = select(CostRate).where(CostRate.version > after).order_by(CostRate.version).limit(limit)

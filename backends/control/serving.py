@@ -231,10 +231,7 @@ def create_model(
         raise Conflict(f"model {model_id!r} exists already; choose another id", param="id")
     if session.get(Route, model_id) is not None:
         raise Conflict(f"route {model_id!r} has this name; choose another id", param="id")
-    if session.get(Pool, pool_id) is None:
-        raise InvalidRequest(f"pool {pool_id!r} does not exist; create it first", param="pool")
-    if not _count_targets(session, pool_id):
-        raise InvalidRequest(f"pool {pool_id!r} has no targets; add one first", param="pool")
+    _check_pool_serves(session, pool_id)
     model = Model(
         id=model_id,
         pool_id=pool_id,
@@ -269,6 +266,42 @@ def set_model_active(session: Session, author: Author, model_id: str, is_active:
     model = get_model(session, model_id)
     with routes_kept(session):
         model.is_active = is_active
+        session.flush()
+    return model
+
+
+def update_model(
+    session: Session,
+    author: Author,
+    model_id: str,
+    *,
+    pool_id: str | None = None,
+    description: str | None = None,
+    context_tokens: int | None = None,
+    is_unbounded: bool = False,
+) -> Model:
+    """Set a model's pool, description or context length; `None` leaves a thing as it is. `is_unbounded` removes the
+    context length.
+
+    Raises NotFound, InvalidRequest if the pool is unknown or has no targets, Conflict if a route depends on the pool.
+    """
+    entry = begin_change(session, author, "model.update", model_id)
+    model = get_model(session, model_id)
+    wanted = {
+        "pool_id": model.pool_id if pool_id is None else pool_id,
+        "description": model.description if description is None else description,
+        "context_tokens": None if is_unbounded else model.context_tokens if context_tokens is None else context_tokens,
+    }
+    changed = [name for name in wanted if wanted[name] != getattr(model, name)]
+    entry.detail = {
+        "before": {name: getattr(model, name) for name in changed},
+        "after": {name: wanted[name] for name in changed},
+    }
+    if "pool_id" in changed:
+        _check_pool_serves(session, str(pool_id))
+    with routes_kept(session):
+        for name in changed:
+            setattr(model, name, wanted[name])
         session.flush()
     return model
 
@@ -322,6 +355,13 @@ def delete_model(session: Session, author: Author, model_id: str) -> None:
     with routes_kept(session):
         session.delete(get_model(session, model_id))
         session.flush()
+
+
+def _check_pool_serves(session: Session, pool_id: str) -> None:
+    if session.get(Pool, pool_id) is None:
+        raise InvalidRequest(f"pool {pool_id!r} does not exist; create it first", param="pool")
+    if not _count_targets(session, pool_id):
+        raise InvalidRequest(f"pool {pool_id!r} has no targets; add one first", param="pool")
 
 
 def _count_targets(session: Session, pool_id: str) -> int:

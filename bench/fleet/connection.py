@@ -47,7 +47,7 @@ class Answer:
     @property
     def is_place_kept(self) -> bool:
         """Say whether the refusal promises a place."""
-        return b"a place is kept for you" in self.body
+        return b"capacity reserved for you" in self.body
 
     @property
     def request_id(self) -> str:

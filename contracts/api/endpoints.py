@@ -1,4 +1,5 @@
-"""The names of the endpoints that a key may be held to: paths of the data plane below /v1, with dots for slashes."""
+"""The names of the endpoints that a key may be held to: paths of the data plane below /v1, with dots for slashes,
+and `mcp`."""
 
 from typing import Literal
 
@@ -12,4 +13,5 @@ Endpoint = Literal[
     "messages",
     "files",
     "batches",
+    "mcp",
 ]

@@ -4,7 +4,7 @@ from contracts.control.abuse import AbuseIncident
 from contracts.control.access import AdminToken, ApiKey, FormerSecret, Issuer, Role, RoleGrant, User, UserSession
 from contracts.control.alerting import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence, Lease
 from contracts.control.base import SCHEMA_HEAD, Base
-from contracts.control.books import BookAdjustment, BookEntry
+from contracts.control.books import BookAdjustment, BookDocument, BookEntry, BookPeriod, BookProfile
 from contracts.control.guardrails import Guardrail
 from contracts.control.known_secrets import KnownSecret
 from contracts.control.organisation import Project, Team, Tenant
@@ -31,7 +31,10 @@ __all__ = [
     "AuditEntry",
     "Base",
     "BookAdjustment",
+    "BookDocument",
     "BookEntry",
+    "BookPeriod",
+    "BookProfile",
     "Budget",
     "BudgetEvent",
     "BudgetState",

@@ -1,13 +1,13 @@
-"""Adjustments of the books: corrections of recorded cost, booked once and never changed."""
+"""The books: corrections of recorded cost, months that are closed, invoices and credit notes that were issued."""
 
 from datetime import datetime
 from decimal import Decimal
 
-from sqlalchemy import BigInteger, ForeignKey, Index, Integer, String, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Boolean, ForeignKey, Index, Integer, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.control.base import Base, ExactDecimal, UtcDateTime, one_of
-from contracts.pricing.book_entries import ADJUSTMENT_KINDS, ADJUSTMENT_STATES
+from contracts.pricing.book_entries import ADJUSTMENT_KINDS, ADJUSTMENT_STATES, DOCUMENT_KINDS, PERIOD_STATES
 
 
 class BookAdjustment(Base):
@@ -76,3 +76,82 @@ class BookEntry(Base):
     unpriced_output_tokens: Mapped[int] = mapped_column(BigInteger)
     estimated_usd: Mapped[Decimal] = mapped_column(ExactDecimal)
     estimated_requests: Mapped[int] = mapped_column(BigInteger)
+
+
+class BookProfile(Base):
+    """What invoices say of a tenant, or (`tenant_id` empty) of who issues them.
+
+    `taxes` are names and percents, such as {"VAT": "19"}. `is_two_person` is of the issuer's alone: corrections,
+    closing and reopening need a second person.
+    """
+
+    __tablename__ = "book_profiles"
+
+    tenant_id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    legal_name: Mapped[str] = mapped_column(String(200), default="")
+    address: Mapped[str] = mapped_column(String(1000), default="")  # lines
+    tax_id: Mapped[str] = mapped_column(String(60), default="")
+    purchase_order: Mapped[str] = mapped_column(String(100), default="")
+    currency: Mapped[str] = mapped_column(String(3), default="USD")
+    due_days: Mapped[int] = mapped_column(Integer, default=30)
+    taxes: Mapped[dict[str, str]] = mapped_column(JSON, default=dict)
+    is_two_person: Mapped[bool] = mapped_column(Boolean, default=False)
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class BookPeriod(Base):
+    """A month of a tenant's calendar that was put into review or closed; one without a row is a draft.
+
+    `version` counts its closings. `wish` is what one person asked for and another is to confirm.
+    """
+
+    __tablename__ = "book_periods"
+    __table_args__ = (one_of("state", PERIOD_STATES),)
+
+    tenant_id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    month: Mapped[str] = mapped_column(String(7), primary_key=True)
+    state: Mapped[str] = mapped_column(String(20))
+    version: Mapped[int] = mapped_column(Integer, default=0)
+    invoice: Mapped[str] = mapped_column(String(40), default="")  # the one that it is closed by
+    changed_by: Mapped[str] = mapped_column(String(300))
+    changed_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    reason: Mapped[str] = mapped_column(String(500), default="")
+    wish: Mapped[str] = mapped_column(String(20), default="")
+    wished_by: Mapped[str] = mapped_column(String(300), default="")
+
+
+class BookDocument(Base):
+    """An invoice, credit note or cancellation as it was issued; never changed.
+
+    `net_usd` is what it bills of usage and corrections before terms, currency and tax, `net_by_month` the same by the
+    month of the usage. `digest` is over `html` and the PDF.
+    """
+
+    __tablename__ = "book_documents"
+    __table_args__ = (
+        Index("ix_book_documents_tenant_id_month", "tenant_id", "month"),
+        one_of("kind", DOCUMENT_KINDS),
+    )
+
+    number: Mapped[str] = mapped_column(String(40), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(20))
+    tenant_id: Mapped[str] = mapped_column(String(63))
+    month: Mapped[str] = mapped_column(String(7))
+    version: Mapped[int] = mapped_column(Integer)
+    corrects: Mapped[str] = mapped_column(String(40), default="")  # the invoice that it credits or cancels
+    adjustment_id: Mapped[str] = mapped_column(String(40), default="")
+    reason: Mapped[str] = mapped_column(String(500), default="")
+    author: Mapped[str] = mapped_column(String(300))
+    issued_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    due_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
+    currency: Mapped[str] = mapped_column(String(3))
+    usd_rate: Mapped[Decimal] = mapped_column(ExactDecimal)
+    net_usd: Mapped[Decimal] = mapped_column(ExactDecimal)
+    net_by_month: Mapped[dict[str, str]] = mapped_column(JSON)
+    subtotal: Mapped[Decimal] = mapped_column(ExactDecimal)
+    tax: Mapped[Decimal] = mapped_column(ExactDecimal)
+    taxes: Mapped[list[list[str]]] = mapped_column(JSON)  # names with percent and amount
+    payable: Mapped[Decimal] = mapped_column(ExactDecimal)
+    html: Mapped[str] = mapped_column(Text)
+    pdf_base64: Mapped[str] = mapped_column(Text)
+    digest: Mapped[str] = mapped_column(String(64))

@@ -10,15 +10,23 @@ from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
 # `rerate`: the difference between a card's price and the recorded one. `credit`: money given back or asked for beside
-# the price, on an invoice that was issued. `reversal` and `credit_reversal` undo one of these, entry by entry.
+# the price, on an invoice that was issued; it has a credit note and is not taken back. `reversal` undoes a rerate,
+# entry by entry.
 AdjustmentKind = Literal["rerate", "reversal", "credit", "credit_reversal"]
 ADJUSTMENT_KINDS: Final[tuple[AdjustmentKind, ...]] = ("rerate", "reversal", "credit", "credit_reversal")
 # Of these the price of usage is made; credits stand beside it.
 OF_PRICE: Final[tuple[AdjustmentKind, ...]] = ("rerate", "reversal")
-REVERSAL_OF: Final[dict[AdjustmentKind, AdjustmentKind]] = {"rerate": "reversal", "credit": "credit_reversal"}
+REVERSAL_OF: Final[dict[AdjustmentKind, AdjustmentKind]] = {"rerate": "reversal"}
 # Only what is booked counts. A proposal waits for another person.
 AdjustmentState = Literal["proposed", "booked", "rejected"]
 ADJUSTMENT_STATES: Final[tuple[AdjustmentState, ...]] = ("proposed", "booked", "rejected")
+
+# A month of a tenant. A closed one is frozen in an invoice.
+PeriodState = Literal["draft", "review", "closed"]
+PERIOD_STATES: Final[tuple[PeriodState, ...]] = ("draft", "review", "closed")
+# A cancellation takes a whole invoice back, as its month is reopened.
+DocumentKind = Literal["invoice", "credit_note", "cancellation"]
+DOCUMENT_KINDS: Final[tuple[DocumentKind, ...]] = ("invoice", "credit_note", "cancellation")
 
 
 class EntryGroup(NamedTuple):

@@ -5,6 +5,7 @@ All times are Unix nanoseconds. A day has 23, 24 or 25 hours where clocks are pu
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from fractions import Fraction
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -89,6 +90,23 @@ class Forecast:
 
     projected: int | None
     exhausted_at_ns: int | None
+
+
+LEAST_PACE: Final = Fraction(1, 10)  # of a period, before what was used of it is a pace
+
+
+def budget_outlook(
+    amount: int, used: int, start_ns: int, counts_since_ns: int, now_ns: int, end_ns: int | None
+) -> Forecast:
+    """Carry the pace of a budget on as `forecast` does, once a tenth of its period was counted: a first hour is none.
+
+    `counts_since_ns` is when counting began, where that is later than the period's start.
+    """
+    since_ns = max(start_ns, counts_since_ns)
+    outlook = forecast(amount, used, since_ns, now_ns, end_ns)
+    if end_ns is not None and now_ns - since_ns < (end_ns - start_ns) * LEAST_PACE:
+        return Forecast(None, outlook.exhausted_at_ns if used >= amount else None)
+    return outlook
 
 
 def forecast(amount: int, used: int, since_ns: int, now_ns: int, end_ns: int | None) -> Forecast:

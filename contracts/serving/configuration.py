@@ -15,6 +15,7 @@ from contracts.access.identity import Identity
 from contracts.api.chat import ReasoningEffort
 from contracts.errors import ConfigurationError
 from contracts.guardrails.policy import GuardrailPolicy
+from contracts.mcp.servers import McpServerSpec, ToolRule
 from contracts.pricing.prices import PriceBook
 from contracts.rules.holds import HoldSpec
 from contracts.rules.limits import BudgetSpec, LimitSpec, PriorityClass, QueueSpec, TenantSpec
@@ -177,6 +178,8 @@ class Snapshot:
     holds: tuple[HoldSpec, ...] = ()  # what objectives in danger hold back now
     guardrails: tuple[GuardrailPolicy, ...] = ()
     rollouts: Mapping[str, RolloutSpec] = field(default_factory=dict)  # that are live, by route
+    mcp_servers: Mapping[str, McpServerSpec] = field(default_factory=dict)
+    mcp_rules: tuple[ToolRule, ...] = ()
 
     def __post_init__(self) -> None:
         for model in self.models.values():

@@ -1,25 +1,26 @@
-"""What may stand in a gateway's YAML file: the shape of each entry, in the words of the control plane's API."""
+"""Entries of the YAML file: the same words for a gateway that runs from it alone and for `tollkeeper apply`."""
 
 from datetime import datetime
 from decimal import Decimal
 from ipaddress import ip_network
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 from contracts.api.chat import ReasoningEffort
 from contracts.api.endpoints import Endpoint
 from contracts.errors import ConfigurationError
+from contracts.mcp.servers import DEFAULT_CONCURRENT, DEFAULT_RESULT_BYTES, DEFAULT_TIMEOUT_SECONDS
 from contracts.metering.usage import Leaf
 from contracts.rules.limits import Level, Period, PriorityClass, WhenAway, WhenUnpriced, Window
 from contracts.rules.periods import zone_of
 from contracts.rules.rule_words import MetricWord
 from contracts.serving.configuration import KeyPolicy, PolicyName
-from contracts.serving.rollouts import PLATFORM_TENANT
+from contracts.serving.rollouts import MAX_STEPS, PLATFORM_TENANT
 from gateway.config.fields.cache_fields import CacheFields
 from gateway.config.fields.failure_fields import FailureFields, PlaybookFields
 from gateway.config.fields.queue_fields import QueueFields
-from gateway.config.fields.rollout_fields import GuardFields, Percent, ShadowFields, Words
+from gateway.config.fields.rollout_fields import GuardFields, Percent, ShadowFields, StepFields, Words
 from gateway.config.fields.route_fields import RouteFields
 from gateway.config.fields.rule_fields import (
     Amount,
@@ -34,6 +35,7 @@ from gateway.config.fields.rule_fields import (
 )
 from gateway.config.fields.sampling_fields import SamplingFields
 
+CONTROL_SECTIONS: Final = (*("teams", "projects", "rates", "standard_costs", "slos", "alert_channels", "alert_rules"),)
 _ALWAYS: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
@@ -94,20 +96,24 @@ class AccessEntry(Entry):
 
 
 class ConfiguredKey(AccessEntry):
-    """A key and the payer it stands for."""
+    """A key and the payer it stands for. The control plane makes a secret if `key` is left out; a file gateway needs
+    it."""
 
-    key: str = Field(description="env:NAME, file:PATH, or the key itself")
+    key: str = Field(default="", description="env:NAME or file:PATH; a file gateway also takes the key itself")
     id: str = ""
+    name: str = Field(default="", max_length=200, description="For people; identifies a key without an id")
     tenant: Annotated[_Payer, Field(min_length=1)]
     team: str = ""
     project: str = ""
     expires_at: AwareDatetime | None = None
+    is_service_account: bool = False
 
 
 class ConfiguredIssuer(AccessEntry):
     """An identity provider whose tokens are taken in place of keys; see
     `contracts.serving.configuration.IssuerSpec`."""
 
+    id: str = Field(default="", description="Its id in the control plane; left out: made from the issuer's host")
     issuer: _Name
     audience: _Name
     keys_url: str = ""
@@ -123,6 +129,8 @@ class ConfiguredTenant(Entry):
     """A tenant's share under contention and its calendar. Tenants not listed have the defaults."""
 
     id: Annotated[_Payer, Field(min_length=1)]
+    name: str = Field(default="", max_length=200, description="For people; left out: the id")
+    is_active: bool = Field(default=True, description="false refuses all its keys")
     weight: int = Field(default=1, ge=1, le=1000)
     time_zone: _TimeZone = "UTC"
     keeps_content: bool = False  # what its requests say, redacted
@@ -134,7 +142,7 @@ class ConfiguredLimit(Entry):
 
     id: _RuleId | None = None
     tenant: _Name
-    level: Level
+    level: Level = "tenant"
     subject: Subject = ""
     model: str = ""
     metric: MetricWord
@@ -151,7 +159,7 @@ class ConfiguredBudget(Entry):
 
     id: _RuleId | None = None
     tenant: _Name
-    level: BudgetLevel
+    level: BudgetLevel = "tenant"
     subject: Subject = ""
     model: str = ""
     period: Period
@@ -186,6 +194,7 @@ class ConfiguredPool(Entry):
 
     name: _Name
     policy: PolicyName = "cost"
+    region: str = Field(default="", description="Region of its targets that name none")
     targets: list[ConfiguredTarget] = Field(min_length=1)
     queue: QueueFields | None = None
     failures: FailureFields | None = None
@@ -196,6 +205,8 @@ class ConfiguredModel(Entry):
 
     name: _Name
     pool: str
+    description: str = Field(default="", max_length=500)
+    is_active: bool = Field(default=True, description="false withdraws it from applications")
     context_tokens: int | None = Field(default=None, ge=1)
     defaults: SamplingFields = SamplingFields()  # where the caller says nothing
     pinned: SamplingFields = SamplingFields()  # whatever the caller says
@@ -206,20 +217,25 @@ class ConfiguredRoute(RouteFields):
     """A name that applications ask for, and that leads to models."""
 
     name: _Name
+    is_active: bool = Field(default=True, description="false withdraws it from applications")
 
     def rules(self) -> dict[str, Any]:
-        """Give what is said of it, as plain data; the name is none of its rules."""
-        return {field: value for field, value in super().rules().items() if field != "name"}
+        """Return what is said of it, as plain data, without its name and whether it is offered."""
+        return {field: value for field, value in super().rules().items() if field not in ("name", "is_active")}
 
 
 class ConfiguredRollout(Entry):
-    """A candidate that has a share of a route beside its incumbent: what the file says, for it has no steps."""
+    """A candidate that takes a share of a route from its incumbent: a fixed percent, or steps (control plane only)."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
     route: _Name
     incumbent: _Name
     candidate: _Name
-    percent: Percent | None = None  # none: a shadow alone
+    percent: Percent | None = None  # neither percent nor steps: a shadow alone
+    steps: Annotated[list[StepFields], Field(max_length=MAX_STEPS)] | None = Field(
+        default=None, description="Rising shares, in place of percent"
+    )
+    promotes: bool = Field(default=False, description="The last step's end puts the candidate in the route")
     guards: GuardFields = GuardFields()
     shadow: ShadowFields | None = None
     tenants: Words = []
@@ -227,8 +243,10 @@ class ConfiguredRollout(Entry):
 
     def rules(self) -> dict[str, Any]:
         """Give what is asked of it, as plain data."""
-        steps = [] if self.percent is None else [{"percent": self.percent}]
-        parts = self.model_dump(mode="json", include={"guards", "shadow", "tenants", "not_tenants"})
+        steps: list[dict[str, Any]] = [] if self.percent is None else [{"percent": self.percent}]
+        if self.steps is not None:
+            steps = [step.model_dump(mode="json") for step in self.steps]
+        parts = self.model_dump(mode="json", include={"guards", "shadow", "tenants", "not_tenants", "promotes"})
         return {"steps": steps, **parts}
 
 
@@ -241,12 +259,61 @@ class ConfiguredGuardrail(Entry):
     stages: list[dict[str, Any]] = Field(min_length=1)
 
 
+class ConfiguredTier(Entry):
+    """Prices of the whole request if its input exceeds a number of tokens."""
+
+    above_input_tokens: int = Field(ge=0, le=1_000_000_000)
+    usd_per_mtok: dict[Leaf, Decimal]
+    batch_usd_per_mtok: dict[Leaf, Decimal] = {}
+    service_tiers: dict[str, dict[Leaf, Decimal]] = {}
+
+
+class ConfiguredToolTerms(Entry):
+    """What holds for the tools of an MCP server whose names match."""
+
+    match: str
+    price_usd: Decimal | None = Field(default=None, ge=0)
+    timeout_seconds: float | None = None
+    max_result_bytes: int | None = None
+
+
+class ConfiguredMcpServer(Entry):
+    """An MCP server; see `contracts.mcp.servers.McpServerSpec`."""
+
+    name: _Name
+    url: str = ""
+    key: str = ""
+    headers: dict[str, str] = {}
+    tls: dict[str, str] = {}
+    default: Literal["allow", "deny"] = "allow"
+    price_usd: Decimal | None = Field(default=None, ge=0)
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    max_result_bytes: int = DEFAULT_RESULT_BYTES
+    max_concurrent: int = DEFAULT_CONCURRENT
+    tools: list[ConfiguredToolTerms] = []
+
+
+class ConfiguredToolRule(Entry):
+    """Who may use which tools; see `contracts.mcp.servers.ToolRule`."""
+
+    name: _Name
+    effect: Literal["allow", "deny"]
+    tools: list[str] = Field(min_length=1)
+    tenant: str = ""
+    team: str = ""
+    project: str = ""
+    key: str = ""
+
+
 class ConfiguredPrice(Entry):
-    """A price card."""
+    """A price card. It is never edited: give new prices a new version that `replaces` this one."""
 
     model: str
     version: str
     usd_per_mtok: dict[Leaf, Decimal]
+    tiers: list[ConfiguredTier] = Field(default=[], max_length=20)
+    usd_per_request: Decimal = Field(default=Decimal(0), ge=0, le=1000)
+    replaces: str = Field(default="", description="Version of the card that ends where this one begins")
     batch_usd_per_mtok: dict[Leaf, Decimal] = {}  # for what a batch asks; a leaf left out keeps its price
     service_tiers: dict[str, dict[Leaf, Decimal]] = {}  # by name, such as "flex"; as above
     provider: str = ""
@@ -258,9 +325,9 @@ class ConfiguredPrice(Entry):
 class ConfigurationFile(Entry):
     """The whole file."""
 
-    keys: list[ConfiguredKey] = Field(min_length=1)
-    pools: list[ConfiguredPool] = Field(min_length=1)
-    models: list[ConfiguredModel] = Field(min_length=1)
+    keys: list[ConfiguredKey] = []
+    pools: list[ConfiguredPool] = []
+    models: list[ConfiguredModel] = []
     prices: list[ConfiguredPrice] = []
     tenants: list[ConfiguredTenant] = []
     limits: list[ConfiguredLimit] = []
@@ -270,3 +337,17 @@ class ConfigurationFile(Entry):
     playbooks: list[PlaybookFields] = []
     rollouts: list[ConfiguredRollout] = []
     guardrails: list[ConfiguredGuardrail] = []
+    mcp_servers: list[ConfiguredMcpServer] = []
+    tool_rules: list[ConfiguredToolRule] = []
+    # Read by `tollkeeper apply` alone: a gateway without a control plane has nothing to do with them.
+    teams: list[dict[str, Any]] = []
+    projects: list[dict[str, Any]] = []
+    rates: list[dict[str, Any]] = []
+    standard_costs: list[dict[str, Any]] = []
+    slos: list[dict[str, Any]] = []
+    alert_channels: list[dict[str, Any]] = []
+    alert_rules: list[dict[str, Any]] = []
+
+    def only_for_control(self) -> list[str]:
+        """Return the sections that are filled and have no effect without a control plane."""
+        return [name for name in CONTROL_SECTIONS if getattr(self, name)]

@@ -3,15 +3,16 @@
 What is wrong in it stops the start with the file's line and the field's name.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from pydantic import ValidationError
 
 from backends.processes.file_stamp import file_stamp
+from backends.yaml_document import YamlDocument
 from contracts.access.identity import Identity
 from contracts.access.keys import digest_of, is_well_formed
 from contracts.errors import ConfigurationError
@@ -43,15 +44,18 @@ from gateway.config.entries import (
 )
 from gateway.config.failures import build_playbooks, pool_failures
 from gateway.config.guardrails import build_guardrails
+from gateway.config.mcp import build_mcp_servers, build_tool_rules
 from gateway.config.rollouts import build_rollouts
 from gateway.config.routes import build_routes
 from gateway.config.rules import Misplaced, Place, build_rules
+from gateway.config.suggestions import did_you_mean, known_fields
 from gateway.config.targets import resolve_key
 
 # Blocks whose values may be shown in a message; others may hold a key in the wrong place.
-_SHOWN_BLOCKS: Final = ("tenants", "limits", "budgets", "routes", "playbooks", "rollouts")
+_SHOWN_BLOCKS: Final = ("tenants", "limits", "budgets", "routes", "playbooks", "rollouts", "tool_rules")
 _SHOWN_PARTS: Final = frozenset(("queue", "failures"))  # of a pool
 _MAX_SHOWN: Final = 60
+log = logging.getLogger(__name__)
 
 
 class FileSource:
@@ -69,16 +73,19 @@ class FileSource:
 
     def load(self, revision: int = 0) -> Snapshot:
         """Read the file. Raises ConfigurationError naming line, field and remedy."""
-        parsed, root = self._parse()
+        parsed, document = self._parse()
+        if idle := parsed.only_for_control():
+            log.warning("sections_without_effect", extra={"path": str(self.path), "sections": ", ".join(idle)})
         policies: dict[KeyPolicy, KeyPolicy] = {DEFAULT_POLICY: DEFAULT_POLICY}  # equal ones share one object
         keys = [self._key_entry(given, _policy_of(given, policies)) for given in parsed.keys]
-        with self._placed(root):
+        with self._placed(document):
             rules = build_rules(parsed, keys)
             serving = _serving(parsed)
             issuers = tuple(_issuers(parsed, policies))
             playbooks = build_playbooks(parsed, serving.pools)
             rollouts = build_rollouts(parsed, serving)
             guardrails = build_guardrails(parsed)
+            mcp_servers, mcp_rules = build_mcp_servers(parsed), build_tool_rules(parsed)
         return Snapshot(
             revision=revision,
             keys={entry.digest: entry for entry in keys},
@@ -93,18 +100,20 @@ class FileSource:
             playbooks=playbooks,
             rollouts=rollouts,
             guardrails=guardrails,
+            mcp_servers=mcp_servers,
+            mcp_rules=mcp_rules,
         )
 
     def serving(self) -> Serving:
         """Read what is served, without the credentials that the file refers to. Raises as `load`."""
-        parsed, root = self._parse()
-        with self._placed(root):
+        parsed, document = self._parse()
+        with self._placed(document):
             return _serving(parsed)
 
     def playbooks(self) -> dict[str, Playbook]:
         """Read what is done when providers are out, by provider. Raises as `load`."""
-        parsed, root = self._parse()
-        with self._placed(root):
+        parsed, document = self._parse()
+        with self._placed(document):
             return build_playbooks(parsed, _serving(parsed).pools)
 
     @property
@@ -134,39 +143,30 @@ class FileSource:
         """Nothing to close."""
 
     @contextmanager
-    def _placed(self, root: yaml.Node | None) -> Iterator[None]:
+    def _placed(self, document: YamlDocument) -> Iterator[None]:
         try:
             yield
         except Misplaced as error:
             field = ".".join(map(str, error.place))
             raise ConfigurationError(
-                f"{self.path}, line {_line_of(root, error.place)}: {field}: {error.message}"
+                f"{self.path}, line {document.line_of(error.place)}: {field}: {error.message}"
             ) from error
 
-    def _parse(self) -> tuple[ConfigurationFile, yaml.Node | None]:
+    def _parse(self) -> tuple[ConfigurationFile, YamlDocument]:
+        document = YamlDocument.read(self.path)
         try:
-            text = self.path.read_text()
-            root = yaml.compose(text, Loader=yaml.SafeLoader)
-            content = yaml.safe_load(text)
-        except OSError as error:
-            raise ConfigurationError(f"configuration file {self.path} cannot be read: {error.strerror}") from error
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f", line {mark.line + 1}" if mark is not None else ""
-            problem = getattr(error, "problem", None) or "not valid YAML"
-            raise ConfigurationError(f"{self.path}{where}: {problem}") from error
-        except ValueError as error:  # bytes that are not UTF-8, or a date that no calendar has
-            raise ConfigurationError(f"{self.path}: {error}") from error
-        try:
-            parsed = ConfigurationFile.model_validate(content or {})
+            parsed = ConfigurationFile.model_validate(document.content or {})
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             field = ".".join(str(step) for step in first["loc"]) or "the file"
-            line = _line_of(root, first["loc"])
+            line = document.line_of(first["loc"])
             raise ConfigurationError(f"{self.path}, line {line}: {field}: {_complaint(first)}") from error
+        for place, message in _unservable(parsed):
+            field = ".".join(map(str, place))
+            raise ConfigurationError(f"{self.path}, line {document.line_of(place)}: {field}: {message}")
         for place, what, name in _repeated(parsed):
-            raise ConfigurationError(f"{self.path}, line {_line_of(root, place)}: {what} {name!r} is given twice")
-        return parsed, root
+            raise ConfigurationError(f"{self.path}, line {document.line_of(place)}: {what} {name!r} is given twice")
+        return parsed, document
 
     def _key_entry(self, given: ConfiguredKey, policy: KeyPolicy) -> KeyEntry:
         key = resolve_key(given.key) if given.key.startswith(("env:", "file:")) else given.key
@@ -192,6 +192,25 @@ def _serving(parsed: ConfigurationFile) -> Serving:
     return Serving(build_routes(parsed, models, pools), models, pools)
 
 
+def _unservable(parsed: ConfigurationFile) -> Iterator[tuple[Place, str]]:
+    """Find what `tollkeeper apply` takes and a gateway without a control plane cannot do. Yields (place, message)."""
+    for section in ("keys", "pools", "models"):
+        if not getattr(parsed, section):
+            yield (section,), "required: list at least one"
+    for number, key in enumerate(parsed.keys):
+        if not key.key:
+            yield ("keys", number, "key"), "a gateway without a control plane needs env:NAME, file:PATH or the key"
+    for section in ("tenants", "models", "routes"):
+        for number, entry in enumerate(getattr(parsed, section)):
+            if not entry.is_active:
+                message = "a gateway without a control plane serves all that it lists; remove the entry instead"
+                yield (section, number, "is_active"), message
+    for number, rollout in enumerate(parsed.rollouts):
+        if rollout.steps is not None or rollout.promotes:
+            name = "steps" if rollout.steps is not None else "promotes"
+            yield ("rollouts", number, name), "steps need a control plane; give a fixed percent"
+
+
 def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:
     """Find names given twice: the later entry would silently hide the earlier. Gives (place, kind, name)."""
     lists: list[tuple[Place, str, list[str]]] = [
@@ -200,6 +219,8 @@ def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:
         (("routes",), "route", [route.name for route in parsed.routes]),
         (("rollouts",), "rollout", [rollout.name for rollout in parsed.rollouts]),
         (("guardrails",), "guardrail", [one.name for one in parsed.guardrails]),
+        (("mcp_servers",), "MCP server", [one.name for one in parsed.mcp_servers]),
+        (("tool_rules",), "tool rule", [one.name for one in parsed.tool_rules]),
         (("playbooks",), "playbook of", [playbook.provider for playbook in parsed.playbooks]),
         (("prices",), "price version", [price.version for price in parsed.prices]),
         (("tenants",), "tenant", [tenant.id for tenant in parsed.tenants]),
@@ -215,7 +236,8 @@ def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:
 def _complaint(first: Mapping[str, Any]) -> str:
     reason = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        return "there is no such field"
+        known = known_fields(ConfigurationFile, first["loc"][:-1])
+        return f"there is no such field{did_you_mean(str(first['loc'][-1]), known)}"
     value, place = first.get("input"), first["loc"]
     is_shown = place and (place[0] in _SHOWN_BLOCKS or not _SHOWN_PARTS.isdisjoint(map(str, place)))
     if not is_shown or not isinstance(value, str | int | float):
@@ -301,7 +323,7 @@ def _pool_spec(number: int, pool: ConfiguredPool) -> PoolSpec:
                 provider=target.provider,
                 key_ref=target.key,
                 weight=target.weight,
-                region=target.region,
+                region=target.region or pool.region,
                 settings=target.settings,
             )
             for target in pool.targets
@@ -320,19 +342,8 @@ def _card(price: ConfiguredPrice) -> PriceCard:
         tenant=price.tenant,
         batch_usd_per_mtok=price.batch_usd_per_mtok,
         service_tiers=price.service_tiers,
+        tiers=[(tier.above_input_tokens, tier.usd_per_mtok) for tier in price.tiers],
+        usd_per_request=price.usd_per_request,
+        batch_tiers={tier.above_input_tokens: tier.batch_usd_per_mtok for tier in price.tiers},
+        service_tiers_above={tier.above_input_tokens: tier.service_tiers for tier in price.tiers},
     )
-
-
-def _line_of(node: yaml.Node | None, path: Place) -> int:
-    """Find the line (from 1) of a field, or of the nearest thing around it that exists."""
-    line = 1 if node is None else node.start_mark.line + 1
-    for step in path:
-        if isinstance(node, yaml.MappingNode):
-            key, node = next(((key, value) for key, value in node.value if key.value == step), (None, None))
-            line = line if key is None else key.start_mark.line + 1  # the value may begin on a later line
-        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-            node = node.value[step]
-            line = node.start_mark.line + 1
-        else:
-            break
-    return line

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
+from contracts.mcp.servers import is_tool_name
 from contracts.recording.moments import unix_ns
 from contracts.rules.limits import EACH, BudgetSpec, LimitSpec, Metric, Rule, Scope
 from contracts.rules.rule_words import (
@@ -66,6 +67,7 @@ class _KnownNames:
 
     def __init__(self, file: ConfigurationFile, identities: list[Identity]) -> None:
         self._models = {model.name for model in file.models}
+        self._mcp_servers = dict.fromkeys(server.name for server in file.mcp_servers)
         self._tenants = {tenant.id for tenant in file.tenants} | {who.tenant for who in identities}
         self._tenants |= {issuer.tenant for issuer in file.issuers}
         self._are_tenants_known = not any(issuer.tenant_claim for issuer in file.issuers)
@@ -81,7 +83,7 @@ class _KnownNames:
         """Give the scope of a rule. Raises Misplaced."""
         if self._are_tenants_known and rule.tenant not in self._tenants:
             raise Misplaced((*place, "tenant"), f"tenant {rule.tenant!r} is neither in tenants nor that of a key")
-        if rule.model and rule.model not in self._models:
+        if rule.model and rule.model not in self._models and not is_tool_name(rule.model, self._mcp_servers):
             known = ", ".join(sorted(self._models))
             raise Misplaced((*place, "model"), f"model {rule.model!r} is not in models; known: {known}")
         subject = "" if rule.level in ("tenant", "conversation") and rule.subject == EACH else rule.subject

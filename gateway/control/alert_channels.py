@@ -33,6 +33,12 @@ class ChannelBody(Body):
     address: Annotated[str, Field(min_length=1, max_length=500, repr=False)]
 
 
+class ChannelPatch(Body):
+    """What to change. Its kind stays."""
+
+    address: Annotated[str, Field(min_length=1, max_length=500, repr=False)]
+
+
 class ChannelOut(BaseModel):
     """A channel, with what may be shown of its address."""
 
@@ -95,6 +101,18 @@ def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[ChannelO
             session, AlertChannel, tenant=author.tenant_id, after=wanted.after, limit=wanted.limit + 1
         )
         return page_of(rows, wanted, ChannelOut.of)
+
+
+@router.get("/v1/alert-channels/{channel_id}", summary="Get a channel")
+def get(channel_id: ChannelPath, author: Admin, database: Database) -> ChannelOut:
+    with database.session() as session:
+        return ChannelOut.of(alert_rules.get_row(session, AlertChannel, channel_id, tenant=author.tenant_id))
+
+
+@router.patch("/v1/alert-channels/{channel_id}", summary="Set a channel's address")
+def update(channel_id: ChannelPath, body: ChannelPatch, author: Admin, database: Database, sealer: Seal) -> ChannelOut:
+    with database.session() as session:
+        return ChannelOut.of(alert_rules.update_channel(session, author, channel_id, body.address, sealer))
 
 
 @router.delete("/v1/alert-channels/{channel_id}", summary="Delete a channel that no rule names")

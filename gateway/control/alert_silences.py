@@ -57,6 +57,14 @@ def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[SilenceO
         return page_of(rows, wanted, SilenceOut.model_validate)
 
 
+@router.get("/{silence_id}", summary="Get a silence")
+def get(silence_id: SilencePath, author: Admin, database: Database) -> SilenceOut:
+    with database.session() as session:
+        return SilenceOut.model_validate(
+            alert_rules.get_row(session, AlertSilence, silence_id, tenant=author.tenant_id)
+        )
+
+
 @router.delete("/{silence_id}", summary="End a silence")
 def delete(silence_id: SilencePath, author: Admin, database: Database) -> Deleted:
     with database.session() as session:

@@ -73,6 +73,7 @@ from gateway.control import (
 from gateway.control.access import TokenBook, TokenGate, check_permission
 from gateway.control.audit_verification import AuditVerifier
 from gateway.control.audit_witness import AuditWitness
+from gateway.control.configuration import api as configuration
 from gateway.control.identity_provider import IdentityProvider
 from gateway.control.settings import ControlSettings
 from gateway.control.sign_in_limit import SignInLimit
@@ -162,7 +163,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
     for noun in (
         *(health, tenants, teams, projects, keys, limits, budgets),
         *(models, routes, rollouts, guardrails, pools, playbooks, prices, rates, tokens, issuers, audit, stored_keys),
-        *(audit_verification, unreadable_rows),
+        *(audit_verification, unreadable_rows, configuration),
         *(accounts, sessions, saved_views, slos, alert_rules, alert_channels, alert_silences, alerts, abuse),
     ):
         app.include_router(noun.router)

@@ -12,7 +12,7 @@ from backends.control.rule_scope import is_each
 from contracts.control import BudgetEvent
 from contracts.recording.moments import utc_moment
 from contracts.rules.limits import BudgetSpec, Metric
-from contracts.rules.periods import budget_period, forecast
+from contracts.rules.periods import budget_outlook, budget_period
 from contracts.rules.rule_words import exact_text
 
 _MOST_SUBJECTS = 100
@@ -31,11 +31,20 @@ class SubjectStandingOut(BaseModel):
     reserved: str = Field(description="Held by requests that have not ended, on top of what is spent")
     remaining: str = Field(description="What is neither spent nor reserved, never below 0")
     percent: str = Field(description="Of the amount that is spent, cut to two decimals")
-    projected: str | None = Field(description="Spent at the period's end at the present pace; null: it has no end")
+    projected: str | None = Field(
+        description="Spent at the period's end at the present pace; null: no end, or less than a tenth is over"
+    )
     exhausted_at: datetime | None = Field(
         description="When nothing remains at the present pace; null: not in this period"
     )
     reported_at: datetime | None = Field(description="How fresh this is; null: no gateway has reported")
+    from_ledger: str | None = Field(
+        description="Of what is spent, what the ledger added: usage from before the budget was made, and corrections; "
+        "null: the ledger was not asked"
+    )
+    counted_since: datetime | None = Field(
+        description="The budget was made within the period and counts since then alone; null: the whole period counts"
+    )
 
 
 class BudgetStandingOut(BaseModel):
@@ -93,8 +102,8 @@ def unit_of(metric: Metric) -> Unit:
 def standing_of(session: Session, budget: BudgetSpec, counts_since_ns: int, now_ns: int) -> BudgetStandingOut | None:
     """Give how a budget stands; `None` before it begins and after it has ended.
 
-    The pace is that since `counts_since_ns`, where that is later than the period's start: what was used before a
-    budget was made is not counted in it.
+    The pace is that since `counts_since_ns`, where that is later than the period's start and the ledger has not added
+    what was used before. There is none before a tenth of the period was counted.
     """
     bounds = budget_period(budget, now_ns)
     if bounds is None:
@@ -112,7 +121,7 @@ def standing_of(session: Session, budget: BudgetSpec, counts_since_ns: int, now_
         period_start=utc_moment(start_ns).astimezone(zone),
         period_end=None if end_ns is None else utc_moment(end_ns).astimezone(zone),
         subjects=[
-            _subject_standing(budget, subject, each, (max(start_ns, counts_since_ns), now_ns, end_ns))
+            _subject_standing(budget, subject, each, (start_ns, counts_since_ns, now_ns, end_ns))
             for subject, each in ordered[:_MOST_SUBJECTS]
         ],
         has_more=len(ordered) > _MOST_SUBJECTS,
@@ -120,11 +129,12 @@ def standing_of(session: Session, budget: BudgetSpec, counts_since_ns: int, now_
 
 
 def _subject_standing(
-    budget: BudgetSpec, subject: str, spent: Spent, times: tuple[int, int, int | None]
+    budget: BudgetSpec, subject: str, spent: Spent, times: tuple[int, int, int, int | None]
 ) -> SubjectStandingOut:
     metric, amount = budget.metric, budget.amount
-    since_ns, now_ns, end_ns = times
-    outlook = forecast(amount, spent.total, since_ns, now_ns, end_ns)
+    start_ns, made_ns, now_ns, end_ns = times
+    since_ns = start_ns if spent.recounted is not None else made_ns
+    outlook = budget_outlook(amount, spent.total, start_ns, since_ns, now_ns, end_ns)
     hundredths = spent.total * 10_000 // amount
     return SubjectStandingOut(
         subject=subject,
@@ -136,6 +146,8 @@ def _subject_standing(
         projected=None if outlook.projected is None else exact_text(metric, outlook.projected),
         exhausted_at=None if outlook.exhausted_at_ns is None else _moment(outlook.exhausted_at_ns),
         reported_at=spent.since,
+        from_ledger=None if spent.recounted is None else exact_text(metric, spent.recounted),
+        counted_since=_moment(max(start_ns, made_ns)) if spent.recounted is None and made_ns > start_ns else None,
     )
 
 

@@ -51,7 +51,7 @@ BudgetPath = Annotated[str, Path(max_length=63, description="The budget's id, `b
 class BudgetBody(Body):
     """A new budget: exactly one of `amount_usd` and `gpu_milliseconds`."""
 
-    level: BudgetLevel
+    level: BudgetLevel = "tenant"
     subject: Subject = ""
     model: ModelId | None = Field(default=None, description="Counts this model alone; null: all together")
     period: Period = Field(description="Calendar period in the tenant's time zone; weeks begin on Monday")

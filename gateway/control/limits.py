@@ -24,7 +24,7 @@ LimitPath = Annotated[str, Path(max_length=63, description="The limit's id, `lim
 class LimitBody(Body):
     """A new limit. Money stands in `amount_usd`, everything else in `amount`."""
 
-    level: Level
+    level: Level = "tenant"
     subject: Subject = ""
     model: ModelId | None = Field(default=None, description="Counts this model alone; null: all together")
     metric: MetricWord

@@ -36,6 +36,11 @@ class ModelBody(Body):
 class ModelPatch(Body):
     """What to change; at least one of these. Defaults, pinned values and the cache are each replaced whole."""
 
+    pool: Slug | None = Field(default=None, description="The pool that serves it from now on")
+    description: str | None = Field(default=None, max_length=500)
+    context_tokens: int | None = Field(
+        default=None, ge=1, le=100_000_000, description="Context length in tokens; null: the target's own"
+    )
     is_active: bool | None = Field(default=None, description="false withdraws the model from applications")
     defaults: SamplingFields | None = None
     pinned: SamplingFields | None = None
@@ -43,9 +48,11 @@ class ModelPatch(Body):
 
     @model_validator(mode="after")
     def _check_change(self) -> Self:
-        said = (self.is_active, self.defaults, self.pinned)
-        if said == (None, None, None) and "cache" not in self.model_fields_set:
-            raise ValueError("nothing to change; give is_active, defaults, pinned or cache")
+        said = (self.is_active, self.defaults, self.pinned, self.pool, self.description)
+        if not any(one is not None for one in said) and self.model_fields_set.isdisjoint(("cache", "context_tokens")):
+            raise ValueError(
+                "nothing to change; give pool, description, context_tokens, is_active, defaults, pinned or cache"
+            )
         return self
 
 
@@ -96,11 +103,21 @@ def get(model: ModelPath, author: Admin, database: Database) -> ModelOut:
         return ModelOut.model_validate(serving.get_model(session, model))
 
 
-@router.patch("/{model:path}", summary="Offer or withdraw a model, or set how it samples")
+@router.patch("/{model:path}", summary="Change a model: its pool, defaults, cache, or whether it is offered")
 def update(model: ModelPath, body: ModelPatch, author: Admin, database: Database) -> ModelOut:
     sampling = _sampling_of(body.defaults, body.pinned) | _cache_of(body)
     with database.session() as session:
         changed = serving.get_model(session, model)
+        if not body.model_fields_set.isdisjoint(("pool", "description", "context_tokens")):
+            changed = serving.update_model(
+                session,
+                author,
+                model,
+                pool_id=body.pool,
+                description=body.description,
+                context_tokens=body.context_tokens,
+                is_unbounded="context_tokens" in body.model_fields_set and body.context_tokens is None,
+            )
         if body.is_active is not None:
             changed = serving.set_model_active(session, author, model, body.is_active)
         if sampling:

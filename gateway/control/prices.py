@@ -191,6 +191,12 @@ def list_prices(wanted: Wanted, author: Admin, database: Database) -> Page[Price
         return page_of(rows, wanted, PriceOut.model_validate)
 
 
+@router.get("/prices/{version:path}", summary="Get a price card")
+def get_price(version: VersionPath, author: Admin, database: Database) -> PriceOut:
+    with database.session() as session:
+        return PriceOut.model_validate(prices.get_price(session, version, seen_by_tenant=author.tenant_id))
+
+
 @router.patch("/prices/{version:path}", summary="End a price card")
 def end_price(version: VersionPath, body: EndBody, author: Admin, database: Database) -> PriceOut:
     """Refused where it ends in the past, unless `effect` is `confirmed`; `preview` shows what it would do."""
@@ -216,6 +222,12 @@ def list_standard_costs(wanted: Wanted, author: Admin, database: Database) -> Pa
     with database.session() as session:
         rows = prices.list_standard_costs(session, after=wanted.after, limit=wanted.limit + 1)
         return page_of(rows, wanted, StandardCostOut.model_validate)
+
+
+@router.get("/standard-costs/{version:path}", summary="Get a standard cost card")
+def get_standard_cost(version: VersionPath, author: Admin, database: Database) -> StandardCostOut:
+    with database.session() as session:
+        return StandardCostOut.model_validate(prices.get_standard_cost(session, version))
 
 
 @router.patch("/standard-costs/{version:path}", summary="End a standard cost card")

@@ -73,6 +73,12 @@ def list_rates(wanted: Wanted, author: Admin, database: Database) -> Page[RateOu
         return page_of(rows, wanted, RateOut.model_validate)
 
 
+@router.get("/{version:path}", summary="Get a cost rate")
+def get_rate(version: VersionPath, author: Admin, database: Database) -> RateOut:
+    with database.session() as session:
+        return RateOut.model_validate(rates.get_rate(session, version))
+
+
 @router.patch("/{version:path}", summary="End a cost rate")
 def end_rate(version: VersionPath, body: RateEndBody, author: Admin, database: Database) -> RateOut:
     with database.session() as session:

@@ -109,22 +109,29 @@ class Guardrails:
             return request
         texts = RequestTexts(request.chat_body if isinstance(request, TranslatedChat) else life.body)
         self._apply_rules(guard, life, request, texts)
-        _watch(guard, texts)
-        if texts.holds_token_ids:
-            _note_unread(guard)
-        # A long body takes seconds where it is full of what looks like something: others go on meanwhile.
-        is_long = len(life.body) > _LONG_BODY
-        cuts = await asyncio.to_thread(self._screened, guard, texts) if is_long else self._screened(guard, texts)
-        if cuts:
-            texts.cut(cuts)
-        await _ask(guard, texts if not cuts else RequestTexts(texts.body))
+        await self.examine_texts(guard, texts, len(life.body))
         for marker in plan.markers:
             line = marker.detector.mark(guard.about)
             if line and not marker.spec.dry_run:
                 texts.mark(line)
         if texts.is_changed:
-            life.request = request = _replaced(life, request, operation, texts, cuts)
+            life.request = request = _replaced(life, request, operation, texts)
         return request
+
+    async def examine_texts(self, guard: RequestGuard, texts: RequestTexts, size_bytes: int) -> None:
+        """Have all stages before a model look at texts, and cut out what they find.
+
+        Raises ContentBlocked, and what a watch raises.
+        """
+        _watch(guard, texts)
+        if texts.holds_token_ids:
+            _note_unread(guard)
+        # A long body takes seconds where it is full of what looks like something: others go on meanwhile.
+        is_long = size_bytes > _LONG_BODY
+        cuts = await asyncio.to_thread(self._screened, guard, texts) if is_long else self._screened(guard, texts)
+        if cuts:
+            texts.cut(cuts)
+        await _ask(guard, texts if not cuts else RequestTexts(texts.body))
 
     def _plan_of(self, tenant: str, name: str) -> GuardPlan | str:
         """Give the plan of a tenant's requests for a name; why there is none, empty where none is meant to be."""
@@ -239,9 +246,7 @@ async def _ask(guard: RequestGuard, texts: RequestTexts) -> None:
                 raise refusal(verdict)
 
 
-def _replaced(
-    life: RequestState, request: AnyRequest, operation: Operation, texts: RequestTexts, cuts: dict[int, list[Finding]]
-) -> AnyRequest:
+def _replaced(life: RequestState, request: AnyRequest, operation: Operation, texts: RequestTexts) -> AnyRequest:
     """Give the request that the stages have left, for whoever calls the model."""
     body = texts.body
     if not isinstance(request, TranslatedChat):
@@ -250,5 +255,5 @@ def _replaced(
     chat = read_chat(_JSON, body)
     changed = {field: getattr(chat, field) for field in chat.__struct_fields__}
     # What only some servers understand is left out where something was cut: it says the same once more.
-    marked = texts.as_changed(request.marked_body) if request.marked_body and not cuts else b""
+    marked = texts.as_changed(request.marked_body) if request.marked_body and not texts.is_cut else b""
     return msgspec.structs.replace(request, **changed, chat_body=body, marked_body=marked)

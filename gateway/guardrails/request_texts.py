@@ -65,14 +65,16 @@ class _Place(msgspec.Struct, gc=False):
 class RequestTexts:
     """The texts of one body. What is cut or set changes `body`; where nothing is, it stays byte for byte."""
 
-    def __init__(self, body: bytes) -> None:
-        """Raises MalformedBody; a body that was read once hardly is."""
+    def __init__(self, body: bytes, names: frozenset[str] = _NAMES) -> None:
+        """Raises MalformedBody; a body that was read once hardly is. `names` are the fields that hold no words."""
         try:
             self.fields: Any = _decode(body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise MalformedBody("the body cannot be read as JSON") from error
         self._body = body
+        self._names = names
         self.is_changed = False
+        self.is_cut = False  # something was taken out of a text
         self.set_fields: dict[str, object] = {}
         self.lines: list[str] = []  # that were added to the system prompt
         self._places: list[_Place] = []
@@ -98,7 +100,7 @@ class RequestTexts:
         for number, findings in cuts.items():
             place = self._places[number]
             place.holder[place.at] = without(place.text, findings, place.spelling)
-            self.is_changed = True
+            self.is_changed = self.is_cut = True
 
     def set(self, fields: Mapping[str, object]) -> None:
         """Set top-level fields, or take out those whose value is `None`."""
@@ -139,7 +141,7 @@ class RequestTexts:
     def _find(self, holder: Any, at: Any, value: Any, role: str) -> None:
         kind = type(value)
         if kind is str:
-            if value and at not in _NAMES and not (at in _BINARIES and is_binary(value)):
+            if value and at not in self._names and not (at in _BINARIES and is_binary(value)):
                 self._add(holder, at, value, role)
         elif kind is dict:
             spoken = value.get("role")

@@ -1,4 +1,4 @@
-"""A shortage becomes the answer to the caller: which limit, whose, its value, what is used, when to come back."""
+"""Turns a shortage into the error for the caller: which limit, whose, its value, what is used, when to retry."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from contracts.rules.rule_words import exact_text
 from gateway.limits.counters.base import Shortage
 from gateway.limits.headers import duration
 
-# A client told to wait longer than this had better tell its user: the SDKs' automatic retries are called off.
+# Above this wait the SDKs' automatic retries are switched off, so that the client can tell its user.
 _LONGEST_RETRY_SECONDS: Final = 120.0
 _UNITS: Final[dict[Metric, str]] = {
     "requests": "requests",
@@ -22,7 +22,7 @@ _UNITS: Final[dict[Metric, str]] = {
 
 
 def refusal_of(shortage: Shortage) -> TollkeeperError:
-    """Give the error for a request that may not begin. Raises nothing."""
+    """Return the error for a request that may not begin. Raises nothing."""
     counter = shortage.counter
     if shortage.reason:
         return CountersUnavailable(
@@ -45,7 +45,7 @@ def describe(rule: Rule, subject: str) -> str:
 
 
 def _why(shortage: Shortage) -> str:
-    """Say what is used and when there will be room, or that no wait brings room for so much."""
+    """Return what is used and when there will be room, or that the request can never fit."""
     state, rule = shortage.state, shortage.counter.rule
     amount, asked = exact_text(rule.metric, state.amount), exact_text(rule.metric, shortage.asked)
     unit, per = _UNITS[rule.metric], _per(rule)
@@ -54,15 +54,15 @@ def _why(shortage: Shortage) -> str:
     is_too_much = shortage.wait_seconds is None and shortage.asked > state.amount
     if is_too_much and (rule.is_windowed or not state.used):
         return (
-            f"allows {amount} {unit}{per}, and this request asks for {asked}{least}, more than it ever "
-            f"allows; {remedy}, or have it raised"
+            f"allows {amount} {unit}{per}; this request needs {asked}{least}, which can never fit; "
+            f"{remedy}, or ask an administrator to raise it"
         )
     used = f"{exact_text(rule.metric, state.used)} of {amount} {unit} used{per}"
-    return f"is reached: {used}, {asked} more asked for{least}{_withheld(shortage)}; {_when(shortage)}"
+    return f"is reached: {used}, requested {asked} more{least}{_withheld(shortage)}; {_when(shortage)}"
 
 
 def _remedy(shortage: Shortage) -> str:
-    return "ask for fewer choices" if shortage.choices else "ask for less"
+    return "request fewer choices" if shortage.choices else "request less"
 
 
 def _per(rule: Rule) -> str:
@@ -74,13 +74,13 @@ def _per(rule: Rule) -> str:
 
 
 def _withheld(shortage: Shortage) -> str:
-    """Say so where it is not what is used that leaves no room, but what is others' or kept for the refused."""
+    """Return the note that the room left belongs to other gateways or to refused requests; empty if not."""
     state, share = shortage.state, shortage.share
     if share is not None:
         share_text = exact_text(shortage.counter.rule.metric, share)
-        return f", and this gateway's share is {share_text} while the shared counters are away"
+        return f"; this gateway's share is {share_text} while the shared counters are unavailable"
     is_free = state.used + shortage.asked <= state.amount
-    return ", and the rest is kept for requests that were told to come back" if is_free else ""
+    return "; the rest is reserved for earlier requests that were told to retry" if is_free else ""
 
 
 def _when(shortage: Shortage) -> str:
@@ -88,6 +88,8 @@ def _when(shortage: Shortage) -> str:
     if wait is None:
         rule = shortage.counter.rule
         if shortage.asked > shortage.state.amount:
-            return f"this is more than it ever allows; {_remedy(shortage)}, or have it raised"
-        return "it does not reset; have it raised" if isinstance(rule, BudgetSpec) else "begin a new one"
-    return f"try again in {duration(wait).decode()}" + (", when a place is kept for you" if shortage.is_held else "")
+            return f"this can never fit; {_remedy(shortage)}, or ask an administrator to raise it"
+        if isinstance(rule, BudgetSpec):
+            return "it does not reset; ask an administrator to raise it"
+        return "start a new conversation"
+    return f"retry after {duration(wait).decode()}" + (" (capacity reserved for you)" if shortage.is_held else "")

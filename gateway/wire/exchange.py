@@ -14,6 +14,7 @@ from gateway.request.context import NO_CONTEXT, RequestContext, read_trace
 REQUEST_ID: Final = b"x-request-id"
 _OK: Final = b"200 OK"
 _REASONS: Final = {
+    202: b"Accepted",
     204: b"No Content",
     400: b"Bad Request",
     401: b"Unauthorized",

@@ -90,7 +90,7 @@ async def test_a_request_is_refused_unsent_if_a_rule_has_no_token_for_each_choic
     need = str(count) if rule == "output_tokens" else f"{count / 1000:.3f}"
     assert ("'bud'" if rule == "budget" else "'lim'") in message
     assert ("50 output tokens" if rule == "output_tokens" else "0.05 USD") in message
-    assert f"{need}, the least for {count} choices" in message and "ask for fewer choices" in message
+    assert f"{need}, the least for {count} choices" in message and "request fewer choices" in message
     [record] = gateway.requests()
     assert (record.status, record.attempts, record.charged_pico_usd or 0) == (429, 0, 0)
 

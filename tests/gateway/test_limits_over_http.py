@@ -312,5 +312,5 @@ async def test_a_limit_below_the_first_estimate_of_output_does_not_lock_its_key(
 async def test_a_prompt_above_the_whole_limit_is_refused_for_good(start):
     gateway = await start([rule("tokens", 2, "minute")])
     refused = await gateway.chat()
-    assert refused.status == 429 and "more than it ever allows" in refused.error["message"]
+    assert refused.status == 429 and "can never fit" in refused.error["message"]
     assert refused.headers["x-should-retry"] == "false"

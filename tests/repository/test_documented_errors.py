@@ -18,6 +18,7 @@ ANSWERING = (
     "algorithms",
     "backends/control",
     "backends/llm",
+    "backends/mcp",
     "backends/objects",
     "backends/providers",
     "backends/store",

@@ -42,7 +42,7 @@ def test_a_limit_is_created_listed_changed_and_deleted(data: Path) -> None:
     assert (limit["amount"], limit["when_away"]) == (90000, "refuse")
 
     assert json_of(data, "limits", "delete", limit["id"]) == {"id": limit["id"], "deleted": True}
-    assert "tollkeeper limits create demo" in run(data, "limits", "list", "demo").stdout
+    assert "tollkeeper limits create --tenant demo" in run(data, "limits", "list", "demo").stdout
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_limit_is_found_without_naming_its_tenant(data: Path) -> None:
         (("limits", "create", "nobody", "--metric", "tokens", "--amount", "5"), "tenant 'nobody' does not exist"),
         (("limits", "list", "nobody"), "tenant 'nobody' does not exist"),
         (("limits", "set", "lim_x"), "nothing to change was named; give one of --amount"),
-        (("limits", "set", "lim_x", "--amount", "5"), "no tenant has a limit 'lim_x'; `tollkeeper limits list TENANT`"),
+        (("limits", "set", "lim_x", "--amount", "5"), "there is no limit 'lim_x'; `tollkeeper limits list`"),
         (("limits", "delete", "..", "--tenant", "demo"), "no limit '..'"),
     ],
 )

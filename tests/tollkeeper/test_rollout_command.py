@@ -40,7 +40,7 @@ def test_a_rollout_is_begun_led_and_ended_by_commands(run, tmp_path) -> None:
     rules.write_text(yaml.safe_dump({"steps": [{"percent": 2}, {"percent": 50}], "guards": {"max_cost_ratio": None}}))
     about = ("--route", "assistant", "--incumbent", DEMO, "--candidate", "new")
     made = run("create", "try", str(rules), *about)
-    assert (made.exit_code, made.stdout.strip()) == (0, f"rollout try begun: new has 2 % of {DEMO} on assistant")
+    assert (made.exit_code, made.stdout.strip()) == (0, f"rollout try created: new has 2 % of {DEMO} on assistant")
     assert "50 %" in run("advance", "try").stdout
     assert run("pause", "try", "--reason", "lunch").exit_code == 0
     [listed] = json.loads(run("list", "--json").stdout)
@@ -81,7 +81,7 @@ def test_what_is_refused_is_one_line_and_status_2(run, tmp_path) -> None:
     for arguments, words in (
         (("create", "try", "--route", "gone", "--incumbent", DEMO, "--candidate", "new"), "which is not there"),
         (("create", "try", str(tmp_path / "gone.yaml"), *about), "cannot be read"),
-        (("create", "try", str(odd), *about), "must hold a rollout's rules"),
+        (("create", "try", str(odd), *about), "must hold fields with values"),
         (("promote", "gone"), "rollout 'gone' does not exist"),
     ):
         done = run(*arguments)

@@ -81,7 +81,7 @@ def check_room(model: str, needs: MemoryNeeds, gpus: Sequence[GpuRoom], utilizat
     if len(gpus) < needs.ranks:
         raise ConfigurationError(
             f"model {model!r} is to be spread over {needs.ranks} GPUs (tensor times pipeline parallel size), and this "
-            f"host sees {len(gpus)}; ask for fewer, or show it more with CUDA_VISIBLE_DEVICES"
+            f"host sees {len(gpus)}; request fewer, or expose more with CUDA_VISIBLE_DEVICES"
         )
     tightest = min(gpus[: needs.ranks], key=lambda gpu: _usable(gpu, utilization))
     usable = _usable(tightest, utilization)

@@ -125,7 +125,8 @@ def test_the_forecast_carries_on_the_pace_since_the_budget_was_made(owner: TestC
         session.flush()
         budget = BudgetSpec(made, spec.scope, spec.metric, spec.amount, spec.period)
         since_start = standing_of(session, budget, 0, start + 10 * day)
-        since_made = standing_of(session, budget, start + 9 * day, start + 10 * day)
+        since_made = standing_of(session, budget, start + 6 * day, start + 10 * day)
+        too_early = standing_of(session, budget, start + 9 * day, start + 10 * day)
         assert (
             standing_of(session, BudgetSpec("b", spec.scope, "gpu_ns", 1, "month", ends_at_ns=start), 0, start) is None
         )
@@ -135,7 +136,10 @@ def test_the_forecast_carries_on_the_pace_since_the_budget_was_made(owner: TestC
     days = Decimal(end - start) / day
     assert slow.projected is not None and Decimal(slow.projected) == 2 * days
     assert slow.exhausted_at is None  # 2 USD a day: the month is over before
-    assert fast.exhausted_at is not None and unix_ns(fast.exhausted_at) == start + 14 * day
+    assert fast.exhausted_at is not None and unix_ns(fast.exhausted_at) == start + 26 * day
+    assert too_early is not None  # a day is less than a tenth of the month, and no pace
+    assert (too_early.subjects[0].projected, too_early.subjects[0].exhausted_at) == (None, None)
+    assert too_early.subjects[0].counted_since is not None
 
 
 def test_a_budget_lowered_below_what_is_spent_is_told_both_amounts(owner: TestClient) -> None:

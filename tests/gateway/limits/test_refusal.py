@@ -22,8 +22,8 @@ def test_a_limit_is_named_with_its_level_value_use_and_reset():
     assert isinstance(error, LimitExceeded)
     assert (error.status, error.error_code, error.retry_after_seconds) == (429, "rate_limit_exceeded", 3.25)
     assert error.message == (
-        "limit 'lim_1' (level key 'key_7') is reached: 119800 of 120000 tokens used in a minute, 900 more asked for; "
-        "try again in 3.25s, when a place is kept for you"
+        "limit 'lim_1' (level key 'key_7') is reached: 119800 of 120000 tokens used in a minute, requested 900 more; "
+        "retry after 3.25s (capacity reserved for you)"
     )
     assert error.should_retry is None
 
@@ -42,13 +42,13 @@ def test_a_budget_says_insufficient_quota_with_exact_dollars():
     assert isinstance(error, BudgetExhausted)
     assert (error.status, error.error_code, error.should_retry) == (429, "insufficient_quota", False)
     assert "budget 'bud_1' (level tenant)" in error.message
-    assert "49.99999999999 of 50 USD used this month, 0.001 more asked for" in error.message
+    assert "49.99999999999 of 50 USD used this month, requested 0.001 more" in error.message
 
 
 def test_a_request_larger_than_the_limit_is_told_that_waiting_does_not_help():
     rule = LimitSpec("lim_1", KEY, "tokens", 100, "minute")
     error = refusal_of(shortage(rule, amount=100, used=0, asked=101, wait=None))
-    assert "more than it ever allows" in error.message
+    assert "can never fit" in error.message
     assert (error.retry_after_seconds, error.should_retry) == (None, False)
 
 
@@ -63,7 +63,7 @@ def test_counters_that_are_away_are_no_fault_of_the_callers():
 def test_room_that_is_kept_for_others_is_said_to_be():
     rule = LimitSpec("lim_1", KEY, "tokens", 120, "minute")
     message = refusal_of(shortage(rule, amount=120, used=0, asked=61, wait=20.0)).message
-    assert "0 of 120 tokens used in a minute, 61 more asked for, and the rest is kept for requests that were" in message
+    assert "0 of 120 tokens used in a minute, requested 61 more; the rest is reserved for earlier requests" in message
 
 
 def test_gpu_time_is_told_in_milliseconds_and_a_long_subject_is_cut():
@@ -71,7 +71,7 @@ def test_gpu_time_is_told_in_milliseconds_and_a_long_subject_is_cut():
     message = refusal_of(
         shortage(rule, amount=5_000_000, used=4_500_000, asked=1_000_000, wait=1.0, subject="u" * 300)
     ).message
-    assert "4.5 of 5 GPU milliseconds used in a day, 1 more" in message
+    assert "4.5 of 5 GPU milliseconds used in a day, requested 1 more" in message
     assert "u" * 81 not in message
 
 
@@ -97,12 +97,10 @@ def test_resets_are_written_as_openai_writes_them(seconds, text):
 def test_a_gateway_that_counts_alone_names_its_share():
     rule = LimitSpec("lim_1", KEY, "requests", 10, "minute")
     message = refusal_of(shortage(rule, amount=10, used=5, asked=1, wait=60.0, share=5)).message
-    assert (
-        "5 of 10 requests used in a minute, 1 more asked for, and this gateway's share is 5 while the shared" in message
-    )
+    assert "5 of 10 requests used in a minute, requested 1 more; this gateway's share is 5 while the shared" in message
 
 
 def test_what_no_window_ever_allows_is_not_called_used():
     rule = LimitSpec("lim_1", KEY, "tokens", 100, "minute")
     message = refusal_of(shortage(rule, amount=100, used=0, asked=101, wait=None)).message
-    assert "limit 'lim_1' (level key 'key_7') allows 100 tokens in a minute, and this request asks for 101" in message
+    assert "limit 'lim_1' (level key 'key_7') allows 100 tokens in a minute; this request needs 101" in message

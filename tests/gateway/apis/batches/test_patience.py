@@ -50,7 +50,7 @@ def test_what_failed_at_a_model_is_tried_three_times(error):
         InvalidRequest("wrong"),
         UpstreamRejected("wrong"),
         BudgetExhausted("spent", retry_after_seconds=60),
-        LimitExceeded("more than it ever allows"),
+        LimitExceeded("this request can never fit"),
         ClientGone("left"),
     ],
 )

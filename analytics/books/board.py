@@ -1,0 +1,105 @@
+"""The books as a page shows them: months, issued documents and corrections, of all tenants or of one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from backends.control.book_periods import get_document, is_as_issued, list_periods, pdf_of
+from backends.control.books import entries_of, get_adjustment
+from contracts.control import BookAdjustment, BookDocument, BookEntry, BookPeriod
+from contracts.pricing.book_entries import Entry
+from contracts.pricing.money import usd
+
+_MOST: Final = 500  # documents and adjustments each, the newest
+# Without the pages, which are large.
+_OF_DOCUMENT: Final = (
+    *(BookDocument.number, BookDocument.kind, BookDocument.tenant_id, BookDocument.month, BookDocument.version),
+    *(BookDocument.corrects, BookDocument.issued_at, BookDocument.due_at, BookDocument.currency),
+    *(BookDocument.net_usd, BookDocument.subtotal, BookDocument.tax, BookDocument.payable, BookDocument.author),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedDocument:
+    """A document of the register without its pages; amounts in `currency` but for `net_usd`."""
+
+    number: str
+    kind: str
+    tenant: str
+    month: str
+    version: int
+    corrects: str
+    issued_at: datetime
+    due_at: datetime | None
+    currency: str
+    net_usd: Decimal
+    subtotal: Decimal
+    tax: Decimal
+    payable: Decimal
+    author: str
+
+
+@dataclass(frozen=True, slots=True)
+class BookBoard:
+    """Months that were touched, documents and adjustments, the newest first; `amounts` are of one tenant's entries
+    where one is asked for."""
+
+    periods: tuple[BookPeriod, ...]
+    documents: tuple[IssuedDocument, ...]
+    adjustments: tuple[BookAdjustment, ...]
+    amounts: Mapping[str, Decimal]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPages:
+    """A document's pages as they were issued, and whether they still are."""
+
+    html: str
+    pdf: bytes
+    digest: str
+    is_as_issued: bool
+    reason: str
+
+
+def book_board(session: Session, tenant: str | None = None) -> BookBoard:
+    """Read the books of all tenants, or of one."""
+    documents = (
+        select(*_OF_DOCUMENT).order_by(BookDocument.issued_at.desc(), BookDocument.number.desc()).limit(_MOST + 1)
+    )
+    adjustments = select(BookAdjustment).order_by(BookAdjustment.id.desc()).limit(_MOST + 1)
+    if tenant is not None:
+        documents = documents.where(BookDocument.tenant_id == tenant)
+        of_tenant = select(BookEntry.adjustment_id).where(BookEntry.tenant_id == tenant)
+        adjustments = adjustments.where(BookAdjustment.id.in_(of_tenant))
+    found = list(session.scalars(adjustments))
+    issued = [IssuedDocument(*row) for row in session.execute(documents)]
+    amounts = {row.id: row.amount_usd for row in found if tenant in (None, row.tenant_id)}
+    for row in found:
+        if row.id not in amounts:  # it is of several tenants
+            own = entries_of(session, row.id, tenant=tenant or "")
+            amounts[row.id] = usd(sum(entry.effect.amount_pico_usd for entry in own))
+    return BookBoard(
+        tuple(list_periods(session, tenant=tenant or "")),
+        tuple(issued[:_MOST]),
+        tuple(found[:_MOST]),
+        amounts,
+        len(issued) > _MOST or len(found) > _MOST,
+    )
+
+
+def document_pages(session: Session, number: str, tenant: str | None = None) -> DocumentPages:
+    """Read a document's pages; of one tenant where one is asked for. Raise NotFound."""
+    row = get_document(session, number, tenant=tenant or "")
+    return DocumentPages(row.html, pdf_of(row), row.digest, is_as_issued(row), row.reason)
+
+
+def adjustment_entries(session: Session, adjustment_id: str, tenant: str | None = None) -> tuple[Entry, ...]:
+    """Read an adjustment's entries; of one tenant where one is asked for. Raise NotFound."""
+    get_adjustment(session, adjustment_id)
+    return tuple(entries_of(session, adjustment_id, tenant=tenant or ""))

@@ -1,0 +1,246 @@
+"""Invoices, credit notes and cancellations as they are issued: parties, dates, taxes, and the pages that are kept."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from analytics.books.calendars import month_period
+from analytics.exports.invoice import CENT, MICRO, Invoice, Issue, Party
+from backends.control.book_periods import (
+    ISSUER,
+    NewDocument,
+    get_document,
+    next_number,
+    profile_of,
+    write_document,
+)
+from backends.control.changes import Author
+from backends.control.organisation import get_tenant
+from contracts.control import BookAdjustment, BookDocument, BookProfile
+from contracts.errors import Conflict
+from contracts.pricing.book_entries import DocumentKind
+from contracts.pricing.money import pico_usd, usd
+
+TITLES: Final[Mapping[DocumentKind, str]] = {
+    "invoice": "Invoice",
+    "credit_note": "Credit note",
+    "cancellation": "Cancellation",
+}
+_OUR_NAME: Final = "Tollkeeper"  # of an issuer that has set no legal name
+
+Taxes = tuple[tuple[str, Decimal, Decimal], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedPages:
+    """A document's pages, rendered for its number."""
+
+    html: str
+    pdf: bytes
+
+
+def issue_invoice(
+    session: Session,
+    author: Author,
+    invoice: Invoice,
+    zone: ZoneInfo,
+    month: str,
+    version: int,
+    net_by_month: Mapping[str, int],
+) -> BookDocument:
+    """Issue an invoice in a change that is open. `net_by_month` is what it bills by the month of the usage."""
+    profile = profile_of(session, invoice.tenant)
+    percents = [(name, Decimal(percent)) for name, percent in profile_of(session, ISSUER).taxes.items()]
+    own = [(name, Decimal(percent)) for name, percent in profile.taxes.items()]
+    taxes = _taxes(invoice.payable, own or percents)
+    due = author.at + timedelta(days=profile.due_days)
+    return _issue(
+        session,
+        author,
+        "invoice",
+        invoice,
+        zone,
+        month,
+        taxes,
+        version=version,
+        due=due,
+        net_by_month=net_by_month,
+    )
+
+
+def issue_cancellation(
+    session: Session, author: Author, issued: BookDocument, zone: ZoneInfo, reason: str
+) -> BookDocument:
+    """Take an invoice back as a whole, in a change that is open: every amount is the invoice's, below 0."""
+    taxes = tuple((name, Decimal(percent), -Decimal(amount)) for name, percent, amount in issued.taxes)
+    return _issue(
+        session,
+        author,
+        "cancellation",
+        _note(issued, zone, f"invoice {issued.number} is cancelled", -issued.subtotal, -pico_usd(issued.net_usd)),
+        zone,
+        issued.month,
+        taxes,
+        version=issued.version,
+        due=None,
+        net_by_month={month: -pico_usd(Decimal(amount)) for month, amount in issued.net_by_month.items()},
+        corrects=issued.number,
+        reason=reason,
+    )
+
+
+def issue_credit_note(
+    session: Session, author: Author, row: BookAdjustment, month: str, zone: ZoneInfo
+) -> BookDocument:
+    """Issue the credit note of a credit that is being booked, in a change that is open: in the invoice's currency at
+    its rate, with its taxes."""
+    issued = creditable(session, row.invoice, -row.amount_usd, but=row.id)
+    amount = pico_usd(row.amount_usd)
+    part = (row.amount_usd * issued.usd_rate).quantize(MICRO, ROUND_HALF_EVEN)
+    note = _note(issued, zone, f"credit on invoice {issued.number}: {row.reason}", part, amount)
+    percents = [(name, Decimal(percent)) for name, percent, _ in issued.taxes]
+    return _issue(
+        session,
+        author,
+        "credit_note",
+        note,
+        zone,
+        month,
+        _taxes(note.payable, percents),
+        version=1,
+        due=None,
+        net_by_month={month: amount},
+        corrects=issued.number,
+        adjustment=row.id,
+        reason=row.reason,
+    )
+
+
+def creditable(session: Session, number: str, credit_usd: Decimal, *, but: str = "") -> BookDocument:
+    """Return the invoice that an amount may be credited on. Raise NotFound, and Conflict if it is no invoice, was
+    cancelled, or has less left; `but` is a credit that is not counted among those before."""
+    issued = get_document(session, number)
+    if issued.kind != "invoice":
+        raise Conflict(f"{number} is a {issued.kind.replace('_', ' ')}, not an invoice", param="invoice")
+    cancelled = select(BookDocument.number).where(BookDocument.corrects == number, BookDocument.kind == "cancellation")
+    by = session.scalars(cancelled).first()
+    if by is not None:
+        raise Conflict(f"invoice {number} is cancelled by {by}; nothing is left to credit", param="invoice")
+    before = session.scalars(
+        select(BookAdjustment.amount_usd).where(
+            BookAdjustment.invoice == number, BookAdjustment.state != "rejected", BookAdjustment.id != but
+        )
+    )
+    left = issued.net_usd + sum(before, Decimal(0))  # credits are below 0
+    if credit_usd > left:
+        raise Conflict(
+            f"the credit is {credit_usd:f} USD, and of invoice {number} {left:f} USD are left; credit at most that",
+            param="usd",
+        )
+    return issued
+
+
+def party_of(session: Session, tenant: str) -> Party:
+    """Return a tenant, or the issuer, as documents name it."""
+    profile = profile_of(session, tenant)
+    name = profile.legal_name or (get_tenant(session, tenant).name if tenant else _OUR_NAME)
+    return Party(name, _lines(profile), profile.tax_id)
+
+
+def _lines(profile: BookProfile) -> tuple[str, ...]:
+    return tuple(line.strip() for line in profile.address.splitlines() if line.strip())
+
+
+def _taxes(payable: Decimal, percents: Sequence[tuple[str, Decimal]]) -> Taxes:
+    return tuple(
+        (name, percent, (payable * percent / 100).quantize(CENT, ROUND_HALF_EVEN)) for name, percent in percents
+    )
+
+
+def _note(issued: BookDocument, zone: ZoneInfo, name: str, part: Decimal, net_pico_usd: int) -> Invoice:
+    """Return a document of one amount, without lines."""
+    return Invoice(
+        number="",
+        tenant=issued.tenant_id,
+        team="",
+        level="tenant",
+        period=month_period(issued.month, zone),
+        currency=issued.currency,
+        usd_rate=issued.usd_rate,
+        rate_version=f"the rate of {issued.number}",
+        terms_version="",
+        lines=(),
+        usage=Decimal(0),
+        adjustments=(),
+        unpriced_quantity=0,
+        corrections=((name, part),),
+        net_pico_usd=net_pico_usd,
+    )
+
+
+def _issue(
+    session: Session,
+    author: Author,
+    kind: DocumentKind,
+    invoice: Invoice,
+    zone: ZoneInfo,
+    month: str,
+    taxes: Taxes,
+    *,
+    version: int,
+    due: datetime | None,
+    net_by_month: Mapping[str, int],
+    corrects: str = "",
+    adjustment: str = "",
+    reason: str = "",
+) -> BookDocument:
+    issue = Issue(
+        number=next_number(session, kind, author.at),
+        title=TITLES[kind],
+        issued_on=author.at.astimezone(zone).date(),
+        due_on=None if due is None else due.astimezone(zone).date(),
+        seller=party_of(session, ISSUER),
+        buyer=party_of(session, invoice.tenant),
+        purchase_order=profile_of(session, invoice.tenant).purchase_order,
+        taxes=taxes,
+        version=version,
+        corrects=corrects,
+        reason=reason,
+    )
+    pages = _pages(invoice, zone, issue)
+    new = NewDocument(
+        kind=kind,
+        tenant=invoice.tenant,
+        month=month,
+        version=version,
+        issued_at=author.at,
+        due_at=due,
+        currency=invoice.currency,
+        usd_rate=invoice.usd_rate,
+        net_usd=usd(invoice.net_pico_usd),
+        net_by_month={name: format(usd(amount), "f") for name, amount in net_by_month.items()},
+        subtotal=invoice.subtotal,
+        tax=issue.tax,
+        taxes=taxes,
+        payable=invoice.payable + issue.tax,
+        html=pages.html,
+        pdf=pages.pdf,
+        corrects=corrects,
+        adjustment=adjustment,
+        reason=reason,
+    )
+    return write_document(session, author, new)
+
+
+def _pages(invoice: Invoice, zone: ZoneInfo, issue: Issue) -> IssuedPages:
+    from analytics.exports.invoice_pages import invoice_html, invoice_pdf  # here, as only what is issued waits for it
+
+    return IssuedPages(
+        invoice_html(invoice, issue.seller.name, zone, issue), invoice_pdf(invoice, issue.seller.name, zone, issue)
+    )

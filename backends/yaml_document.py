@@ -1,0 +1,87 @@
+"""A YAML file as plain data that still knows its lines, so that what is wrong in it can be named with its place."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from contracts.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """A document: its content, and the nodes that know where each part stands. `source` names it in messages."""
+
+    source: str
+    content: Any
+    root: yaml.Node | None
+
+    @classmethod
+    def read(cls, path: Path) -> "YamlDocument":
+        """Read a file. Raises ConfigurationError naming file and line if it cannot be read or is not YAML."""
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise ConfigurationError(f"configuration file {path} cannot be read: {error.strerror}") from error
+        except ValueError as error:  # bytes that are not UTF-8
+            raise ConfigurationError(f"{path}: {error}") from error
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> "YamlDocument":
+        """Parse a text. Raises ConfigurationError as `read` does, also for a key that stands twice in a mapping."""
+        try:
+            root = yaml.compose(text, Loader=yaml.SafeLoader)
+            content = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f", line {mark.line + 1}" if mark is not None else ""
+            problem = getattr(error, "problem", None) or "not valid YAML"
+            raise ConfigurationError(f"{source}{where}: {problem}") from error
+        except ValueError as error:  # a date that no calendar has
+            raise ConfigurationError(f"{source}: {error}") from error
+        _refuse_repeated(source, root)
+        return cls(source, content, root)
+
+    def line_of(self, place: Iterable[int | str]) -> int:
+        """Return the line (from 1) of a field, or of the nearest thing around it that exists."""
+        node = self.root
+        line = 1 if node is None else node.start_mark.line + 1
+        for step in place:
+            if isinstance(node, yaml.MappingNode):
+                key, node = next(((key, value) for key, value in node.value if key.value == step), (None, None))
+                line = line if key is None else key.start_mark.line + 1  # the value may begin on a later line
+            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+                node = node.value[step]
+                line = node.start_mark.line + 1
+            else:
+                break
+        return line
+
+    def error(self, place: Sequence[int | str], message: str) -> ConfigurationError:
+        """Return an error about a place: file, line, field and what is wrong."""
+        field = ".".join(map(str, place))
+        return ConfigurationError(f"{self.source}, line {self.line_of(place)}: {field}: {message}")
+
+
+def _refuse_repeated(source: str, root: yaml.Node | None) -> None:
+    waiting: list[Any] = [root] if root is not None else []
+    visited: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in visited:  # an alias
+            continue
+        visited.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            seen: set[Any] = set()
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode):
+                    if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                        line = key.start_mark.line + 1
+                        raise ConfigurationError(f"{source}, line {line}: {key.value!r} is given twice in one mapping")
+                    seen.add(key.value)
+                waiting.append(value)
+        elif isinstance(node, yaml.SequenceNode):
+            waiting.extend(node.value)

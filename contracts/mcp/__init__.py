@@ -1,0 +1,1 @@
+"""The Model Context Protocol: servers, terms and rules of tools, and what goes over the wire."""

@@ -1,0 +1,203 @@
+"""MCP servers, the terms of their tools, and the rules that say who may use which tool."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Final, Literal
+
+from contracts.access.identity import Identity
+from contracts.errors import ConfigurationError
+
+Access = Literal["allow", "deny"]
+Transport = Literal["http", "stdio"]
+
+SEPARATOR: Final = "__"  # between a server's name and a tool's, in the name that clients see
+DEFAULT_TIMEOUT_SECONDS: Final = 60.0
+MAX_TIMEOUT_SECONDS: Final = 3600.0
+DEFAULT_RESULT_BYTES: Final = 256 * 1024
+MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
+DEFAULT_CONCURRENT: Final = 64
+MAX_SERVERS: Final = 500
+MAX_TERMS: Final = 500  # of one server
+MAX_RULES: Final = 10_000
+MAX_PATTERNS: Final = 200  # of one rule
+
+_SERVER_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")  # no "_": the first "__" ends it
+_RULE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,200}")
+
+
+def full_name(server: str, tool: str) -> str:
+    """Return the name that clients of the gateway call a tool by."""
+    return f"{server}{SEPARATOR}{tool}"
+
+
+def is_tool_name(name: str, servers: Mapping[str, object]) -> bool:
+    """Return whether a name is that of a tool of one of these servers, whether or not the server has the tool."""
+    server, separator, tool = name.partition(SEPARATOR)
+    return bool(separator and tool) and server in servers
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTerms:
+    """What holds for the tools of one server whose names match. `None`: what the server says."""
+
+    match: str
+    price_pico_usd: int | None = None  # per call
+    timeout_seconds: float | None = None
+    max_result_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError on a pattern or bound that cannot stand."""
+        _check_pattern(self.match, "match")
+        _check_bounds(self.price_pico_usd, self.timeout_seconds, self.max_result_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class McpServerSpec:
+    """One MCP server and how it is reached.
+
+    `default` says whether callers that no rule covers may use its tools. `settings` holds `headers` and `tls` as a
+    target's do. The first of `tools` that matches a tool sets its terms; what that leaves out is the server's.
+    """
+
+    id: str
+    transport: Transport = "http"
+    url: str = ""
+    key_ref: str = ""  # "env:NAME", "file:PATH" or "stored:NAME", sent as a bearer token
+    settings: Mapping[str, object] = field(default_factory=dict)
+    default: Access = "allow"
+    price_pico_usd: int | None = None  # per call; none: unpriced
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    max_result_bytes: int = DEFAULT_RESULT_BYTES
+    max_concurrent: int = DEFAULT_CONCURRENT
+    tools: tuple[ToolTerms, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError, naming the field at fault."""
+        about = f"MCP server {self.id[:60]!r}"
+        if _SERVER_NAME.fullmatch(self.id) is None:
+            raise ConfigurationError(
+                "a name is 1 to 32 of a-z, 0-9 and '-', and begins and ends with a letter or digit",
+                about=about,
+                param="name",
+            )
+        if self.transport == "http" and not self.url.startswith(("http://", "https://")):
+            raise ConfigurationError("it needs a url that begins with http:// or https://", about=about, param="url")
+        if self.transport == "stdio" and (self.url or self.key_ref):
+            raise ConfigurationError("a stdio server takes neither url nor key", about=about, param="url")
+        if not 1 <= self.max_concurrent <= 10_000:
+            raise ConfigurationError(
+                f"max_concurrent must be 1 to 10000, not {self.max_concurrent}", about=about, param="max_concurrent"
+            )
+        if len(self.tools) > MAX_TERMS:
+            raise ConfigurationError(f"it has {len(self.tools)} entries in tools; {MAX_TERMS} is the most", about=about)
+        try:
+            _check_bounds(self.price_pico_usd, self.timeout_seconds, self.max_result_bytes)
+        except ConfigurationError as error:
+            raise ConfigurationError(error.message, about=about, param=error.param) from error
+
+    def terms_of(self, tool: str) -> ToolTerms:
+        """Return what holds for a tool, by the server's own name for it, with nothing left open but the price."""
+        found = next((terms for terms in self.tools if fnmatchcase(tool, terms.match)), None)
+        own = ToolTerms("*", self.price_pico_usd, self.timeout_seconds, self.max_result_bytes)
+        if found is None:
+            return own
+        return replace(
+            own,
+            price_pico_usd=own.price_pico_usd if found.price_pico_usd is None else found.price_pico_usd,
+            timeout_seconds=found.timeout_seconds or own.timeout_seconds,
+            max_result_bytes=found.max_result_bytes or own.max_result_bytes,
+        )
+
+    @property
+    def longest_timeout_seconds(self) -> float:
+        """Return the longest time that any of its tools may take."""
+        return max([self.timeout_seconds, *(terms.timeout_seconds or 0.0 for terms in self.tools)])
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRule:
+    """Allows or denies tools to callers. An empty `tenant`, `team`, `project` or `key` means any.
+
+    `tools` are patterns of full names, such as "github__create_*" or "*__delete_*".
+    """
+
+    id: str
+    effect: Access
+    tools: tuple[str, ...]
+    tenant: str = ""
+    team: str = ""
+    project: str = ""
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError, naming the field at fault."""
+        about = f"tool rule {self.id[:60]!r}"
+        if _RULE_NAME.fullmatch(self.id) is None:
+            raise ConfigurationError(
+                "a name is 1 to 63 of a-z, 0-9, '.', '_' and '-', and begins with a letter or digit",
+                about=about,
+                param="name",
+            )
+        if self.effect not in ("allow", "deny"):
+            raise ConfigurationError(f"effect is allow or deny, not {self.effect!r}", about=about, param="effect")
+        if not 1 <= len(self.tools) <= MAX_PATTERNS:
+            raise ConfigurationError(
+                f"it has {len(self.tools)} patterns in tools; give 1 to {MAX_PATTERNS}", about=about, param="tools"
+            )
+        if (self.team or self.project or self.key) and not self.tenant:
+            raise ConfigurationError("a team, project or key needs its tenant", about=about, param="tenant")
+        for pattern in self.tools:
+            _check_pattern(pattern, "tools")
+
+    def covers(self, who: Identity) -> bool:
+        """Return whether it is about a caller."""
+        return (
+            (not self.tenant or self.tenant == who.tenant)
+            and (not self.team or self.team == who.team)
+            and (not self.project or self.project == who.project)
+            and (not self.key or self.key == who.key_id)
+        )
+
+    def matches(self, name: str) -> bool:
+        """Return whether it is about a tool, by its full name."""
+        return any(fnmatchcase(name, pattern) for pattern in self.tools)
+
+
+class ToolAccess:
+    """Which tools one caller may use: a rule that denies goes before one that allows, and that before the default."""
+
+    def __init__(self, rules: tuple[ToolRule, ...], who: Identity) -> None:
+        covering = [rule for rule in rules if rule.covers(who)]
+        self._allowing = [rule for rule in covering if rule.effect == "allow"]
+        self._denying = [rule for rule in covering if rule.effect == "deny"]
+
+    def allows(self, server: McpServerSpec, name: str) -> bool:
+        """Return whether the caller may use a tool of a server, by its full name."""
+        if any(rule.matches(name) for rule in self._denying):
+            return False
+        return server.default == "allow" or any(rule.matches(name) for rule in self._allowing)
+
+
+def _check_pattern(pattern: str, param: str) -> None:
+    if _PATTERN.fullmatch(pattern) is None:
+        raise ConfigurationError(
+            f"{pattern[:60]!r} is no pattern of tool names: 1 to 200 letters, digits, '_', '.', '-', '*' and '?'",
+            param=param,
+        )
+
+
+def _check_bounds(price: int | None, timeout_seconds: float | None, result_bytes: int | None) -> None:
+    if price is not None and price < 0:
+        raise ConfigurationError("a price is 0 USD or more", param="price_usd")
+    if timeout_seconds is not None and not 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS:
+        raise ConfigurationError(
+            f"timeout_seconds must be above 0 and at most {MAX_TIMEOUT_SECONDS:g}, not {timeout_seconds:g}",
+            param="timeout_seconds",
+        )
+    if result_bytes is not None and not 1024 <= result_bytes <= MAX_RESULT_BYTES:
+        raise ConfigurationError(
+            f"max_result_bytes must be 1024 to {MAX_RESULT_BYTES}, not {result_bytes}", param="max_result_bytes"
+        )

@@ -1,0 +1,151 @@
+"""What the plan needs to know of a kind of object: its entry, its identity, and how it is read, made and removed."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+from sqlalchemy.orm import Session
+
+from backends.control.database import ControlDatabase
+from backends.control.sealer import Sealer
+from backends.secrets.credential_references import ReferenceRules
+from contracts.errors import Conflict
+from gateway.control.access import Caller
+
+EntryT = TypeVar("EntryT", bound=BaseModel)
+RowT = TypeVar("RowT")
+PAGE = 1000
+
+
+class JoinedDatabase(ControlDatabase):
+    """A database whose sessions are all the one of a transaction under way, which alone commits."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """Return the session of the transaction."""
+        yield self._session
+        self._session.flush()
+
+
+@dataclass(slots=True)
+class Context:
+    """The transaction that a plan is read and applied in."""
+
+    session: Session
+    author: Caller
+    references: ReferenceRules
+    sealer: Sealer
+    pepper: bytes
+    issued: list[dict[str, str]] = field(default_factory=list)  # secrets of new keys, for the answer alone
+
+    @property
+    def database(self) -> JoinedDatabase:
+        """Return the transaction as a database, for the functions that the HTTP endpoints call."""
+        return JoinedDatabase(self.session)
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[EntryT]):
+    """An object that is there. What has ended stays for the books: it may be neither pruned nor exported."""
+
+    entry: EntryT
+    is_prunable: bool = True
+    is_exported: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[EntryT]):
+    """An object that is there and what it shall be. `given` is the entry as written, before it was completed."""
+
+    before: EntryT
+    after: EntryT
+    given: EntryT
+    fields: frozenset[str]  # that differ
+
+
+class Kind(ABC, Generic[EntryT]):
+    """A kind of object. `section` is its list in the YAML file, `noun` one of them in a sentence."""
+
+    section: str
+    noun: str
+    entry: type[EntryT]
+    secrets: tuple[str, ...] = ()  # fields that are given by reference, never shown, and kept if left out
+    fixed: tuple[str, ...] = ()  # fields that cannot be changed
+    not_exported: tuple[str, ...] = ()
+
+    @abstractmethod
+    def identity(self, entry: EntryT) -> str:
+        """Return what makes two entries the same object."""
+
+    def names(self, entry: EntryT) -> tuple[str, ...]:
+        """Return all identities that an entry can be found by, best first."""
+        return (self.identity(entry),)
+
+    @abstractmethod
+    def current(self, context: Context) -> Iterable[Found[EntryT]]:
+        """Yield the objects that are there."""
+
+    @abstractmethod
+    def create(self, context: Context, entry: EntryT) -> None:
+        """Make an object."""
+
+    @abstractmethod
+    def change(self, context: Context, change: Change[EntryT]) -> None:
+        """Change an object in the fields that differ."""
+
+    @abstractmethod
+    def delete(self, context: Context, entry: EntryT) -> None:
+        """Remove an object."""
+
+    def completed(self, context: Context, entry: EntryT, before: EntryT) -> EntryT:
+        """Return an entry with what it leaves open filled in from the object that is there."""
+        kept = {name: getattr(before, name) for name in self.secrets if not getattr(entry, name)}
+        return entry.model_copy(update=kept)
+
+    def ordered(self, entries: Sequence[EntryT]) -> Sequence[EntryT]:
+        """Return entries in an order in which they can be made."""
+        return entries
+
+    def ordered_found(self, found: Sequence[Found[EntryT]]) -> Sequence[Found[EntryT]]:
+        """Return objects that are there in the order in which their entries could be made."""
+        by_entry = {id(one.entry): one for one in found}
+        return [by_entry[id(entry)] for entry in self.ordered([one.entry for one in found])]
+
+    def shown(self, entry: EntryT) -> dict[str, Any]:
+        """Return an entry as plain data without its defaults and secrets, as an export shows it."""
+        hidden = {*self.secrets, *self.not_exported}
+        return {name: value for name, value in plain(entry).items() if name not in hidden}
+
+    def refuse_fixed(self, changed: Iterable[str]) -> None:
+        """Raise Conflict if a field that cannot be changed differs."""
+        for name in self.fixed:
+            if name in changed:
+                raise Conflict(
+                    f"{name} of a {self.noun} cannot be changed; remove this one and give the new one another name",
+                    param=name,
+                )
+
+
+def plain(entry: BaseModel) -> dict[str, Any]:
+    """Return an entry as JSON data without its defaults, equal for entries that mean the same."""
+    return {name: _plain(value) for name, value in entry.model_dump(exclude_defaults=True).items()}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Decimal):
+        return format(value.normalize() if value else Decimal(0), "f")
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return value

@@ -1,0 +1,64 @@
+"""What MCP clients are sent: responses, errors and events, in the shape of the revision they speak."""
+
+from typing import Any, Final
+
+import msgspec
+
+from contracts.errors import TollkeeperError
+from contracts.mcp.wire import MODERN, SERVER_KEY
+from gateway.apis.rendering import ErrorShape
+
+SERVER_INFO: Final = {"name": "tollkeeper", "title": "Tollkeeper", "version": "1"}
+ERROR_KEY: Final = "dev.tollkeeper/error"  # in the _meta of a tool's result that the gateway made
+EVENT_STREAM: Final = b"text/event-stream"
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder().decode
+
+
+def rendered_result(id: object, result: dict[str, Any], revision: str) -> bytes:
+    """Return a response. What only one of the revisions knows is added or left out."""
+    if revision == MODERN:
+        given = result.get("_meta")
+        meta = _decode(given) if isinstance(given, msgspec.Raw) else given
+        known = meta if isinstance(meta, dict) else {}
+        result = {"resultType": "complete", **result, "_meta": {**known, SERVER_KEY: SERVER_INFO}}
+    else:
+        result.pop("resultType", None)
+    return _encode({"jsonrpc": "2.0", "id": id, "result": result})
+
+
+def rendered_error(id: object, code: int, message: str, data: object = None) -> bytes:
+    """Return an error response. `id` is `None` if the request's cannot be known: it is left out."""
+    error: dict[str, object] = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    return _encode({"jsonrpc": "2.0", **({} if id is None else {"id": id}), "error": error})
+
+
+def tool_error(error: TollkeeperError) -> dict[str, Any]:
+    """Return the result of a tool that did not run to its end, in words that a model can act on."""
+    about: dict[str, object] = {"code": error.error_code}
+    if error.retry_after_seconds is not None:
+        about["retry_after_seconds"] = error.retry_after_seconds
+    return {
+        "content": [{"type": "text", "text": error.message}],
+        "isError": True,
+        "_meta": {ERROR_KEY: about},
+    }
+
+
+def event(message: bytes) -> bytes:
+    """Return a message as an event of a stream."""
+    return b"event: message\ndata: " + message + b"\n\n"
+
+
+def _error_body(error: TollkeeperError) -> bytes:
+    return rendered_error(None, error.status, error.message, {"code": error.error_code})
+
+
+def _error_event(error: TollkeeperError) -> bytes:
+    return event(_error_body(error))
+
+
+MCP_ERRORS: Final = ErrorShape(_error_body, _error_event)

@@ -1,0 +1,223 @@
+"""The MCP servers of the newest snapshot: their clients, their tools, and which of these a caller may use."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from backends.mcp.client import McpClient
+from backends.mcp.definitions import ToolDefinition
+from backends.secrets.credential_references import ReferenceRules
+from contracts.access.identity import Identity
+from contracts.errors import ConfigurationError, TargetMisconfigured, TollkeeperError
+from contracts.mcp.servers import McpServerSpec, ToolAccess, ToolRule, full_name
+from contracts.serving.configuration import KeyEntry, Snapshot
+from gateway.config.targets import resolve_key
+from gateway.request.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+_FRESH_NS: Final = 60_000_000_000  # a list older than this is read again, behind the request that finds it so
+_RETRY_NS: Final = 5_000_000_000  # between two tries at a list that could not be had
+_FORGET_NS: Final = 600_000_000_000  # the last list of a server that has been away for longer is not shown any more
+_MAX_CALLERS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool as a caller finds it."""
+
+    name: str  # full
+    server: McpServerSpec
+    definition: ToolDefinition
+
+
+@dataclass(slots=True)
+class ServerState:
+    """One server: its client, and what it last said of its tools."""
+
+    spec: McpServerSpec
+    client: McpClient | None  # none: it cannot be used, `fault` says why
+    fault: str = ""
+    tools: Mapping[str, ToolDefinition] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    read_ns: int | None = None  # monotonic: when the list was last had
+    tried_ns: int | None = None
+    reading: "asyncio.Task[None] | None" = None
+
+
+class McpServers:
+    """All servers, and the views that callers have of them."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        open_sealed: Callable[[str], str] | None = None,
+        rules: ReferenceRules | None = None,  # for references; none: all are the operator's own
+    ) -> None:
+        self._clock = clock
+        self._rules = rules
+        self._resolve = partial(resolve_key, open_sealed=open_sealed, rules=rules)
+        self._states: dict[str, ServerState] = {}
+        self._rule_set: tuple[ToolRule, ...] = ()
+        self._access: OrderedDict[tuple[str, str, str, str], ToolAccess] = OrderedDict()  # of these rules, by caller
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is no server at all."""
+        return not self._states
+
+    def sync(self, snapshot: Snapshot, *, strict: bool = False) -> None:
+        """Build clients of what is new, close those of what is gone.
+
+        A server that cannot be used raises ConfigurationError if `strict` (from a file), and nothing is changed;
+        otherwise it is logged, and its tools are neither listed nor callable.
+        """
+        built: dict[str, ServerState] = {}
+        for name, spec in snapshot.mcp_servers.items():
+            known = self._states.get(name)
+            if known is not None and known.spec == spec and known.client is not None:
+                continue
+            try:
+                built[name] = ServerState(spec, self._build(spec))
+            except TollkeeperError as error:
+                if strict:
+                    for state in built.values():
+                        self._close(state)
+                    raise
+                _log.error("MCP server cannot be used", extra={"server": name, "reason": error.message})
+                built[name] = ServerState(spec, None, error.message)
+        for name, state in self._states.items():
+            if name in built or name not in snapshot.mcp_servers:
+                self._close(state)
+        self._states = {name: built.get(name) or self._states[name] for name in sorted(snapshot.mcp_servers)}
+
+    def client(self, name: str) -> McpClient:
+        """Return a server's client. Raise TargetMisconfigured if it cannot be used."""
+        state = self._states.get(name)
+        if state is None or state.client is None:
+            raise TargetMisconfigured(f"the MCP server {name!r} cannot be used: {'' if state is None else state.fault}")
+        return state.client
+
+    def has(self, name: str) -> bool:
+        """Return whether a server of this name is configured."""
+        return name in self._states
+
+    async def find(self, key: KeyEntry, server: str, name: str, snapshot: Snapshot) -> Tool | None:
+        """Return a tool that a caller may use, by its server's name for it; `None` if there is none for them."""
+        state = self._states.get(server)
+        if state is None or state.client is None:
+            return None
+        access = self._access_of(key.identity, snapshot.mcp_rules)
+        if not access.allows(state.spec, full_name(server, name)):
+            return None
+        if name not in state.tools or self._is_stale(state):
+            await self._refresh(state, must_have=name)
+        definition = state.tools.get(name)
+        return None if definition is None else Tool(full_name(server, name), state.spec, definition)
+
+    async def listed(self, key: KeyEntry, server: str, snapshot: Snapshot) -> list[dict[str, Any]]:
+        """Return the definitions of the tools that a caller may use, ordered by server.
+
+        `server` empty: of all servers, under full names; else of this one, under its own names. A server whose list
+        cannot be had is left out.
+        """
+        states = [state for state in self._states.values() if not server or state.spec.id == server]
+        await asyncio.gather(*(self._refresh(state) for state in states if self._is_stale(state)))
+        access = self._access_of(key.identity, snapshot.mcp_rules)
+        found = []
+        for state in states:
+            if state.read_ns is None or self._clock.monotonic_ns() - state.read_ns > _FORGET_NS:
+                continue
+            for tool in state.tools.values():
+                name = full_name(state.spec.id, tool.name)
+                if access.allows(state.spec, name):
+                    found.append({"name": tool.name if server else name, **tool.fields})
+        return found
+
+    def states(self) -> list[dict[str, object]]:
+        """Return what GET /ready shows of the servers."""
+        return [
+            {
+                "server": state.spec.id,
+                "tools": len(state.tools),
+                "fault": state.fault or ("" if state.client is None else state.client.fault),
+                "left_out": len(state.left_out),
+            }
+            for state in self._states.values()
+        ]
+
+    async def close(self) -> None:
+        """Close all clients."""
+        for state in self._states.values():
+            self._close(state)
+        self._states = {}
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _access_of(self, who: Identity, rules: tuple[ToolRule, ...]) -> ToolAccess:
+        if rules is not self._rule_set:
+            self._rule_set = rules
+            self._access.clear()
+        name = (who.tenant, who.team, who.project, who.key_id)
+        access = self._access.get(name)
+        if access is None:
+            access = self._access[name] = ToolAccess(rules, who)
+            if len(self._access) > _MAX_CALLERS:
+                self._access.popitem(last=False)
+        return access
+
+    def _is_stale(self, state: ServerState) -> bool:
+        now_ns = self._clock.monotonic_ns()
+        if state.client is None or (state.tried_ns is not None and now_ns - state.tried_ns < _RETRY_NS):
+            return False
+        return state.read_ns is None or now_ns - state.read_ns > _FRESH_NS
+
+    async def _refresh(self, state: ServerState, must_have: str = "") -> None:
+        """Read a server's list again; wait for it only if there is none yet, or it lacks a tool that is asked for."""
+        now_ns = self._clock.monotonic_ns()
+        if state.reading is None or state.reading.done():
+            if state.tried_ns is not None and now_ns - state.tried_ns < _RETRY_NS:
+                return
+            state.tried_ns = now_ns
+            state.reading = asyncio.get_running_loop().create_task(self._read(state), name=f"tools {state.spec.id}")
+        is_missing = state.read_ns is None or (must_have and must_have not in state.tools)
+        if is_missing:
+            await asyncio.wait((state.reading,))
+
+    async def _read(self, state: ServerState) -> None:
+        assert state.client is not None
+        try:
+            tools, left_out = await state.client.list_tools()
+        except (TollkeeperError, msgspec.MsgspecError, TimeoutError) as error:
+            reason = error.log_message if isinstance(error, TollkeeperError) else type(error).__name__
+            if reason != state.fault:
+                _log.warning("MCP server's tools cannot be read", extra={"server": state.spec.id, "reason": reason})
+            state.fault = reason
+            return
+        state.tools = {tool.name: tool for tool in tools}
+        if tuple(left_out) != state.left_out and left_out:
+            _log.warning("MCP server's tools left out", extra={"server": state.spec.id, "reasons": left_out[:10]})
+        state.left_out, state.fault = tuple(left_out), ""
+        state.read_ns = self._clock.monotonic_ns()
+
+    def _build(self, spec: McpServerSpec) -> McpClient:
+        if spec.transport != "http":
+            raise ConfigurationError(f"MCP server {spec.id!r}: transport {spec.transport!r} is not offered")
+        if self._rules is not None:
+            self._rules.check_target("mcp", spec.key_ref, spec.settings)
+        return McpClient(spec, self._resolve)
+
+    def _close(self, state: ServerState) -> None:
+        loop = asyncio.get_running_loop()
+        if state.reading is not None:
+            state.reading.cancel()
+        if state.client is not None:
+            task = loop.create_task(state.client.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)

@@ -1,0 +1,159 @@
+"""Months that are closed: `tollkeeper books close`, the invoice that it freezes, and what comes after."""
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from backends.control.rates import NewRate, create_rate
+from tests.tollkeeper.test_books_command import CALENDAR, Books, refused, said
+from tollkeeper.cli import app
+
+NOW = datetime.now(UTC)
+LAST_MONTH = NOW.replace(day=1, hour=0, minute=0, second=0, microsecond=0) - timedelta(days=20)
+MONTH = f"{LAST_MONTH:%Y-%m}"
+
+
+@pytest.fixture
+def books(store: Any, tmp_path: Path, migrated_sqlite: Path) -> Iterator[Books]:
+    data = tmp_path / "data"
+    shutil.copytree(store.data / "secrets", data / "secrets")
+    shutil.copy(migrated_sqlite, data / "control.db")
+    found = Books(store, data)
+    yield found
+    found.database.close()
+
+
+def of_month(books: Books, *more: str) -> Any:
+    asked = ["--month", MONTH, "--tz", "Europe/Berlin", "--tenant", books.tenant, *more, *books.place]
+    return said("cost", "report", *asked)["total"]
+
+
+def close(books: Books) -> Any:
+    (done,) = said("books", "close", MONTH, "--tenant", books.tenant, *books.place)
+    return done["document"]
+
+
+def test_a_closed_month_is_an_invoice_that_stays_as_it_is(books: Books, tmp_path: Path) -> None:
+    with books.database.session() as session:
+        rate = NewRate("currency", "eur", "EUR", {"units_per_usd": "0.8612345678"}, datetime(2020, 1, 1, tzinfo=UTC))
+        create_rate(session, CALENDAR, rate)
+    said("books", "profile", "--legal-name", "Northwind AG", "--address", "Ring 1\\n1010 Wien", *books.data)
+    said(
+        *("books", "profile", books.tenant, "--legal-name", "Fabrikam GmbH", "--address", "Weg 2\\n10115 Berlin"),
+        *("--tax-id", "DE123", "--purchase-order", "PO-7", "--currency", "EUR", "--due-days", "14", "--tax", "VAT=19"),
+        *books.data,
+    )
+    books.used(books.request(LAST_MONTH, "gpt-x", 10 * 10**12, "card"))
+    issued = close(books)
+    assert issued["number"] == f"INV-{NOW:%Y}-00001" and issued["net_usd"] == "10.000000000000"
+    assert (issued["subtotal"], issued["payable"]) == ("8.612346", "10.25")  # 8.61 and 19 % of it
+    assert issued["taxes"] == [{"name": "VAT", "percent": "19", "amount": "1.64"}]
+    assert datetime.fromisoformat(issued["due_at"]) - datetime.fromisoformat(issued["issued_at"]) == timedelta(14)
+
+    html, pdf = tmp_path / "one.html", tmp_path / "one.pdf"
+    shown = said("books", "show", issued["number"], "--html", str(html), "--pdf", str(pdf), *books.data)
+    assert shown["is_as_issued"] and pdf.read_bytes().startswith(b"%PDF")
+    page = html.read_text()
+    for words in (
+        *("From Northwind AG", "1010 Wien", "To Fabrikam GmbH", "10115 Berlin", "Tax number DE123"),
+        *("Purchase order PO-7", "0.8612345678 per USD", "VAT 19 %", f"Invoice {issued['number']}"),
+    ):
+        assert words in page
+    assert "draft" not in page.lower()
+
+    # Another name, another rate, more usage: the same bytes.
+    said("books", "profile", books.tenant, "--legal-name", "Fabrikam SE", *books.data)
+    books.used(books.request(LAST_MONTH, "gpt-x", 5, "card"))
+    again = tmp_path / "again.html"
+    said("books", "show", issued["number"], "--html", str(again), *books.data)
+    assert again.read_bytes() == html.read_bytes()
+    assert "is closed already" in refused("books", "close", MONTH, "--tenant", books.tenant, *books.place)
+    (period,) = said("books", "periods", "--tenant", books.tenant, *books.data)
+    assert (period["state"], period["invoice"], period["version"]) == ("closed", issued["number"], 1)
+
+
+def test_a_closed_month_is_corrected_by_a_credit_note_alone(books: Books) -> None:
+    books.used(books.request(LAST_MONTH, "gpt-x", 10 * 10**12, "wrong"))
+    books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
+    number = close(books)["number"]
+    rerate = ("books", "rerate", "--month", MONTH, "--tz", "Europe/Berlin", "--reason", "x", "--tenant", books.tenant)
+    message = refused(*rerate, "--yes", *books.place)
+    assert f"is closed by invoice {number}" in message and f"tollkeeper books credit {number}" in message
+    assert of_month(books)["corrections_usd"] == "0.000000000000"
+
+    credit = said("books", "credit", number, "--usd", "9.997", "--reason", "agreed price", *books.place)
+    assert (credit["kind"], credit["amount_usd"]) == ("credit", "-9.997000000000")
+    note = credit["document"]
+    assert (note["kind"], note["corrects"], note["payable"]) == ("credit_note", number, "-10.00")
+    left = refused("books", "credit", number, "--usd", "1", "--reason", "more", *books.place)
+    assert "0.003000000000 USD are left" in left
+    for amount, said_of_it in (("0", "above 0"), ("-1", "above 0"), ("nan", "finite"), ("x", "no amount")):
+        assert said_of_it in refused("books", "credit", number, f"--usd={amount}", "--reason", "x", *books.place)
+    assert "is not taken back" in refused("books", "reverse", credit["id"], "--reason", "x", *books.place)
+    register = said("books", "list", "--tenant", books.tenant, *books.data)
+    assert [one["kind"] for one in register] == ["invoice", "credit_note"]
+
+
+def test_reopening_cancels_the_invoice_and_the_next_bills_what_came_late(books: Books) -> None:
+    books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "card"))
+    first = close(books)
+    books.used(books.request(LAST_MONTH, "gpt-x", 2 * 10**12, "card"))
+    opened = said("books", "reopen", MONTH, "--tenant", books.tenant, "--reason", "late usage", *books.data)
+    assert (opened["state"], opened["document"]["kind"]) == ("draft", "cancellation")
+    assert (opened["document"]["payable"], opened["document"]["corrects"]) == ("-1.00", first["number"])
+    second = close(books)
+    assert (second["payable"], second["version"]) == ("3.00", 2)
+    register = said("books", "list", "--tenant", books.tenant, *books.data)
+    assert sum(Decimal(one["net_usd"]) for one in register) == Decimal(of_month(books)["cost_usd"]) == 3
+    assert "is cancelled" in refused("books", "credit", first["number"], "--usd", "1", "--reason", "x", *books.place)
+
+
+def test_two_people_close_and_reopen(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "card"))
+    said("books", "profile", "--two-person", *books.data)
+    closing = ["books", "close", MONTH, "--tenant", books.tenant, *books.place]
+    assert "needs two people" in refused(*closing)
+    said("books", "review", MONTH, "--tenant", books.tenant, *books.data)
+    assert "needs two people" in refused(*closing)
+    monkeypatch.setattr("getpass.getuser", lambda: "controller")
+    number = close(books)["number"]
+
+    credit = said("books", "credit", number, "--usd", "0.25", "--reason", "goodwill", *books.place)
+    assert (credit["state"], credit["document"]) == ("proposed", None)
+    assert "another person must approve it" in refused("books", "approve", credit["id"], *books.place)
+    reopen = ["books", "reopen", MONTH, "--tenant", books.tenant, "--reason", "check", *books.data]
+    assert said(*reopen)["asked_for"] == "reopen"
+    assert "another person must reopen" in refused(*reopen)
+
+    monkeypatch.setattr("getpass.getuser", lambda: "treasurer")
+    assert said("books", "approve", credit["id"], *books.place)["document"]["payable"] == "-0.25"
+    assert said(*reopen)["state"] == "draft"
+
+
+def test_a_month_that_is_not_over_stays_open_and_its_draft_says_so(books: Books, tmp_path: Path) -> None:
+    with books.database.session() as session:
+        terms = NewRate("terms", "terms", books.tenant, {"committed_usd": "100"}, datetime(2020, 1, 1, tzinfo=UTC))
+        create_rate(session, CALENDAR, terms)
+    month = f"{NOW:%Y-%m}"
+    assert f"{month} is over at" in refused("books", "close", month, "--tenant", books.tenant, *books.place)
+    assert "'May' is no month" in refused("books", "close", "May", "--tenant", books.tenant, *books.place)
+    books.used(books.request(NOW - timedelta(seconds=5), "gpt-x", 10**9, "card"))
+    asked = ["--month", month, "--level", "tenant", "--tenant", books.tenant, *books.place]
+    (draft,) = said("cost", "invoices", str(tmp_path), *asked)["invoices"]
+    assert Decimal("0") < Decimal(draft["payable"]) <= 100  # of the commitment, the days so far
+    (page,) = (path.read_text() for path in tmp_path.glob("*.html"))
+    assert "Draft invoice" in page and "This is a draft, not an invoice" in page and "of the month so far" in page
+
+
+def test_all_tenants_close_at_once_and_those_without_usage_have_no_invoice(books: Books) -> None:
+    done = said("books", "close", MONTH, *books.place)
+    assert [(one["tenant"], one["document"]) for one in done] == [(books.tenant, None)]
+    assert said("books", "close", MONTH, *books.place) == []
+    result = CliRunner().invoke(app, ["books", "list", "--tenant", books.tenant, *books.data])
+    assert "nothing was issued" in result.stdout
