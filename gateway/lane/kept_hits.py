@@ -62,19 +62,24 @@ class KeptHits:
             cost = self._reserve(life, shelf, named.name, kept)
             if cost is None:
                 return False
-            try:
-                life.ticket = stages.admission.admit(shelf.key.identity)
-            except TollkeeperError:
-                if life.grant is not None:
-                    life.grant.reservation.undo()
-                    life.grant = life.reservation = None
-                return False
+            life.ticket = stages.admission.admit(shelf.key.identity)
         except TollkeeperError:
+            self.give_back(life)
             return False
         self._give(life, shelf, named.request, kept, cost)
         if named is not question:
             self._known.note(exchange.headers[b"authorization"], exchange.body, named)
         return True
+
+    def give_back(self, life: RequestState) -> None:
+        """Give back what was taken for a hit that is none after all."""
+        if life.grant is not None:
+            life.grant.reservation.undo()
+            life.grant = life.reservation = None
+        if life.ticket is not None:
+            self._stages.admission.settle(life.ticket)
+            life.ticket = None
+        life.cache_outcome = ""
 
     def _reserve(self, life: RequestState, shelf: OpenShelf, name: bytes, kept: Kept) -> Cost | None:
         """Reserve a hit's price at once and return it; `None`, with nothing taken, if that takes more than a look."""

@@ -22,6 +22,8 @@ def used_by(life: RequestState, grant: Grant) -> Amounts:
     if life.owes_nothing:
         return (1 if life.attempts else 0, 0, 0, 0, 0, 0, 0)
     tokens_in, tokens_out, cost = life.tokens_in, life.tokens_out, life.cost.total_pico_usd
+    if tokens_in is None and tokens_out is None:  # it was not settled as calls of models are
+        tokens_in, tokens_out = life.usage.input_tokens, life.usage.output_tokens
     if tokens_in is None:
         tokens_in = held(INPUT)
     if tokens_out is None:

@@ -98,6 +98,7 @@ class Dispatcher(Driver):
                 life.is_batched = is_batched
         except Exception:  # it is understood anew, by the stage that also says what is wrong with it
             _log.exception("a request's plan failed", extra={"request_id": text})
+            self.hits.give_back(life)
             self._begin(life, key, shadow)
         self._run(life)
         return life
