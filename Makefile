@@ -14,7 +14,7 @@ PACKAGES ?= contracts
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: mcp-conformance help setup providers vllm compile wheel up demo test coverage check sbom format bench screenshots clean
+.PHONY: help setup providers vllm compile wheel up demo test coverage check sbom format bench screenshots conformance clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
@@ -46,7 +46,7 @@ coverage: $(STAMP)  ## lines and branches that tests run; PACKAGES=gateway ARGS=
 	@$(VENV)/bin/python -m coverage run --source=$(PACKAGES) -m pytest -q $(or $(ARGS),tests/contracts)
 	@$(VENV)/bin/python -m coverage report
 
-mcp-conformance: $(STAMP)  ## the official MCP conformance suite against /mcp (needs npm; fetches Node.js 22 and the suite)
+conformance: $(STAMP)  ## the official MCP conformance suite against /mcp (needs npm; fetches Node.js 22 and the suite)
 	npm install --no-save --prefix .mcp-conformance @modelcontextprotocol/conformance@0.2.0-alpha.12 node@22
 	MCP_CONFORMANCE="$(CURDIR)/.mcp-conformance/node_modules/.bin/node $(CURDIR)/.mcp-conformance/node_modules/.bin/conformance" \
 		$(VENV)/bin/python -m pytest tests/gateway/mcp/test_conformance.py -q

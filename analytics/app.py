@@ -78,7 +78,7 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
         chores["books"] = lambda: copies.write_due() + actuals.write_due()
         judge = Judge(JudgeSettings.of(settings), StoreClient(address), now) if settings.judge_url else None
         async with open_senders(settings.channel_settings(webhook_secret)) as senders:
-            dispatcher = Dispatcher(database, senders, now, sealer)
+            dispatcher = Dispatcher(database, senders, now, sealer, settings.links())
             step = None if judge is None else judge.judge_some
             watch = Watch(evaluator, dispatcher, step, settings.alerts_evaluate_seconds, now, chores)
             app.state.stores, app.state.watch, app.state.signals = stores, watch, SignalReader(scaling)

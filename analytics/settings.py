@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
+from analytics.alerts.links import Links
 from backends.channels.base import ChannelSettings, MailServer
 from backends.channels.inward import NetworksText, read_networks
 from backends.secrets.secret_files import SecretFiles
@@ -35,6 +36,9 @@ class AnalyticsSettings(ListenerSettings):
     alerts_smtp_password: SecretStr | None = None
     alerts_smtp_from: str = Field(default="tollkeeper@localhost", pattern=r"^[^\s<>@]+@[^\s<>@]+$")
     alerts_smtp_tls: bool = True
+    alerts_runbooks_url: str = ""  # where runbooks are; empty: docs/runbooks
+    dashboard_url: str = ""  # as browsers reach it; empty: this machine
+    dashboard_port: int = Field(default=8501, ge=1, le=65535)
 
     export_directory: Path | None = None  # none: nothing is exported by itself
     export_format: Literal["csv", "parquet"] = "csv"
@@ -66,6 +70,10 @@ class AnalyticsSettings(ListenerSettings):
             user=self.store_user,
             password=password,
         )
+
+    def links(self) -> Links:
+        """Return where links in notices lead."""
+        return Links(self.dashboard_url or f"http://127.0.0.1:{self.dashboard_port}", self.alerts_runbooks_url)
 
     def channel_settings(self, webhook_secret: bytes) -> ChannelSettings:
         """Give what the senders of notices are told."""

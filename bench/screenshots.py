@@ -43,6 +43,7 @@ PAGES: Final = {
     "gpu": "gpu?range=1h",
     "latency": "latency?range=1h",
     "requests": "requests?range=1h",
+    "incident": "incident?range=1h",
     "routing": "routing?range=1h",
     "budgets": "budgets",
     "planner": "planner",

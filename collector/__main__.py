@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import uvloop
 from pydantic import ValidationError
 
-from backends.processes.process import FieldFormatter
+from backends.processes.logs import start_logging
+from backends.processes.process import require_known_variables
 from backends.secrets.private_files import keep_private
 from collector.app import SETTLE_SECONDS, Collector, settle
 from collector.settings import CollectorSettings
@@ -27,12 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="finish the insert that a killed collector left half-way, and exit; run it before a migration",
     )
     given = parser.parse_args(arguments)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FieldFormatter())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves when we start and stop
+    start_logging()
     try:
+        require_known_variables()
         settings = CollectorSettings()
+        start_logging(settings)
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves when we start and stop
         keep_private(settings.data)
         if given.settle:
             if settle(settings):

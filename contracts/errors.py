@@ -14,7 +14,7 @@ class TollkeeperError(Exception):
     `should_retry` is what a client's automatic retry is told beyond the status; `None`: nothing. `reached_tokens` is
     how much of a streamed answer had passed when it failed. `upstream_status` is the status that a target answered
     with, if it answered; `is_unsent` says that the request was never sent to it. `quote` is the part of the message
-    that a model's server wrote.
+    that a model's server wrote, `upstream_type` the type it gave its error.
     """
 
     code: ClassVar[str] = "internal_error"
@@ -40,6 +40,7 @@ class TollkeeperError(Exception):
         self.should_retry = should_retry
         self.reached_tokens: int | None = None
         self.upstream_status: int | None = None
+        self.upstream_type = ""
         self.quote = ""
         self._code = code
 
@@ -397,6 +398,10 @@ class CountersUnavailable(Unavailable):
     """The counters that several gateways share do not answer, and the rule says to refuse then."""
 
     code = "counters_unavailable"
+
+
+class CountersSilent(CountersUnavailable):
+    """The shared counters are connected and did not answer in time: they may be late, hung or out of reach."""
 
 
 class JournalFull(Unavailable):

@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from backends.processes.process import require_known_variables
 from backends.secrets.private_files import keep_private
 from contracts.errors import ConfigurationError, TollkeeperError
 from dashboard.settings import DashboardSettings
@@ -62,6 +63,7 @@ def check_port(host: str, port: int) -> None:
 def main() -> None:
     """Start the dashboard. Ends with one line on stderr and status 2 where it cannot start."""
     try:
+        require_known_variables()
         settings = DashboardSettings()
         keep_private(settings.data)  # the umask is the server's too
         settings.bounds()  # as its server will, to say here what is wrong

@@ -1,12 +1,15 @@
 """Streamlit's command line, with the limits on connections that all our listeners have."""
 
+import logging
 import sys
 from functools import cache
 from typing import Any, Final
 
+from streamlit import logger as streamlit_logger
 from streamlit.web import cli
 from uvicorn.config import HTTP_PROTOCOLS
 
+from backends.processes.logs import start_logging
 from backends.web.bounded_protocol import BoundedProtocol, Bounds
 from dashboard.settings import DashboardSettings
 
@@ -27,6 +30,15 @@ def protocol(**of_uvicorn: Any) -> BoundedProtocol:
     return BoundedProtocol(_bounds(), **of_uvicorn)
 
 
+def _log_as_others(logger: logging.Logger) -> None:
+    """Let a logger of Streamlit's write as every process of ours does."""
+    logger.handlers.clear()
+    logger.propagate = not logger.name.startswith("uvicorn")  # it has a form of its own
+
+
 if __name__ == "__main__":
+    start_logging(DashboardSettings())
+    streamlit_logger.setup_formatter = _log_as_others
+    streamlit_logger.update_formatter()
     HTTP_PROTOCOLS[_CHOSEN] = "dashboard.bounded_server:protocol"
     sys.exit(cli.main())

@@ -5,6 +5,7 @@ from dashboard.views.books import BOOKS
 from dashboard.views.budgets import BUDGETS
 from dashboard.views.costs import COSTS
 from dashboard.views.gpu import GPU
+from dashboard.views.incident import INCIDENT
 from dashboard.views.latency import LATENCY
 from dashboard.views.overview import OVERVIEW
 from dashboard.views.planner import PLANNER
@@ -12,4 +13,4 @@ from dashboard.views.preferences import PREFERENCES
 from dashboard.views.requests import REQUESTS
 from dashboard.views.routing import ROUTING
 
-PAGES = (OVERVIEW, COSTS, BOOKS, GPU, LATENCY, REQUESTS, ROUTING, BUDGETS, PLANNER, ADMIN, PREFERENCES)
+PAGES = (OVERVIEW, COSTS, BOOKS, GPU, LATENCY, REQUESTS, INCIDENT, ROUTING, BUDGETS, PLANNER, ADMIN, PREFERENCES)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
@@ -15,6 +15,7 @@ from backends.network.connection_table import ConnectionLimits
 from backends.network.head_limits import HEADER_BYTES, HEADER_COUNT
 from backends.network.host_names import HostNames
 from backends.network.tls import TlsFiles
+from backends.processes.logs import LogSettings
 from backends.secrets.credential_references import DEFAULT_VARIABLES, ReferenceRules
 from backends.secrets.record_key import RecordKey, record_key
 from contracts.api.files import FileBounds
@@ -34,7 +35,7 @@ def several_need_redis(workers: int) -> str:
     )
 
 
-class GatewaySettings(BaseSettings):
+class GatewaySettings(LogSettings):
     """Settings of the data plane's process. Ports are TCP ports, sizes bytes, times seconds."""
 
     model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from backends.processes.logs import start_logging
+from backends.processes.process import require_known_variables
 from backends.secrets.private_files import keep_private
 from backends.segment_log.pieces import Pieces
 from backends.store.turns import StoreTurns
@@ -31,7 +33,9 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
     given = parser.parse_args(arguments)
     only: str | None = given.only
     try:
+        require_known_variables()
         settings = MigrationSettings()
+        start_logging(settings)
         keep_private(settings.data)
         cluster: str = given.cluster or settings.store_cluster
         if only != "store":

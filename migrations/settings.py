@@ -3,14 +3,15 @@
 from pathlib import Path
 
 from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
+from backends.processes.logs import LogSettings
 from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from contracts.serving.configuration import control_database_url
 
 
-class MigrationSettings(BaseSettings):
+class MigrationSettings(LogSettings):
     """The migrations' settings, read from TOLLKEEPER_* variables."""
 
     model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", frozen=True, extra="ignore")

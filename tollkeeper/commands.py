@@ -12,6 +12,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from tollkeeper.examples import add_examples
 from tollkeeper.resources.table import RESOURCES
 
 
@@ -38,6 +39,15 @@ class LazyCommand:
         return typer.main.get_command(alone)
 
 
+def _path_of(ctx: Any) -> list[str]:
+    """Return the names of the commands down to a context, without the program's."""
+    names = []
+    while ctx is not None and ctx.parent is not None:
+        names.append(str(ctx.info_name))
+        ctx = ctx.parent
+    return names[::-1]
+
+
 class UsageIsOne(TyperCommand):
     """A command that exits with status 1 for a wrong option."""
 
@@ -58,7 +68,10 @@ class LazyGroup(TyperGroup):
         """Return the name, the loaded command and the remaining arguments."""
         name, command, rest = super().resolve_command(ctx, args)
         lazy: LazyCommand | None = getattr(getattr(command, "callback", None), "lazy", None)
-        return (name, command if lazy is None else lazy.load(), rest)
+        if lazy is not None:
+            command = lazy.load()
+            add_examples(command, (*_path_of(ctx), str(name)))
+        return (name, command, rest)
 
 
 def _resource_commands() -> Iterable[LazyCommand]:
@@ -156,7 +169,7 @@ COMMANDS: Final = (
         "books",
         "tollkeeper.books",
         "app",
-        "Correct recorded cost, close months, issue invoices and credit notes.",
+        "Corrections of recorded cost, closed months, issued invoices and credit notes.",
     ),
     LazyCommand("cost", "tollkeeper.cost", "app", "What was used, what it cost and who pays."),
     LazyCommand("gpu", "tollkeeper.gpu", "app", "GPU time: its ledger, its cost, standard cost cards."),
@@ -195,6 +208,13 @@ COMMANDS: Final = (
         "schema_command",
         "Write the JSON schema of the YAML files.",
     ),
+    LazyCommand(
+        "upstream",
+        "tollkeeper.upstream",
+        "app",
+        "Servers and providers that answer requests: added with a model and its price.",
+    ),
+    LazyCommand("import", "tollkeeper.litellm_import", "app", "Configurations of other gateways."),
     *_resource_commands(),
 )
 

@@ -45,7 +45,8 @@ LAZY: Final = (
         "invoices",
         "tollkeeper.cost_export",
         "invoices_command",
-        "Write an invoice for each team (or tenant) that used anything, as HTML and PDF.",
+        "Write a draft invoice for each team (or tenant) that used anything, as HTML and PDF. "
+        "`books close` issues them.",
     ),
 )
 add_lazily(app, LAZY)

@@ -15,6 +15,7 @@ from rich.text import Text
 from backends.control.bootstrap import BUILTIN_MODEL, DEMO_MODEL
 from backends.control.database import ControlDatabase
 from backends.control.known_secrets import check_secrets
+from backends.processes.process import require_known_variables
 from backends.secrets.secret_files import SecretFiles
 from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError, ControlUnavailable, TollkeeperError
@@ -65,6 +66,7 @@ def up(
     Raises ConfigurationError, before anything is started, on an unwritable data directory, a second start, a port in
     use, or secrets that are not those of the installation.
     """
+    require_known_variables(environment)
     installation = Installation(choices.data)
     installation.prepare()
     choices, missing = without_missing_engine(choices, environment)

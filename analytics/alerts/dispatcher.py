@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, cast
 
+from analytics.alerts.links import Links, with_links
 from backends.channels.base import Notice, Outcome, Sender
 from backends.control.alert_outbox import DueNotice, claim_notice, due_notices, fail_notice, finish_notice
 from backends.control.database import ControlDatabase
@@ -27,8 +28,10 @@ class Dispatcher:
         senders: Mapping[ChannelKind, Sender],
         now: Callable[[], datetime],
         sealer: Sealer,
+        links: Links | None = None,
     ) -> None:
         self._database = database
+        self._links = links or Links()
         self._sealer = sealer
         self._senders = senders
         self._now = now
@@ -60,7 +63,7 @@ class Dispatcher:
         if not await asyncio.to_thread(self._claim, due):
             return False
         sender = self._senders[cast(ChannelKind, due.kind)]
-        notice = Notice(due.id, cast(Event, due.event), due.body, due.created_at)
+        notice = Notice(due.id, cast(Event, due.event), with_links(due.body, self._links), due.created_at)
         try:
             outcome = await sender.send(notice, self._sealer.open(due.address))
         except ConfigurationError as error:  # tried again, as others are: the key's file may be put back

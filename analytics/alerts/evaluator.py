@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from analytics.alerts.explanations import explained
 from analytics.alerts.promises import holds_of
 from analytics.alerts.sources import AnomalySource, GpuHours, Look, Projection, Source
 from analytics.alerts.wiring import SOURCES
 from backends.control.abuse_incidents import list_incidents
-from backends.control.alert_log import Settled, forget_alerts, open_rules, settle_alerts
+from backends.control.alert_log import Settled, forget_alerts, known_levels, open_rules, settle_alerts
 from backends.control.alert_rules import LoadedRules, load_rules
 from backends.control.budget_events import refusing_budgets
 from backends.control.budget_standings import load_standings
@@ -92,6 +93,9 @@ class Evaluator:
         for rule_id, fault in loaded.faults.items():
             _log.warning("alert_rule_unreadable", extra={"rule": rule_id, "reason": fault})
         found, skipped = self._find(look, loaded)
+        with self._database.session() as session:
+            known = known_levels(session)
+        found = explained(found, known, self._store, self._database.session, now)
         holds = _holds(look, skipped)
         return self._settle(self._lease, loaded, found, holds, skipped, now)
 

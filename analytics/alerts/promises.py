@@ -1,16 +1,20 @@
 """Findings about objectives: error budgets that burn too fast, and what is held back meanwhile."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from analytics.alerts.sources import ByTenant, Findings, Look
 from backends.control.slos import Hold
 from contracts.rules.alerts import Finding, Rule
-from contracts.rules.objectives import BurnPair, Objective
+from contracts.rules.objectives import BURN_PAIRS, BurnPair, Counts, Objective, span_text
 
 
 def slo_burns(look: Look, rules: Sequence[Rule]) -> Findings:
     """Find the objectives whose error budget burns, each at its most urgent pair."""
-    burning = [(objective, _finding(objective, pairs[0])) for objective, pairs in look.burning()]
+    burning = [
+        (objective, _finding(objective, pairs[0], look.counts.get(objective.id, {})))
+        for objective, pairs in look.burning()
+    ]
     sorted_out = ByTenant((objective.tenant, (objective.id, finding)) for objective, finding in burning)
     return {rule.id: [finding for slo, finding in sorted_out.of(rule) if rule.slo in ("", slo)] for rule in rules}
 
@@ -36,11 +40,15 @@ def holds_of(look: Look) -> list[Hold]:
     ]
 
 
-def _finding(objective: Objective, pair: BurnPair) -> Finding:
-    promised = f"{format(objective.target_percent, 'f')} % of {objective.indicator} in {objective.window_days} days"
+def _finding(objective: Objective, pair: BurnPair, counts: Mapping[timedelta, Counts]) -> Finding:
+    target = format(objective.target_percent, "f")
+    promised = f"{target} % {objective.indicator} in {objective.window_days} days"
+    long = counts.get(pair.long, Counts())
+    rate = long.burn_rate(objective)
+    found = f"{long.bad:,} of {long.total:,} requests were bad in {span_text(pair.long)}"
     return Finding(
-        fingerprint=f"{objective.id}/{pair.severity}",
-        summary=f"objective {objective.id} ({promised}) burns its error budget: {pair.name}",
+        fingerprint=objective.id,
+        summary=f"SLO {objective.id} ({promised}) burns its error budget: {pair.name}",
         severity=pair.severity,
         tenant=objective.tenant,
         facts={
@@ -48,6 +56,12 @@ def _finding(objective: Objective, pair: BurnPair) -> Finding:
             "indicator": objective.indicator,
             "pair": pair.name,
             "model": objective.model,
-            "target_percent": format(objective.target_percent, "f"),
+            "target_percent": target,
         },
+        title=f"SLO {objective.id}: error budget burns at {float(rate or 0):.3g}x",
+        condition=f"Error budget of SLO {objective.id} ({promised}) burns at {float(pair.factor):g}x or faster "
+        f"over {span_text(pair.long)} and {span_text(pair.short)}",
+        value=f"{float(rate or 0):.3g}x: {found}",
+        bound=f"{float(pair.factor):g}x",
+        level=len(BURN_PAIRS) - BURN_PAIRS.index(pair),
     )

@@ -28,3 +28,13 @@ def open_by_severity(session: Session, tenant: str | None = None, team: str | No
     if team:
         wanted = wanted.where(Alert.team_id == team)
     return {severity: count for severity, count in session.execute(wanted)}
+
+
+def raised_alert(
+    session: Session, alert_id: str, tenant: str | None = None, team: str | None = None
+) -> AlertFacts | None:
+    """Return one alert; `None` if there is none of that id about the tenant or team, where named."""
+    row = session.get(Alert, alert_id)
+    if row is None or (tenant and row.tenant_id != tenant) or (team and row.team_id != team):
+        return None
+    return alert_facts(row)

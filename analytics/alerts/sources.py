@@ -7,7 +7,7 @@ rule its own tenant's findings.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
@@ -16,7 +16,7 @@ from analytics.slo.indicators import count_windows
 from backends.control.budget_standings import BudgetStanding
 from backends.store.client import StoreClient
 from contracts.rules.alerts import Finding, Rule
-from contracts.rules.objectives import BURN_WINDOWS, BurnPair, Objective, burning_pairs
+from contracts.rules.objectives import BURN_WINDOWS, BurnPair, Counts, Objective, burning_pairs
 from contracts.rules.periods import Forecast, forecast
 
 ItemT = TypeVar("ItemT")
@@ -68,12 +68,14 @@ class Look:
     incidents: Sequence[Incident] = ()  # of abuse, that go on
     # The hard budgets that refused a request: budget, subject and period start (Unix ns) to the amount they had then.
     refusing: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+    counts: Mapping[str, Mapping[timedelta, Counts]] = field(default_factory=dict)  # of objectives, once they are read
     _burning: list[tuple[Objective, tuple[BurnPair, ...]]] | None = None
 
     def burning(self) -> list[tuple[Objective, tuple[BurnPair, ...]]]:
         """Give the objectives that burn with the pairs that hold, the most urgent first; read once in a look."""
         if self._burning is None:
             counts = count_windows(self.store, self.objectives, BURN_WINDOWS, self.now)
+            self.counts = counts
             pairs = ((each, burning_pairs(each, counts[each.id])) for each in self.objectives)
             self._burning = [(objective, held) for objective, held in pairs if held]
         return self._burning

@@ -10,13 +10,16 @@ from uuid import UUID
 from contracts.errors import InvalidRequest
 
 MAX_SEARCH_CHARACTERS: Final = 500
-_TEXTS: Final = ("route", "provider", "replica", "error", "user", "conversation", "run", "prompt", "project", "key")
+_TEXTS: Final = (
+    *("route", "provider", "replica", "error", "user", "conversation"),
+    *("run", "prompt", "project", "key", "model"),
+)
 _UNITS_NS: Final[Mapping[str, int]] = {"us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "": 10**6}
 _ABOVE: Final = re.compile(r"(ttft|duration|attempts)>(\d{1,9}(?:\.\d{1,6})?)(us|ms|s|min|)", re.IGNORECASE)
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 _HELP: Final = (
     "write name:value with one of "
-    + ", ".join((*_TEXTS, "trace", "status", "tag.NAME"))
+    + ", ".join((*_TEXTS, "trace", "status", "upstream_status", "tag.NAME"))
     + "; ttft>500ms, duration>2s or attempts>1; an id; or a part of a name"
 )
 
@@ -42,6 +45,8 @@ class Search:
     key: str | None = None
     trace: str | None = None
     status: int | None = None
+    upstream_status: int | None = None
+    model: str | None = None
     tag_name: str | None = None
     tag_value: str | None = None
     min_ttft_ns: int | None = None
@@ -110,10 +115,11 @@ def _with_term(search: Search, term: str) -> Search | None:
         if not _TRACE.fullmatch(value):
             raise InvalidRequest(f"{value!r} is no trace id; it has 32 hexadecimal digits", param="search")
         return replace(search, trace=value.lower())
-    if name == "status":
+    if name in ("status", "upstream_status"):
         if not (value.isascii() and value.isdigit() and len(value) == len("429")):
             raise InvalidRequest(f"{value!r} is no status; give one such as 429", param="search")
-        return replace(search, status=int(value))
+        status: dict[str, Any] = {name: int(value)}
+        return replace(search, **status)
     raise InvalidRequest(f"nothing is searched by {name!r}; {_HELP}", param="search")
 
 

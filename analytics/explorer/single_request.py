@@ -121,7 +121,7 @@ _LABELS: Final[Mapping[str, str]] = {
             *("model_version", "pool", "adapter", "region", "gateway", "priority", "gap_clock", "count_method"),
             *("cost_basis", "price_state", "service_tier", "price_version", "limit_name", "run_id", "conversation_id"),
             *("prompt_name",),
-            "prompt_version",
+            *("prompt_version", "upstream_error", "upstream_message"),
         )
     },
 }
@@ -129,6 +129,7 @@ _COUNTS: Final = (
     *("attempts", "choices", "max_tokens", "engine_output_tokens", "recompute_tokens", "overrun_tokens"),
     *("wasted_tokens", "request_bytes", "response_bytes", "reserved_tokens", "overdraft_tokens", "tool_calls"),
     "thinking_over_tokens",
+    "upstream_status",
 )
 
 

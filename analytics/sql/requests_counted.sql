@@ -20,6 +20,8 @@ WHERE started_at >= toDateTime64({start:Float64}, 9, 'UTC')
     AND ({replica:Nullable(String)} IS NULL OR replica = {replica:Nullable(String)})
     AND ({error:Nullable(String)} IS NULL OR error_code = {error:Nullable(String)})
     AND ({status:Nullable(UInt16)} IS NULL OR status = {status:Nullable(UInt16)})
+    AND ({upstream_status:Nullable(UInt16)} IS NULL
+        OR upstream_status = {upstream_status:Nullable(UInt16)})
     AND ({user:Nullable(String)} IS NULL
         OR (end_user = {user:Nullable(String)} AND lower(end_user) LIKE {user_pattern:String}))
     AND ({conversation:Nullable(String)} IS NULL OR conversation_id = {conversation:Nullable(String)})

@@ -39,4 +39,9 @@ def event_of(notice: Notice, routing_key: str) -> dict[str, object]:
             "timestamp": notice.created_at.isoformat(),
             "custom_details": dict(alert),
         },
+        "links": [
+            {"href": str(alert[name]), "text": text}
+            for name, text in (("link", "Incident"), ("requests_link", "Requests"))
+            if str(alert.get(name, "")).startswith("http")
+        ],
     }

@@ -4,28 +4,67 @@ from collections.abc import Mapping, Sequence
 
 from backends.channels.base import Notice
 
-_BEGINNINGS = {"firing": "Alert", "resolved": "Resolved", "test": "Test"}
+_BEGINNINGS = {
+    "opened": "Alert",
+    "firing": "Alert",
+    "escalated": "More severe",
+    "repeated": "Still open",
+    "resolved": "Resolved",
+    "test": "Test",
+}
+_MOST_TENANTS = 5
 
 
 def title_of(notice: Notice) -> str:
-    """Give one line: what happened, and of how many things."""
-    alerts = alerts_of(notice)
-    beginning = _BEGINNINGS[notice.event]
+    """Return one line: what happened, and of how many things."""
     if notice.event == "test":
-        return f"{beginning}: this channel works"
+        return "Test: this channel works"
+    alerts = alerts_of(notice)
+    beginning = _BEGINNINGS.get(str(notice.body.get("reason")), _BEGINNINGS[notice.event])
     if len(alerts) == 1:
-        return f"{beginning}: {alerts[0]['summary']}"
+        return f"{beginning}: {alerts[0].get('title') or alerts[0]['summary']}"
     return f"{beginning}: {len(alerts) + _more(notice)} of rule {notice.body.get('rule')}"
 
 
 def lines_of(notice: Notice) -> list[str]:
-    """Give a line for each alert, and one that says how many more there are."""
-    lines = [_line(alert) for alert in alerts_of(notice)]
+    """Return the details of one alert, or a line for each of several and one that says how many more there are."""
+    alerts = alerts_of(notice)
+    if len(alerts) == 1:
+        return details_of(alerts[0])
+    lines = [_line(alert) for alert in alerts]
     return [*lines, f"... and {_more(notice)} more"] if _more(notice) else lines
 
 
+def details_of(alert: Mapping[str, object]) -> list[str]:
+    """Return what is known of an alert, a line each: condition, value and bound, since, affected, cause, links."""
+    value, bound = alert.get("value"), alert.get("bound")
+    found = f"{value} (bound {bound})" if value and bound else value
+    named = (
+        ("Condition", alert.get("condition")),
+        ("Value", found),
+        ("Since", alert.get("began_at") or alert.get("opened_at")),
+        ("Affected", affected_text(alert)),
+        ("Cause", alert.get("cause")),
+        ("Owner", alert.get("owner")),
+        ("Incident", alert.get("link")),
+        ("Requests", alert.get("requests_link")),
+        ("Runbook", alert.get("runbook")),
+    )
+    return [_line(alert), *(f"{name}: {said}" for name, said in named if said)]
+
+
+def affected_text(alert: Mapping[str, object]) -> str:
+    """Name the tenants that are affected with their failed requests; the alert's own tenant if nobody counted."""
+    affected = alert.get("affected")
+    rows = [each for each in affected if isinstance(each, Mapping)] if isinstance(affected, list) else []
+    if not rows:
+        return str(alert.get("tenant") or "")
+    named = ", ".join(f"{each.get('tenant')} ({each.get('requests')} requests)" for each in rows[:_MOST_TENANTS])
+    return named if len(rows) <= _MOST_TENANTS else f"{named} and {len(rows) - _MOST_TENANTS} more tenants"
+
+
 def alerts_of(notice: Notice) -> Sequence[Mapping[str, object]]:
-    """Give the alerts that a notice lists."""
+    """Return the alerts that a notice lists."""
     alerts = notice.body.get("alerts")
     return [each for each in alerts if isinstance(each, Mapping)] if isinstance(alerts, list) else []
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
@@ -25,6 +26,12 @@ _SEEN_EVERY: Final = timedelta(minutes=5)  # how exact `last_seen_at` is: a writ
 _MAX_SUMMARY: Final = 500
 _MAX_NAME: Final = 200
 _MAX_FINGERPRINT: Final = 400
+_SENT_LEVEL: Final = "sent_level"
+_PAGE_LEVEL: Final = 1_000
+_WORDS: Final = ("title", "condition", "value", "bound")
+# Facts that are found out once, when an alert opens or becomes more severe.
+_KEPT_FACTS: Final = ("cause", "cause_search", "cause_outcome", "began_at", "affected", _SENT_LEVEL)
+_OWN_FACTS: Final = frozenset((*_WORDS, *_KEPT_FACTS, "level", "owner", "runbook", "ends_quietly"))
 
 
 AnyAlert = Alert | FreshAlert
@@ -41,10 +48,18 @@ class Settled:
 
 @dataclass(slots=True)
 class _Notices:
-    """What one rule has to tell: alerts that came true and alerts that are over."""
+    """What one rule has to send: alerts that opened, became more severe or are still open, and those that ended."""
 
     firing: list[AnyAlert] = field(default_factory=list)
+    escalated: list[AnyAlert] = field(default_factory=list)
+    repeated: list[AnyAlert] = field(default_factory=list)
     resolved: list[AnyAlert] = field(default_factory=list)
+
+    def leave_out(self, rule: Rule, silences: Sequence[AlertSilence]) -> None:
+        """Leave out what is silenced; what is over is news to whoever was told of it."""
+        for name in ("firing", "escalated", "repeated"):
+            kept = [alert for alert in getattr(self, name) if not _is_silenced(alert, rule, silences)]
+            setattr(self, name, kept)
 
 
 def settle_alerts(
@@ -59,7 +74,7 @@ def settle_alerts(
     rules = [rule.id for rule, _ in found]
     gone = set(quiet_rules)
     known = _open_alerts(session, {*rules, *gone})
-    once = [_open_key(rule.id, each) for rule, findings in found for each in findings if each.ends_quietly]
+    once = [finding_key(rule.id, each) for rule, findings in found for each in findings if each.ends_quietly]
     known.update(_by_key(session, [key for key in once if key not in known]))
     by_rule: dict[str, dict[str, Alert]] = {}
     for key, held in known.items():
@@ -70,9 +85,10 @@ def settle_alerts(
     settled, fresh = Settled(), list[FreshAlert]()
     for rule, findings in found:
         notices = _settle_rule(fresh, rule, findings, by_rule.get(rule.id, {}), now, settled)
-        notices.firing = [alert for alert in notices.firing if not _is_silenced(alert, rule, silences)]
-        for alert in notices.firing:
+        notices.leave_out(rule, silences)
+        for alert in (*notices.firing, *notices.escalated, *notices.repeated):
             alert.notified_at = now
+            alert.facts = {**alert.facts, _SENT_LEVEL: _level_of(alert)}
         settled.notices += _write_notices(session, rule, notices, channels, now)
     for left in known.values():
         if left.rule_id in gone and left.resolved_at is None:
@@ -92,7 +108,7 @@ def _settle_rule(
 ) -> _Notices:
     notices, held = _Notices(), set[str]()
     for finding in findings:
-        key = _open_key(rule.id, finding)
+        key = finding_key(rule.id, finding)
         if key in held:
             continue  # two findings of one fingerprint are one alert
         held.add(key)
@@ -104,9 +120,13 @@ def _settle_rule(
         elif alert.resolved_at is not None:
             continue  # once for its fingerprint, and it was
         else:
-            _refresh(alert, finding, now)
+            _refresh(rule, alert, finding, now)
         if alert.notified_at is None:
             notices.firing.append(alert)
+        elif _level_of(alert) > _number(alert.facts.get(_SENT_LEVEL)):
+            notices.escalated.append(alert)
+        elif _is_repeated(rule, alert, now):
+            notices.repeated.append(alert)
     for key, alert in known.items():
         if key not in held and alert.resolved_at is None:
             _resolve(alert, now, settled)
@@ -115,8 +135,30 @@ def _settle_rule(
     return notices
 
 
+def _level_of(alert: AnyAlert) -> int:
+    """Return how urgent an alert is: a page is more so than a ticket, whatever their levels within."""
+    return _number(alert.facts.get("level")) + (_PAGE_LEVEL if alert.severity == "page" else 0)
+
+
+def _is_repeated(rule: Rule, alert: AnyAlert, now: datetime) -> bool:
+    hours = rule.settings.get("repeat_hours", 0)
+    is_due = alert.notified_at is not None and now - alert.notified_at >= timedelta(hours=hours)
+    return hours > 0 and is_due and alert.acknowledged_at is None
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _facts_of(rule: Rule, finding: Finding) -> dict[str, object]:
+    """Return what is kept of a finding beside its summary: empty words are left out."""
+    said = {name: getattr(finding, name) for name in (*_WORDS, "level") if getattr(finding, name)}
+    owned = {name: value for name, value in (("owner", rule.owner), ("runbook", rule.runbook)) if value}
+    return {**finding.facts, **said, **owned, **({"ends_quietly": True} if finding.ends_quietly else {})}
+
+
 def _opened(rule: Rule, finding: Finding, key: str, now: datetime) -> FreshAlert:
-    facts = {**finding.facts, **({"ends_quietly": True} if finding.ends_quietly else {})}
+    facts = _facts_of(rule, finding)
     return FreshAlert(
         id=f"alt_{uuid7(unix_ns(now)).hex}",
         rule_id=rule.id,
@@ -133,12 +175,17 @@ def _opened(rule: Rule, finding: Finding, key: str, now: datetime) -> FreshAlert
     )
 
 
-def _refresh(alert: AnyAlert, finding: Finding, now: datetime) -> None:
-    if now - alert.last_seen_at < _SEEN_EVERY:
+def _refresh(rule: Rule, alert: AnyAlert, finding: Finding, now: datetime) -> None:
+    is_worse = finding.level > _number(alert.facts.get("level")) or (finding.severity, alert.severity) == (
+        "page",
+        "ticket",
+    )
+    if now - alert.last_seen_at < _SEEN_EVERY and not is_worse:
         return
-    quiet = {"ends_quietly": True} if finding.ends_quietly else {}
     alert.last_seen_at, alert.summary = now, finding.summary[:_MAX_SUMMARY]
-    alert.facts = {**finding.facts, **quiet}
+    alert.severity = finding.severity
+    found_before: dict[str, object] = {name: alert.facts[name] for name in _KEPT_FACTS if name in alert.facts}
+    alert.facts = {**found_before, **_facts_of(rule, finding)}
 
 
 def _resolve(alert: Alert, now: datetime, settled: Settled) -> None:
@@ -152,24 +199,42 @@ def _write_notices(
     session: Session, rule: Rule, notices: _Notices, channels: Mapping[str, AlertChannel], now: datetime
 ) -> int:
     written = 0
-    told: tuple[tuple[Event, list[AnyAlert]], ...] = (("firing", notices.firing), ("resolved", notices.resolved))
-    for event, alerts in told:
+    told: tuple[tuple[Event, str, list[AnyAlert]], ...] = (
+        ("firing", "opened", notices.firing),
+        ("firing", "escalated", notices.escalated),
+        ("firing", "repeated", notices.repeated),
+        ("resolved", "resolved", notices.resolved),
+    )
+    for event, reason, alerts in told:
         for name in rule.channels if alerts else ():
             channel = channels.get(name)
-            if channel is None:
+            if channel is None or not (wanted := [alert for alert in alerts if _is_for(channel, alert)]):
                 continue
-            # PagerDuty opens and closes an incident for each alert; the others are told of all at once.
-            groups = [[alert] for alert in alerts] if channel.kind == "pagerduty" else [alerts]
+            # PagerDuty opens and closes an incident for each alert; the others are sent all at once.
+            groups = [[alert] for alert in wanted] if channel.kind == "pagerduty" else [wanted]
             for group in groups:
-                written += write_delivery(session, channel, event, notice_body(event, rule, group, now), now)
+                body = notice_body(event, rule, group, now, reason)
+                written += write_delivery(session, channel, event, body, now)
     return written
 
 
-def notice_body(event: Event, rule: Rule, alerts: Sequence[AnyAlert], now: datetime) -> dict[str, object]:
-    """Give what a notice says, for every channel: plain values, moments as ISO 8601 text in UTC."""
+def _is_for(channel: AlertChannel, alert: AnyAlert) -> bool:
+    """Return whether a channel takes alerts of that severity and tenant; empty lists take all."""
+    severities, tenants = channel.severities or (), channel.tenants or ()
+    return (not severities or alert.severity in severities) and (not tenants or alert.tenant_id in tenants)
+
+
+def notice_body(
+    event: Event, rule: Rule, alerts: Sequence[AnyAlert], now: datetime, reason: str = ""
+) -> dict[str, object]:
+    """Return what a notice says, for every channel: plain values, moments as ISO 8601 text in UTC.
+
+    `reason` is why it is sent: opened, escalated (more severe), repeated (still open), resolved.
+    """
     severities = {alert.severity for alert in alerts}
     return {
         "event": event,
+        "reason": reason or event,
         "rule": rule.id,
         "kind": rule.kind,
         "severity": "page" if "page" in severities else "ticket",
@@ -190,8 +255,14 @@ def alert_facts(alert: AnyAlert) -> dict[str, object]:
         "team": alert.team_id or None,
         "fingerprint": alert.fingerprint,
         "severity": alert.severity,
+        "title": alert.facts.get("title") or alert.summary,
         "summary": alert.summary,
-        "facts": {name: value for name, value in alert.facts.items() if name != "ends_quietly"},
+        **{name: alert.facts.get(name) for name in ("condition", "value", "bound", "cause", "owner", "runbook")},
+        "affected": alert.facts.get("affected") or [],
+        "began_at": alert.facts.get("began_at") or alert.opened_at.isoformat(),
+        "link": f"/incident?alert={alert.id}",
+        "requests_link": _requests_link(alert),
+        "facts": {name: value for name, value in alert.facts.items() if name not in _OWN_FACTS},
         "opened_at": alert.opened_at.isoformat(),
         "resolved_at": None if alert.resolved_at is None else alert.resolved_at.isoformat(),
         "is_silenced": alert.notified_at is None,
@@ -200,12 +271,25 @@ def alert_facts(alert: AnyAlert) -> dict[str, object]:
     }
 
 
+def _requests_link(alert: AnyAlert) -> str:
+    """Return the address of the Requests page that shows what the cause is about; empty if no cause is known."""
+    if not alert.facts.get("cause"):
+        return ""
+    wanted = {
+        "q": alert.facts.get("cause_search"),
+        "outcome": alert.facts.get("cause_outcome"),
+        "tenant": alert.tenant_id,
+    }
+    return "/requests?" + urlencode({name: value for name, value in wanted.items() if value})
+
+
 def write_delivery(
     session: Session, channel: AlertChannel, event: Event, body: Mapping[str, object], now: datetime
 ) -> int:
     """Put a notice in the outbox; 0 where the same one is there already, else 1."""
     ids = body.get("ids")
-    named = "|".join([channel.id, event, *(str(each) for each in (ids if isinstance(ids, list) else ()))])
+    again = [str(body["at"])] if body.get("reason") in ("escalated", "repeated") else []
+    named = "|".join([channel.id, event, *again, *(str(each) for each in (ids if isinstance(ids, list) else ()))])
     insert: Any = insert_into(session, AlertDelivery)
     row = insert.values(
         id=f"ntf_{hashlib.sha256(named.encode()).hexdigest()[:32]}",
@@ -266,7 +350,19 @@ def forget_alerts(session: Session, before: datetime) -> None:
     session.execute(delete(AlertDelivery).where(AlertDelivery.ended_at < before), execution_options=unsynchronised)
 
 
-def _open_key(rule_id: str, finding: Finding) -> str:
+def known_levels(session: Session) -> dict[str, int]:
+    """Return the level of every open alert by its key."""
+    rows = session.scalars(select(Alert).where(Alert.resolved_at.is_(None)))
+    return {row.open_key: _level_of(row) for row in rows}
+
+
+def finding_level(finding: Finding) -> int:
+    """Return how urgent a finding is: a page is more so than a ticket, whatever their levels within."""
+    return finding.level + (_PAGE_LEVEL if finding.severity == "page" else 0)
+
+
+def finding_key(rule_id: str, finding: Finding) -> str:
+    """Return the key of a finding's alert while it is open."""
     return f"{rule_id}|{finding.fingerprint[:_MAX_FINGERPRINT]}"
 
 

@@ -15,7 +15,7 @@ GIVE_UP_AFTER: Final = timedelta(days=1)
 # Longer than any attempt may last (see backends/channels): a notice that is still being sent by then was cut off.
 ATTEMPT_LASTS: Final = timedelta(seconds=60)
 # Receivers that know a notice again by its id may be told twice; of the others nobody knows whether they were told.
-REPEATABLE: Final = frozenset({"webhook", "pagerduty"})
+REPEATABLE: Final = frozenset({"webhook", "pagerduty", "alertmanager"})
 _UNDER_WAY: Final = ("waiting", "sending")
 _MAX_ERROR: Final = 200
 _CUT_OFF: Final = "the process ended while it was being sent; whether it arrived is not known"

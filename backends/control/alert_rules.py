@@ -107,9 +107,21 @@ def update_rule(session: Session, author: Author, rule_id: str, change: RuleChan
 
 
 def create_channel(
-    session: Session, author: Author, channel_id: str, tenant: str, kind: str, address: str, sealer: Sealer
+    session: Session,
+    author: Author,
+    channel_id: str,
+    tenant: str,
+    kind: str,
+    address: str,
+    sealer: Sealer,
+    *,
+    severities: Sequence[str] = (),
+    tenants: Sequence[str] = (),
 ) -> AlertChannel:
-    """Add a channel; its address is kept sealed and in no audit entry. Raises as `create_rule` does."""
+    """Add a channel; its address is kept sealed and in no audit entry. Raises as `create_rule` does.
+
+    It takes alerts of these `severities` and `tenants` only; empty: of all.
+    """
     begin_change(session, author, "alert_channel.create", _subject(tenant, channel_id), {"kind": kind})
     known = check_channel(kind, address)
     _check_reach(session, author, tenant)
@@ -121,6 +133,8 @@ def create_channel(
         kind=known,
         address=sealer.seal(address),
         shown=shown_address(known, address),
+        severities=list(severities),
+        tenants=list(tenants),
         created_at=author.at,
     )
     session.add(row)

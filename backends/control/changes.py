@@ -34,6 +34,8 @@ _AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
     "route": ("serving",),
     "rollout": ("serving",),
     "guardrail": ("serving",),
+    "mcp_server": ("serving",),
+    "tool_rule": ("serving",),
     "playbook": ("serving",),
     "stored_key": ("serving",),
     "price": ("serving",),

@@ -5,8 +5,9 @@ from typing import cast
 from sqlalchemy.orm import Session
 
 from backends.control.organisation import get_tenant
-from contracts.control import ApiKey, Model, Project, Route, Team
+from contracts.control import ApiKey, McpServer, Model, Project, Route, Team
 from contracts.errors import ConfigurationError, InvalidRequest
+from contracts.mcp.servers import SEPARATOR
 from contracts.rules.limits import EACH, Level, Scope
 
 
@@ -26,9 +27,11 @@ def checked_scope(session: Session, tenant_id: str, level: str, subject: str, mo
     if scope.level == "tag" and scope.subject.startswith("="):
         raise InvalidRequest(f"subject is {subject!r}; a tag is named 'name=value' or 'name=*'", param="subject")
     _check_subject(session, scope)
-    if model and session.get(Model, model) is None and session.get(Route, model) is None:
+    is_named = not model or session.get(Model, model) is not None or session.get(Route, model) is not None
+    server, separator, _ = model.partition(SEPARATOR)
+    if not is_named and (not separator or session.get(McpServer, server) is None):
         raise InvalidRequest(
-            f"model is {model!r}, which is neither a model nor a route here; leave it out for all models together",
+            f"model is {model!r}, which is no model, route or MCP tool here; leave it out for all models together",
             param="model",
         )
     return scope

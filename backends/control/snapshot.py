@@ -16,6 +16,7 @@ from backends.control.changes import Revisions, read_revision, read_revisions
 from backends.control.guardrails import load_guardrails
 from backends.control.issuers import load_issuers
 from backends.control.key_entries import KeyBook, KeyReader, LoadedKeys
+from backends.control.mcp import load_mcp_servers, load_tool_rules
 from backends.control.playbooks import load_playbooks
 from backends.control.prices import card_of_price, card_of_standard_cost
 from backends.control.rollouts import load_rollouts
@@ -96,6 +97,8 @@ def read_snapshot(session: Session, last: Reading | None = None, *, is_whole: bo
         holds=rules.holds,
         rollouts=serving.rollouts,
         guardrails=serving.guardrails,
+        mcp_servers=serving.mcp_servers,
+        mcp_rules=serving.mcp_rules,
     )
     return Reading(snapshot, revisions, keys, rules.faults, serving_faults)
 
@@ -138,7 +141,8 @@ def _load_rules(session: Session) -> _Rules:
 
 def _load_serving(session: Session) -> tuple[Snapshot, tuple[str, ...]]:
     rows = SoundRows(session)
-    pools = _load_pools(rows, load_stored(session))
+    stored = load_stored(session)
+    pools = _load_pools(rows, stored)
     models = {name: model for name, model in _load_models(rows).items() if model.pool in pools}
     routes = load_routes(rows, models, pools)
     serving = Snapshot(
@@ -152,6 +156,8 @@ def _load_serving(session: Session) -> tuple[Snapshot, tuple[str, ...]]:
         playbooks=load_playbooks(rows),
         rollouts=load_rollouts(rows, routes, models, pools),
         guardrails=load_guardrails(rows),
+        mcp_servers=load_mcp_servers(rows, stored),
+        mcp_rules=load_tool_rules(rows),
     )
     return serving, tuple(rows.faults)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from backends.counters.connection import CountersConnection
 from backends.counters.server_clock import ServerClock
-from contracts.errors import CountersUnavailable
+from contracts.errors import CountersSilent, CountersUnavailable
 
 _log = logging.getLogger(__name__)
 
@@ -84,8 +84,8 @@ class Recipient(Protocol):
     def on_lost_data(self) -> None:
         """Redis has other data than before: it knows nothing of what was leased or charged."""
 
-    def on_away(self, reason: str) -> None:
-        """Redis does not answer."""
+    def on_away(self, reason: str, *, is_silent: bool) -> None:
+        """Redis does not answer. `is_silent`: it was late, which may be this machine's load or a hang."""
 
     def on_answer(self, answer: Answer) -> None:
         """Redis has answered."""
@@ -181,7 +181,7 @@ class Courier:
                 self.round_trips += 1
                 is_taken = self._take(self._batch, msgspec.msgpack.decode(reply))
             except CountersUnavailable as error:
-                self._recipient.on_away(error.message)
+                self._recipient.on_away(error.message, is_silent=isinstance(error, CountersSilent))
                 await asyncio.sleep(pause_seconds)
                 pause_seconds = min(pause_seconds * 2, _LONGEST_PAUSE_SECONDS)
             else:

@@ -75,7 +75,7 @@ end
 -- Whether what a gateway was granted may still be used: its life goes on, or its lease where this is a lease's.
 local function is_valid(grant, gateway)
     if not grant or not gateway then return false end
-    return (gateway.is_alive and gateway.request.life == grant[3]) or (grant[4] ~= nil and grant[4] == gateway.lease)
+    return (gateway.is_alive and gateway.life == grant[3]) or (grant[4] ~= nil and grant[4] == gateway.lease)
 end
 
 -- Give which data this is and whether it is quiet. Whoever knew other data makes it quiet for a while: all who

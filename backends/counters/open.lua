@@ -7,7 +7,7 @@ local function take_back(window, gateways)
     for name, text in pairs(window.o) do
         local life_end = string.find(text, ' ', 1, true)
         local gateway = gateways[name]
-        if not (gateway and gateway.is_alive and gateway.request.life == string.sub(text, 1, life_end - 1)) then
+        if not (gateway and gateway.is_alive and gateway.life == string.sub(text, 1, life_end - 1)) then
             local open = cmsgpack.unpack(string.sub(text, life_end + 1))
             for i, kind in ipairs({ 'c', 'l' }) do
                 for _, amount in ipairs(open[i]) do

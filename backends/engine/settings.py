@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from backends.engine.base import ModelOrder
 from backends.engine.residency import StayPolicy
+from backends.processes.logs import LogSettings
 from contracts.errors import ConfigurationError
 
 BUILTIN_NAME: Final = "builtin"
@@ -18,7 +19,7 @@ BUILTIN_PATH: Final = Path(__file__).parent / "builtin_model"
 _NAMED: Final = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._:-]{0,127})=(?P<source>.+)")
 
 
-class EngineHostSettings(BaseSettings):
+class EngineHostSettings(LogSettings):
     """Settings of one engine host. Sizes are bytes, times seconds; `None` and empty mean the host's own choice."""
 
     model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)

@@ -1,35 +1,29 @@
 """How every process begins, and how it says that it cannot: logs with fields, one line, exit status 2."""
 
-import logging
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings
 
+from backends.processes.logs import LogSettings, start_logging
 from backends.secrets.private_files import keep_private
-from contracts.errors import TollkeeperError
+from contracts.errors import ConfigurationError, TollkeeperError
+from contracts.serving.setting_names import find_unknown
 
 CANNOT_START: Final = 2
-
-_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 
-class FieldFormatter(logging.Formatter):
-    """Writes `time LEVEL logger: event key=value ...`: the event, then the fields given as `extra`."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Render a record with its fields in the order they were given."""
-        line = super().format(record)
-        fields = " ".join(f"{key}={value}" for key, value in vars(record).items() if key not in _STANDARD)
-        return f"{line} {fields}" if fields else line
+def require_known_variables(variables: Iterable[str] = os.environ) -> None:
+    """Raise ConfigurationError if a variable with our prefix is no setting: a misspelt one would have no effect."""
+    unknown = list(find_unknown(variables))
+    if unknown:
+        raise ConfigurationError("; ".join(unknown))
 
 
 def run_process(name: str, settings_class: Callable[[], SettingsT], run: Callable[[SettingsT], None]) -> int:
@@ -38,13 +32,12 @@ def run_process(name: str, settings_class: Callable[[], SettingsT], run: Callabl
     What keeps it from starting (a bad variable, a port in use, a directory that cannot be written) is printed as one
     line, `name: what is wrong and what to do`.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FieldFormatter())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    # It logs every call with its whole URL, and the path of a webhook's is a secret.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    start_logging()
     try:
+        require_known_variables()
         settings = settings_class()
+        if isinstance(settings, LogSettings):
+            start_logging(settings)
         data = getattr(settings, "data", None)
         if isinstance(data, Path):
             keep_private(data)

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from backends.channels.inward import NetworksText, read_networks
+from backends.processes.logs import LogSettings
 from backends.providers.egress import Egress
 
 
-class ProviderHostSettings(BaseSettings):
+class ProviderHostSettings(LogSettings):
     """Settings of the provider host. Sizes are bytes, times seconds."""
 
     model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)

@@ -1,11 +1,12 @@
 """`python -m backends.store`: run the embedded store until it is told to stop."""
 
-import logging
 import os
 import sys
 
 from pydantic import ValidationError
 
+from backends.processes.logs import start_logging
+from backends.processes.process import require_known_variables
 from backends.secrets.private_files import keep_private
 from backends.store.embedded import EmbeddedStore
 from backends.store.settings import StoreSettings
@@ -14,9 +15,11 @@ from contracts.errors import TollkeeperError
 
 def main() -> int:
     """Run the store; 0 after a stop that was asked for, 2 where it cannot run."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    start_logging()
     try:
+        require_known_variables()
         settings = StoreSettings()
+        start_logging(settings)
         keep_private(settings.data)
         EmbeddedStore(settings).run()
     except ValidationError as error:

@@ -4,14 +4,15 @@ from pathlib import Path
 from typing import Final
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
+from backends.processes.logs import LogSettings
 from backends.secrets.secret_files import SecretFiles
 
 _MIB: Final = 1024 * 1024
 
 
-class StoreSettings(BaseSettings):
+class StoreSettings(LogSettings):
     """The embedded store's settings, read from TOLLKEEPER_* variables."""
 
     model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", frozen=True, extra="ignore")

@@ -1,15 +1,16 @@
 """What every HTTP listener of ours but the data plane's is told: how many connections it holds, and for which names."""
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from backends.network.connection_table import ConnectionLimits, ConnectionTable
 from backends.network.head_limits import HEADER_BYTES, HEADER_COUNT, HeadLimits
 from backends.network.host_names import HostNames
+from backends.processes.logs import LogSettings
 from backends.web.bounded_protocol import Bounds
 
 
-class ListenerSettings(BaseSettings):
+class ListenerSettings(LogSettings):
     """Settings that processes with a listener share. Times are seconds."""
 
     model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)

@@ -18,6 +18,12 @@ GROUPS: Final = ("money", "streams", "faults", "security")
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", choices=GROUPS, action="append", help="group to run, repeatable (default: all)")
     parser.add_argument("--only", action="append", metavar="NAME", help="scenario to run, repeatable (default: all)")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help="minutes that hung_processes stays under load and that upgrade_drill serves with both releases "
+        "(default: 10, and a few seconds)",
+    )
 
 
 def find_scenarios(groups: tuple[str, ...] = GROUPS) -> dict[str, str]:

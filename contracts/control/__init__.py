@@ -7,6 +7,7 @@ from contracts.control.base import SCHEMA_HEAD, Base
 from contracts.control.books import BookAdjustment, BookDocument, BookEntry, BookPeriod, BookProfile
 from contracts.control.guardrails import Guardrail
 from contracts.control.known_secrets import KnownSecret
+from contracts.control.mcp import McpServer, McpToolRule
 from contracts.control.organisation import Project, Team, Tenant
 from contracts.control.promises import PolicyHold, Slo
 from contracts.control.rates import CostRate
@@ -45,6 +46,8 @@ __all__ = [
     "KnownSecret",
     "Lease",
     "Limit",
+    "McpServer",
+    "McpToolRule",
     "Model",
     "OutagePlaybook",
     "PolicyHold",

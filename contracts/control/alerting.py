@@ -36,6 +36,8 @@ class AlertChannel(Base):
     kind: Mapped[str] = mapped_column(String(20))
     address: Mapped[str] = mapped_column(String(1000))
     shown: Mapped[str] = mapped_column(String(500))
+    severities: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")  # it takes; empty: all
+    tenants: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")  # whose alerts; empty: all
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 

@@ -179,7 +179,9 @@ REQUESTS: Final[Table[RequestRecord]] = Table(
         *_fields("label[]", "unpriced_leaves"),
         *_fields("label", "service_tier"),
         Column("overdraft_usd", "usd?", "overdraft_pico_usd"),
-        *_fields("u32?", "thinking_over_tokens"),
+        *_fields("u32?", "thinking_over_tokens", "upstream_status"),
+        *_fields("label", "upstream_error"),
+        *_fields("string", "upstream_message"),
     ),
 )
 
@@ -202,6 +204,9 @@ ATTEMPTS: Final[Table[AttemptRecord]] = Table(
         *_COST,
         *_GPU,
         *_fields("label", "run_id"),
+        *_fields("u32?", "upstream_status"),
+        *_fields("label", "upstream_error"),
+        *_fields("string", "upstream_message"),
     ),
 )
 

@@ -133,6 +133,9 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     service_tier: str = ""  # the provider's tier that it was priced as: "flex", "priority", ...; "": the standard one
     overdraft_pico_usd: int | None = None  # cost beyond what budgets could be charged
     thinking_over_tokens: int | None = None  # reasoning tokens beyond the key's cap; none: there is none, or it held
+    upstream_status: int | None = None  # HTTP status of the last target's answer if it failed; none: no answer
+    upstream_error: str = ""  # that answer's error type, as the target named it: "server_error"
+    upstream_message: str = ""  # ... and its message, without what the caller sent, addresses and paths
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="attempt.1", kw_only=True):
@@ -166,6 +169,9 @@ class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     price_version: str = ""
     gpu: GpuShare | None = None
     run_id: str = ""
+    upstream_status: int | None = None  # as on a request's record
+    upstream_error: str = ""
+    upstream_message: str = ""
 
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="step.1", kw_only=True):

@@ -21,7 +21,7 @@ RuleKind = Literal[
     "unpriced_usage",
     "abuse",
 ]
-ChannelKind = Literal["webhook", "slack", "email", "pagerduty"]
+ChannelKind = Literal["webhook", "slack", "email", "pagerduty", "teams", "google_chat", "alertmanager"]
 Event = Literal["firing", "resolved", "test"]
 
 RULE_KINDS: Final[tuple[RuleKind, ...]] = get_args(RuleKind)
@@ -66,8 +66,14 @@ _SETTINGS: Final[Mapping[RuleKind, Mapping[str, NumberSetting]]] = {
     "unpriced_usage": {"requests": NumberSetting(1, 1, 1e9, "without a price in a day, at the least")},
     "abuse": {"sightings": NumberSetting(1, 1, 1e9, "requests above a policy's limit, at the least")},
 }
+_REPEAT: Final = {
+    "repeat_hours": NumberSetting(0, 0, 720, "hours after which an alert that is still open is sent again; 0: never")
+}
 _THRESHOLDS: Final = "thresholds"
 _SLO: Final = "slo"
+_OWNER: Final = "owner"
+_RUNBOOK: Final = "runbook"
+_MAX_TEXT: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,8 @@ class Rule:
     settings: Mapping[str, float] = field(default_factory=dict)
     thresholds: tuple[int, ...] = ()
     slo: str = ""
+    owner: str = ""  # who looks after its alerts
+    runbook: str = ""  # URL; empty: the documentation's page for the kind
 
     @classmethod
     def of(
@@ -100,27 +108,38 @@ class Rule:
                 f"{kind} is about engines that all tenants share; leave the tenant out", param="tenant"
             )
         numbers, thresholds, slo = dict[str, float](), tuple[int, ...](), ""
+        texts = {_OWNER: "", _RUNBOOK: ""}
         for name, value in stated.items():
             if name == _THRESHOLDS and known == "budget_threshold":
                 thresholds = _thresholds(value)
             elif name == _SLO and known == "slo_burn" and isinstance(value, str):
                 slo = value
+            elif name in texts:
+                texts[name] = _text(name, value)
             else:
                 numbers[name] = _number(known, name, value)
-        filled = {name: numbers.get(name, setting.default) for name, setting in _SETTINGS[known].items()}
-        return cls(rule_id, known, tenant, channels, filled, thresholds, slo)
+        filled = {name: numbers.get(name, setting.default) for name, setting in settings_of(known).items()}
+        return cls(rule_id, known, tenant, channels, filled, thresholds, slo, **texts)
 
 
 def settings_of(kind: RuleKind) -> Mapping[str, NumberSetting]:
     """Give the numbers that a kind of rule can be told."""
-    return _SETTINGS[kind]
+    return {**_SETTINGS[kind], **_REPEAT}
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or len(value) > _MAX_TEXT:
+        raise InvalidRequest(f"{name} must be text of at most {_MAX_TEXT} characters", param="settings")
+    if name == _RUNBOOK and value and not _is_url(value):
+        raise InvalidRequest("runbook must be an http:// or https:// URL", param="settings")
+    return value.strip()
 
 
 def _number(kind: RuleKind, name: str, value: object) -> float:
-    setting = _SETTINGS[kind].get(name)
+    setting = settings_of(kind).get(name)
     if setting is None:
         others = [_THRESHOLDS] if kind == "budget_threshold" else [_SLO] if kind == "slo_burn" else []
-        known = ", ".join([*_SETTINGS[kind], *others]) or "none"
+        known = ", ".join([*settings_of(kind), *others, _OWNER, _RUNBOOK])
         raise InvalidRequest(f"{kind} has no setting {name!r}; known: {known}", param="settings")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidRequest(f"{name} is {value!r}, not a number", param="settings")
@@ -186,3 +205,8 @@ class Finding:
     team: str = ""
     facts: Mapping[str, object] = field(default_factory=dict)
     ends_quietly: bool = False
+    title: str = ""  # a few words; empty: the summary
+    condition: str = ""  # what the rule asks
+    value: str = ""  # what was found
+    bound: str = ""  # what it was held against
+    level: int = 0  # of urgency: a rise of it is sent again

@@ -211,7 +211,7 @@ class BurnPair:
     @property
     def name(self) -> str:
         """Name the pair as people write it, such as "14.4x 1h/5m"."""
-        return f"{float(self.factor):g}x {_spoken(self.long)}/{_spoken(self.short)}"
+        return f"{float(self.factor):g}x {span_text(self.long)}/{span_text(self.short)}"
 
 
 # SRE Workbook, table 5-8 (2 %, 5 % and 10 % of a 30-day budget), with the pair of 1 day that Sloth and Pyrra add.
@@ -248,7 +248,8 @@ def burning_pairs(objective: Objective, counts: Mapping[timedelta, Counts]) -> t
     )
 
 
-def _spoken(length: timedelta) -> str:
+def span_text(length: timedelta) -> str:
+    """Return a window as people write it: 5m, 1h, 3d."""
     seconds = int(length.total_seconds())
     for unit, name in ((86_400, "d"), (3_600, "h")):
         if seconds % unit == 0:

@@ -22,12 +22,21 @@ _TABLE: Final = "channels_table"
 _PATH: Final = "/v1/alert-channels"
 _ON_THE_WAY: Final = ("waiting", "sending")
 _POLL_SECONDS: Final = 2.0
-_KINDS: Final = {"webhook": "Webhook", "slack": "Slack", "email": "E-mail", "pagerduty": "PagerDuty"}
+_KINDS: Final = {
+    "webhook": "Webhook",
+    "slack": "Slack",
+    "email": "E-mail",
+    "pagerduty": "PagerDuty",
+    "teams": "Microsoft Teams",
+    "google_chat": "Google Chat",
+    "alertmanager": "Alertmanager",
+}
 
 
 def draw_channels(visit: Visit) -> None:
     """Draw all channels the viewer may see, the chosen one, and the form for another."""
     channels = visit.control.get_all(_PATH)
+    latest = _last_deliveries(visit)
     show_table(
         "Channels",
         Table(
@@ -37,6 +46,8 @@ def draw_channels(visit: Visit) -> None:
                     "Kind": _KINDS.get(row["kind"], row["kind"]),
                     "Whose": row["tenant_id"] or "the platform's",
                     "Address": row["address"],
+                    "Takes": ", ".join([*row.get("severities", ()), *row.get("tenants", ())]) or "everything",
+                    "Last delivery": latest.get(str(row["id"]), "none yet"),
                     "Made": visit.formats.moment(datetime.fromisoformat(row["created_at"])),
                 }
                 for row in channels
@@ -54,6 +65,17 @@ def draw_channels(visit: Visit) -> None:
         _detail(visit, channel)
     if visit.viewer.can_write:
         _create(visit)
+
+
+def _last_deliveries(visit: Visit) -> dict[str, str]:
+    """Say what became of each channel's latest notice: a channel that refuses is named with its reason."""
+    found: dict[str, str] = {}
+    for row in visit.control.get("/v1/alert-deliveries", limit=500)["data"]:
+        at = visit.formats.moment(datetime.fromisoformat(row["created_at"]))
+        state = {"delivered": "delivered", "given_up": "FAILED", "unknown": "may have arrived"}.get(row["state"])
+        why = f": {row['last_error']}" if row["last_error"] else ""
+        found.setdefault(str(row["channel"]), f"{state or 'waiting'} {at}{why}")
+    return found
 
 
 def _detail(visit: Visit, channel: Mapping[str, Any]) -> None:
@@ -114,8 +136,17 @@ def _create(visit: Visit) -> None:
             type="password",
             help="A URL, an e-mail address, or PagerDuty's routing key. It is kept sealed and not shown again.",
         )
+        severities = st.multiselect(
+            "Severities", ["page", "ticket"], key="new_channel_severities", help="Alerts it takes; none chosen: all"
+        )
         if st.form_submit_button("Create channel", type="primary"):
-            body = {"id": name.strip(), "kind": kind, "tenant": tenant, "address": where.strip()}
+            body = {
+                "id": name.strip(),
+                "kind": kind,
+                "tenant": tenant,
+                "address": where.strip(),
+                "severities": severities,
+            }
             with outcome("Channel created; send a test to it"):
                 visit.control.post(_PATH, body)
 

@@ -10,11 +10,13 @@ import streamlit as st
 from analytics.alerts.raised import AlertFacts, raised_alerts
 from contracts.control import Role
 from dashboard import address
+from dashboard.address import page_link
 from dashboard.control_plane import path_segment
 from dashboard.controls import toggle
 from dashboard.formats import UNKNOWN
 from dashboard.forms import outcome
 from dashboard.panels import contained, note, panel, show_table
+from dashboard.states import escaped
 from dashboard.table import Table
 from dashboard.views.alert_words import KIND_WORDS, since_words
 from dashboard.visit import Visit
@@ -95,6 +97,9 @@ def _detail(visit: Visit, alert: AlertFacts) -> None:
         facts = [{"Fact": name.replace("_", " "), "Value": str(value)} for name, value in alert["facts"].items()]
         if facts:
             st.dataframe(Table(facts).as_arrow(), hide_index=True, placeholder=UNKNOWN, lazy=False, key="alert_facts")
+        if alert["cause"]:
+            st.markdown(f"**Cause**: {escaped(str(alert['cause']))}")
+        page_link("incident", "Show the incident", {"alert": str(alert["id"])}, icon=":material/emergency_home:")
         with st.container(horizontal=True, vertical_alignment="center"):
             if alert["acknowledged_at"] is None and visit.viewer.token is not None:
                 if st.button("Take it up", icon=":material/pan_tool:", type="primary", key="alert_acknowledge"):

@@ -40,9 +40,19 @@ _OUTCOMES: Final = {
 # Facts in the order of the table, by the column that holds them.
 _FACTS: Final = (
     *("requested_model", "model", "model_version", "route", "provider", "pool", "replica", "adapter", "region"),
-    *("gateway", "priority", "operation", "api", "finish_reason", "error_code", "limit_name", "cache", "gap_clock"),
+    *(
+        "gateway",
+        "priority",
+        "operation",
+        "api",
+        "finish_reason",
+        "error_code",
+        "limit_name",
+        "cache",
+        "gap_clock",
+    ),
     *("count_method", "key_id", "project", "end_user", "conversation_id", "prompt_name", "prompt_version", "run_id"),
-    "trace_id",
+    *("upstream_error", "upstream_message", "trace_id"),
 )
 
 
@@ -56,6 +66,7 @@ def draw_request(visit: Visit, named: str) -> None:
     request = visit.read(single_request, identifier, visit.viewer.tenant, visit.viewer.team)
     slow = slowest_of_own(visit.viewer.reach, request)
     _heading(visit, request)
+    _failure(request)
     _figures(visit, request)
     _draw_fall(visit, request, slow)
     _draw_slow(visit, request, slow)
@@ -85,6 +96,23 @@ def _heading(visit: Visit, request: SingleRequest) -> None:
         f"<span>{began:%-d %b %Y %H:%M:%S}.{began.microsecond // 1000:03d} "
         f"{escape(visit.formats.zone_name)}</span></div>"
     )
+
+
+def _failure(request: SingleRequest) -> None:
+    """Say why it failed: the error's code, and what the target answered."""
+    code, status = request.labels["error_code"], request.counts["upstream_status"]
+    if not code or request.labels["outcome"] not in ("error", "rejected"):
+        return
+    said = [f"Error: **{escaped(code)}**."]
+    where = f"Target {request.labels['replica']}" if request.labels["replica"] else "The target"
+    if status is not None:
+        kind = f" ({request.labels['upstream_error']})" if request.labels["upstream_error"] else ""
+        said.append(f"{escaped(where)} answered with status **{status}**{escaped(kind)}.")
+    elif request.labels["outcome"] == "error" and request.labels["replica"]:
+        said.append(f"{escaped(where)} gave no HTTP answer.")
+    if request.labels["upstream_message"]:
+        said.append(f"Its message: “{escaped(request.labels['upstream_message'])}”")
+    st.markdown(" ".join(said))
 
 
 def _figures(visit: Visit, request: SingleRequest) -> None:

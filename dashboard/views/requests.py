@@ -58,7 +58,8 @@ _VIEWS: Final[dict[str, dict[str, str | None]]] = {
 _LONG_SECONDS: Final = 60
 _SEARCH_HELP: Final = (
     "A request's or trace's id; part of a model, team, project, error, prompt, end user, conversation or run; or "
-    "name:value with route, provider, replica, error, user, conversation, run, prompt, project, key, status, trace or "
+    "name:value with route, provider, replica, error, model, user, conversation, run, prompt, project, key, status, "
+    "upstream_status, trace or "
     "tag.NAME; ttft>500ms, duration>2s, attempts>1. All must match."
 )
 
@@ -97,7 +98,7 @@ def draw(visit: Visit) -> None:
 def _asked(visit: Visit) -> RequestQuestion:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         typed = text(
-            "q", "Search", placeholder="Search: user:alice error:rate_limited ttft>500ms", help=_SEARCH_HELP, width=340
+            "q", "Search", placeholder="Search: user:alice upstream_status:503 ttft>500ms", help=_SEARCH_HELP, width=340
         )
         outcome = select(
             "outcome", "Outcome", ("", *OUTCOMES), default="", format_func=_OUTCOME_NAMES.__getitem__, width=150

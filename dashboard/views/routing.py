@@ -63,7 +63,7 @@ def draw(visit: Visit) -> None:
     if board.is_empty:
         note("No request reached a target in this range: choose a longer one, or send a request.")
     else:
-        _targets(board, state)
+        _targets(visit, board, state)
         _over_time(visit, board)
     if state is not None:
         _breakers(visit, board, state)
@@ -108,11 +108,11 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
             "Tries after a request's first, by why they were made.",
         ),
         Figure(
-            "Failed tries",
+            "Failed attempts",
             formats.count(board.failed_tries),
             f"{formats.money(lost_usd(board.tries))} for no answer",
-            "Tries that a target failed and another one, or the same again, made up for; and what tries that gave no "
-            "answer cost, so far as targets said.",
+            "Attempts that a target failed, whether or not another attempt answered; and what they cost, as far as "
+            "targets reported it.",
         ),
         Figure(
             "Prefix hits",
@@ -134,20 +134,20 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
 
 
 def _left_alone(visit: Visit, state: GatewayState) -> Figure:
-    text = "Targets that the gateway does not call in their turn now: an open breaker, a rest, or a trial."
+    text = "Targets that get no requests now because their circuit breaker is open or they asked for a pause."
     if state.problem:
         return Figure(
-            "Left alone now", "—", "gateway not reached", f"{text} Unknown: {states.escaped(state.problem)}.", "warn"
+            "Circuit open", "—", "gateway not reached", f"{text} Unknown: {states.escaped(state.problem)}.", "warn"
         )
     count = len(state.away)
-    beside = ", ".join(list(state.away)[:2]) or "all are called"
-    return Figure("Left alone now", visit.formats.count(count), beside, text, "bad" if count else "good")
+    beside = ", ".join(list(state.away)[:2]) or "all targets in use"
+    return Figure("Circuit open", visit.formats.count(count), beside, text, "bad" if count else "good")
 
 
-def _targets(board: RoutingBoard, state: GatewayState | None) -> None:
+def _targets(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> None:
     show_table(
         "Targets",
-        targets_frame(target_lines(board), state),
+        targets_frame(target_lines(board), state, visit.viewer.zone),
         key="routing_targets",
         columns=TARGET_COLUMNS,
         help="Every target that answered or failed in the range. State, in flight and wait are of this moment, as the "
@@ -164,7 +164,7 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
             failed_tries(board, zone),
             key="routing_failed_tries",
             unit="tries by target",
-            help="Tries that a target failed, of requests that were tried again or elsewhere.",
+            help="Attempts that a target failed.",
             data=lambda: failed_tries_frame(board),
         )
     with middle:
@@ -191,22 +191,22 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
 
 def _breakers(visit: Visit, board: RoutingBoard, state: GatewayState) -> None:
     if state.problem:
-        with panel("Breakers", help="Which targets were left alone, and when."):
+        with panel("Circuit breakers", help="When targets' circuits were open."):
             note(f"Not known now: {states.escaped(state.problem)}.")
         return
     if not state.changes:
-        with panel("Breakers", help="Which targets were left alone, and when."):
-            note("No breaker has opened since the gateway's start: every target was called in its turn.")
+        with panel("Circuit breakers", help="When targets' circuits were open."):
+            note("No circuit has opened since the gateway started.")
         return
     changes = changes_frame(state, visit.viewer.zone)
     left, right = st.columns([3, 2], gap="small")
     end = min(board.scope.end, visit.now)
     with left:
         show_chart(
-            "Breakers",
+            "Circuit breakers",
             breaker_history(state, _start(board), end, visit.viewer.zone),
             key="routing_breakers",
-            unit="when targets were left alone",
+            unit="when circuits were open",
             help="A breaker opens after failures in a row, a share of failures, or answers much slower than the "
             "others', and is closed again by a good probe. As one gateway saw it, since its start.",
             data=lambda: changes,

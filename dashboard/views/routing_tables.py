@@ -21,12 +21,12 @@ _MS: Final = "%.3g ms"
 TARGET_COLUMNS: Final[dict[str, Any]] = {
     "Pool": _text(width="small", help="Interchangeable targets that serve a model"),
     "Target": _text(width="small", help="One replica, or one provider's account"),
-    "State": _text(width="medium", help="called: in its turn. open: left alone until a probe. Of this moment"),
+    "State": _text(width="large", help="Now. Circuit open: it gets no requests until a probe succeeds"),
     "Requests": _number(format="localized", help="Requests that it answered, or failed as the last one asked"),
     "Of its pool": _number(format=_PERCENT, help="Share of its pool's requests"),
     "Errors": _number(format=_PERCENT, help="Requests that ended in failure here, of those that ended here"),
-    "Failed tries": _number(format="localized", help="Tries that failed here and were made up for"),
-    "Commonest error": _text(help="Of its failed tries, by the error's code (docs/errors.md)"),
+    "Failed tries": _number(format="localized", help="Failed attempts, also if another attempt answered"),
+    "Commonest error": _text(help="Of failed attempts: error code (docs/errors.md) and upstream status"),
     "Prefix hits": _number(format=_PERCENT, help="Prompt tokens found in its cache, of those that were reported"),
     "Mean TTFT": _number(format=_MS, help="Mean time to first token, from the request's arrival at the gateway"),
     "In flight": _number(format="localized", help="Requests of the gateway under way there now"),
@@ -72,14 +72,14 @@ DECISION_COLUMNS: Final[dict[str, Any]] = {
 }
 
 
-def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None) -> Table:
+def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None, zone: ZoneInfo) -> Table:
     """Give a row for each target. What only a gateway tells is left out where nobody asked it."""
     rows = []
     for line in lines:
         name = f"{line.pool}/{line.target}"
         row: dict[str, object] = {"Pool": group_name(line.pool), "Target": group_name(line.target)}
         if state is not None:
-            row["State"] = _state(name, line.target, state)
+            row["State"] = _state(name, line.target, state, zone)
         row |= {
             "Requests": line.use.requests,
             "Of its pool": _percent(line.pool_share),
@@ -170,7 +170,7 @@ def changes_frame(state: GatewayState, zone: ZoneInfo) -> Table:
             {
                 "When": change.at.astimezone(zone).replace(tzinfo=None),
                 "Target": change.target,
-                "Change": "left alone" if change.is_left_alone else "called again",
+                "Change": "circuit opened" if change.is_left_alone else "circuit closed",
                 "Why": change.why,
             }
             for change in reversed(state.changes)
@@ -178,13 +178,27 @@ def changes_frame(state: GatewayState, zone: ZoneInfo) -> Table:
     )
 
 
-def _state(name: str, target: str, state: GatewayState) -> str | None:
+def _state(name: str, target: str, state: GatewayState, zone: ZoneInfo) -> str | None:
     if state.problem or not target:
         return None
+    return circuit_words(name, state, zone) or "in use"
+
+
+def circuit_words(name: str, state: GatewayState, zone: ZoneInfo) -> str:
+    """Say since when and why a target's or provider's circuit is open; empty if it is closed."""
     away = state.away.get(name)
     if away is None:
-        return "called"
-    return f"{away.state.replace('_', ' ')}, {away.seconds:.0f} s" if away.seconds else away.state.replace("_", " ")
+        return ""
+    if away.state == "resting":
+        return f"paused for {away.seconds:.0f} s: it sent Retry-After"
+    opened = None
+    for change in state.changes:  # the oldest first: probes that fail open it again, which is no new opening
+        if change.target == name:
+            opened = (opened or change) if change.is_left_alone else None
+    since = "" if opened is None else f" since {opened.at.astimezone(zone):%H:%M:%S}"
+    first = away.why if opened is None else opened.why
+    probe = f"; next probe in {away.seconds:.0f} s" if away.seconds else "; a probe is due"
+    return f"circuit open{since}: {first or 'failures'}{probe}"
 
 
 def _percent(share: float | None) -> float | None:

@@ -292,6 +292,10 @@ class ConfiguredMcpServer(Entry):
     max_concurrent: int = DEFAULT_CONCURRENT
     tools: list[ConfiguredToolTerms] = []
 
+    def rules(self) -> dict[str, Any]:
+        """Return what is said of it, as plain data."""
+        return self.model_dump(mode="json", exclude={"name"})
+
 
 class ConfiguredToolRule(Entry):
     """Who may use which tools; see `contracts.mcp.servers.ToolRule`."""
@@ -303,6 +307,10 @@ class ConfiguredToolRule(Entry):
     team: str = ""
     project: str = ""
     key: str = ""
+
+    def rules(self) -> dict[str, Any]:
+        """Return what is said of it, as plain data."""
+        return self.model_dump(mode="json", exclude={"name"})
 
 
 class ConfiguredPrice(Entry):

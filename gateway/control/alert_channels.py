@@ -14,6 +14,7 @@ from contracts.control import AlertChannel, AlertDelivery
 from contracts.recording.ids import uuid7
 from contracts.recording.moments import unix_ns
 from contracts.rules.alerts import ChannelKind
+from contracts.rules.objectives import Severity
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, Slug, Wanted, page_of
 from gateway.control.sealing import Seal
@@ -31,6 +32,10 @@ class ChannelBody(Body):
     tenant: Annotated[str, Field(max_length=63)] = ""
     kind: ChannelKind
     address: Annotated[str, Field(min_length=1, max_length=500, repr=False)]
+    severities: list[Severity] = Field(default_factory=list, max_length=2, description="It takes these only; []: all")
+    tenants: list[Annotated[str, Field(max_length=63)]] = Field(
+        default_factory=list, max_length=100, description="It takes these tenants' alerts only; []: all"
+    )
 
 
 class ChannelPatch(Body):
@@ -46,12 +51,22 @@ class ChannelOut(BaseModel):
     tenant_id: str
     kind: str
     address: str
+    severities: list[str] = Field(default_factory=list)
+    tenants: list[str] = Field(default_factory=list)
     created_at: datetime
 
     @classmethod
     def of(cls, row: AlertChannel) -> Self:
         """Show a row."""
-        return cls(id=row.id, tenant_id=row.tenant_id, kind=row.kind, address=row.shown, created_at=row.created_at)
+        return cls(
+            id=row.id,
+            tenant_id=row.tenant_id,
+            kind=row.kind,
+            address=row.shown,
+            severities=row.severities or [],
+            tenants=row.tenants or [],
+            created_at=row.created_at,
+        )
 
 
 class DeliveryOut(BaseModel):
@@ -90,7 +105,17 @@ class DeliveryOut(BaseModel):
 def create(body: ChannelBody, author: Admin, database: Database, sealer: Seal) -> ChannelOut:
     """The address is kept sealed with the installation's key, and what may be seen of it beside it."""
     with database.session() as session:
-        made = alert_rules.create_channel(session, author, body.id, body.tenant, body.kind, body.address, sealer)
+        made = alert_rules.create_channel(
+            session,
+            author,
+            body.id,
+            body.tenant,
+            body.kind,
+            body.address,
+            sealer,
+            severities=body.severities,
+            tenants=body.tenants,
+        )
         return ChannelOut.of(made)
 
 

@@ -53,6 +53,7 @@ from gateway.control import (
     issuers,
     keys,
     limits,
+    mcp,
     models,
     playbooks,
     pools,
@@ -162,7 +163,21 @@ def create_app(settings: ControlSettings) -> FastAPI:
     app.state.audit_verifier = AuditVerifier(database, settings.data)
     for noun in (
         *(health, tenants, teams, projects, keys, limits, budgets),
-        *(models, routes, rollouts, guardrails, pools, playbooks, prices, rates, tokens, issuers, audit, stored_keys),
+        *(
+            models,
+            routes,
+            rollouts,
+            guardrails,
+            mcp,
+            pools,
+            playbooks,
+            prices,
+            rates,
+            tokens,
+            issuers,
+            audit,
+            stored_keys,
+        ),
         *(audit_verification, unreadable_rows, configuration),
         *(accounts, sessions, saved_views, slos, alert_rules, alert_channels, alert_silences, alerts, abuse),
     ):

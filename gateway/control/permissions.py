@@ -58,6 +58,8 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "/v1/routes": Permission(_LEADS, _PLATFORM),
     "/v1/rollouts": Permission(_PLATFORM, _PLATFORM),
     "/v1/guardrails": Permission(_PLATFORM, _PLATFORM),
+    "/v1/mcp-servers": Permission(_PLATFORM, _PLATFORM),
+    "/v1/tool-rules": Permission(_PLATFORM, _PLATFORM),
     "/v1/configuration": Permission(_PLATFORM, _PLATFORM),
     "/v1/pools": Permission(_PLATFORM, _PLATFORM),
     "/v1/stored-keys": Permission(_PLATFORM, _PLATFORM),

@@ -8,6 +8,8 @@ from pydantic import Field, JsonValue
 from backends.control import unreadable_rows
 from contracts.control import (
     Guardrail,
+    McpServer,
+    McpToolRule,
     Model,
     OutagePlaybook,
     Pool,
@@ -20,6 +22,7 @@ from contracts.control import (
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, Resource
 from gateway.control.guardrails import GuardrailOut
+from gateway.control.mcp import McpServerOut, ToolRuleOut
 from gateway.control.models import ModelOut
 from gateway.control.playbooks import PlaybookOut
 from gateway.control.pools import PoolOut, TargetOut
@@ -34,6 +37,8 @@ RowPath = Annotated[str, Path(max_length=400, description="The row's id; of a ta
 # Tables with a column of JSON whose rows may be read and yet not be shown.
 _SHAPES: Final[unreadable_rows.Shapes] = {
     Guardrail: GuardrailOut.model_validate,
+    McpServer: McpServerOut.model_validate,
+    McpToolRule: ToolRuleOut.model_validate,
     Model: ModelOut.model_validate,
     OutagePlaybook: PlaybookOut.model_validate,
     Pool: PoolOut.model_validate,

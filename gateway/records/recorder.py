@@ -18,6 +18,7 @@ from gateway.records.journal import Journal
 from gateway.records.request_audit import RequestAudit
 from gateway.records.sent_requests import BATCHED, NOT_SAID, STREAM, SentRequests
 from gateway.records.trace_context import UNTRACED, TraceContext
+from gateway.records.upstream_facts import upstream_facts
 from gateway.request.attempt import Attempt
 from gateway.request.request_state import RequestState
 
@@ -312,6 +313,7 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
         guard_held_ns=None if guard is None else guard.held_ns,
         unpriced_leaves=list(life.cost.unpriced),
         service_tier=life.cost.tier,
+        **upstream_facts(attempt.error if attempt else None, life.body),
     )
 
 
@@ -343,6 +345,7 @@ def _attempt_record(life: RequestState, attempt: Attempt, gateway: str) -> Attem
         price_version=attempt.cost.version,
         gpu=attempt.result.gpu,
         run_id=life.run_id,
+        **upstream_facts(error, life.body),
     )
 
 

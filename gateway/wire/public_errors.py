@@ -83,10 +83,10 @@ def _message(error: TollkeeperError, model: str, request_id: str, body: bytes, t
         return f"{message} (request {request_id})" if request_id else message
     if error.status < 500 and not targets and not isinstance(error, UpstreamRejected):
         return error.message  # our own words about the caller's own request
-    return _without_places(error.message, model, body, targets)
+    return without_places(error.message, model, body, targets)
 
 
-def _without_places(message: str, model: str, body: bytes, targets: tuple[TargetSpec, ...]) -> str:
+def without_places(message: str, model: str = "", body: bytes = b"", targets: tuple[TargetSpec, ...] = ()) -> str:
     """Return a message without what says where a model is served, and as what."""
     message = _LIBRARY.sub("", message)
     body = body[:_SEARCHED_BYTES]

@@ -2,7 +2,7 @@
 -- Undo: DROP the two views, then indicators_minute and indicators_hour.
 -- Locks: nothing; requests that came before are not counted (objectives begin with this migration).
 
--- What each request did, to the steps that thresholds of objectives are taken from (contracts/rules/objectives.py): a value
+-- What each request did, to the steps that thresholds of objectives are taken from (contracts/objectives.py): a value
 -- of N means "above N tenths of a millisecond and not above the next step"; -1 was not measured. `fate` is ok, failed
 -- (the service's fault: a status of 500 and more, or a provider's rate limit) or cancelled (the client left); what the
 -- caller did wrong is not in here. Gaps count by the 95th percentile of the request's own (nearest rank).

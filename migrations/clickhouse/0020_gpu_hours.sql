@@ -2,7 +2,7 @@
 -- Undo: DROP TABLE gpu_tenant_hours; DROP TABLE gpu_hours.
 -- Locks: nothing; it only makes tables that did not exist.
 
--- The ledger's lines (algorithms/gpu_time/ledger.py) of each engine's hour on each of its GPUs, written once, when the hour is
+-- The ledger's lines (contracts/ledger.py) of each engine's hour on each of its GPUs, written once, when the hour is
 -- over, by the analytics process. `no_engine_ns` is the rest of the hour. What is unexplained is the wall clock less
 -- all lines.
 CREATE TABLE IF NOT EXISTS gpu_hours

@@ -69,7 +69,7 @@ async def test_a_burn_is_told_once_and_so_is_its_end(
                 await dispatcher.send_due()
                 return [call.json["text"].partition(" burns")[0] for call in receiver.calls]
 
-            told = "Alert: objective up (99.9 % of availability in 28 days)"
+            told = "Alert: SLO up: error budget"
             assert await look(timedelta(0)) == [told]
             assert await look(timedelta(seconds=15)) == [told]
             with control_database.session() as session:

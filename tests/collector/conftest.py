@@ -20,7 +20,7 @@ from contracts.recording.ids import uuid7
 from contracts.recording.records import EVENT_NAMES, RequestRecord, encode_record
 from tests.ports import find_free_port, find_free_ports
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 120.0
 RECORD_KEY = "the key that gateways of these tests sign with"
 
 

@@ -13,7 +13,7 @@ from dashboard.planner_run import UNSEEN_SECONDS, PlannerRuns
 from dashboard.views.planner_form import command_of
 
 JOB = PlanJob(what_if=WhatIf(replicas=3))
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 def child(code: str) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from tests.steady_time import poll_within
 
 CLIENT: Final = "tollkeeper-dashboard"
 EMAIL: Final = "ada@example.com"
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 120.0
 
 
 class SigningProvider:

@@ -11,7 +11,7 @@ from contracts.errors import StoreUnavailable
 from dashboard import slow_answers
 from dashboard.slow_answers import Pending, SlowAnswers
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 class Store:

@@ -55,7 +55,7 @@ def test_the_server_never_reports_usage_and_asks_nothing_at_start() -> None:
     assert "--server.headless=true" in arguments
     assert "--client.showErrorDetails=none" in arguments
     assert "--server.port=9999" in arguments
-    assert Path(arguments[4]).name == "server.py"
+    assert Path(arguments[5]).name == "server.py"
 
 
 def test_every_theme_option_is_one_streamlit_knows() -> None:
@@ -85,7 +85,7 @@ def test_the_gateway_url_of_the_example_follows_the_settings() -> None:
 
 def test_no_file_of_the_dashboard_hides_a_top_level_package() -> None:
     """Streamlit puts `dashboard/` first on sys.path, so a file of that name would be imported instead."""
-    here = Path(command(DashboardSettings())[4]).parent
+    here = Path(command(DashboardSettings())[5]).parent
     names = {path.stem for path in here.iterdir()}
     taken = {"contracts", "backends", "gateway", "collector", "analytics", "dashboard", "migrations", "tollkeeper"}
     assert names & taken == set()

@@ -20,7 +20,6 @@ from backends.store.client import StoreClient
 from contracts.errors import StoreUnavailable
 from tests.steady_time import poll_within
 
-READY_SECONDS = 30  # what the README promises
 PORTS = 9
 
 
@@ -31,7 +30,6 @@ class Installation:
     process: subprocess.Popen
     data: Path
     port_base: int
-    ready_after_seconds: float
 
     @property
     def gateway_url(self) -> str:

@@ -18,7 +18,7 @@ from tests.e2e.installation import Installation, wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 ASKED = 8
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.e2e.installation import Installation, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 MODEL = "scripted-1"
 # USD per million tokens are pico-USD per token with six zeros less: the arithmetic here is the test's own.
 Rates = dict[str, str]

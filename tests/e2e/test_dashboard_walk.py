@@ -200,7 +200,7 @@ def test_a_budget_is_made_and_its_alert_is_seen(walk: Walk, page: Any) -> None:
         listed: Any = walk.installation.request("GET", budgets)
         return next((one for one in listed["data"] if one["amount_usd"] == "0.00001"), None)
 
-    budget = wait_until(found, 30, "the budget is made")
+    budget = wait_until(found, 120, "the budget is made")
     assert not budget["is_hard"]
 
     def events() -> Any:

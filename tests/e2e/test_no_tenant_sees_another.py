@@ -25,7 +25,7 @@ from tests.e2e.installation import Installation, wait_until
 
 pytestmark = pytest.mark.e2e
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 ENGINE_MODEL = "tollkeeper-5m"
 SCRIPTED_MODEL = "scripted-1"
 KEPT_MODEL = "answers-are-kept"  # every tenant may use it

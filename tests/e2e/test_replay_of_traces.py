@@ -55,7 +55,7 @@ def test_ctrl_c_ends_a_replay_with_its_summary_and_without_its_keys(installation
     process = subprocess.Popen(
         command(installation, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
     )
-    wait_until(lambda: _requests(installation, run_id), 20.0, "the first request of the trace")
+    wait_until(lambda: _requests(installation, run_id), 120, "the first request of the trace")
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=20)
     assert process.returncode == 130 and errors == ""

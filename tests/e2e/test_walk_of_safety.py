@@ -94,8 +94,8 @@ def asked(browsing: Browsing, name: str, key: str) -> int:
     with openai.OpenAI(
         base_url=f"{browsing.installation.gateway_url}/v1", api_key=key, max_retries=0, timeout=20
     ) as client:
-        wait_until(lambda: _ask(client, name, "hello", "first") == 200, 30, "the gateway knows the key and the route")
-        wait_until(lambda: _ask(client, name, LEAKED, "second") == 400, 30, "the gateway knows the guardrail")
+        wait_until(lambda: _ask(client, name, "hello", "first") == 200, 120, "the gateway knows the key and the route")
+        wait_until(lambda: _ask(client, name, LEAKED, "second") == 400, 120, "the gateway knows the guardrail")
         for number in range(40):
             text = CARD if number % 4 == 0 else "once in a blue moon" if number % 4 == 1 else "hello"
             assert _ask(client, name, text, f"user-{number}") == 200
@@ -211,7 +211,7 @@ def test_a_view_is_kept_under_a_name_opened_and_renamed(browsing: Browsing, page
         views: Any = browsing.installation.request("GET", "/v1/saved-views")
         return [view for view in views["data"] if name in view["name"]]
 
-    (view,) = wait_until(kept, 30, "the view is kept")
+    (view,) = wait_until(kept, 120, "the view is kept")
     assert view["parameters"] == {"outcome": "rejected", "q": "status:400", "range": "24h"}
     browsing.visit(page, "requests?range=1h&outcome=error&sort=cost")
     _menu(page)
@@ -223,7 +223,7 @@ def test_a_view_is_kept_under_a_name_opened_and_renamed(browsing: Browsing, page
     page.locator(f".st-key-saved_view_edit_{view['id']} button").first.click()
     page.get_by_role("dialog").get_by_label("Name", exact=True).fill(f"Turned away {name}")
     page.get_by_role("dialog").get_by_role("button", name="Save").click()
-    wait_until(lambda: kept()[0]["name"] == f"Turned away {name}", 30, "the view is renamed")
+    wait_until(lambda: kept()[0]["name"] == f"Turned away {name}", 120, "the view is renamed")
     browsing.installation.request("DELETE", f"/v1/saved-views/{view['id']}")
 
 

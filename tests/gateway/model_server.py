@@ -229,7 +229,7 @@ async def upstream(new_upstream: Callable[[], Awaitable[Upstream]]) -> Upstream:
 def eventually() -> Callable[[Callable[[], object]], Awaitable[None]]:
     """Wait until a condition holds, at most `within` seconds."""
 
-    async def wait(condition: Callable[[], object], within: float = 5.0) -> None:
+    async def wait(condition: Callable[[], object], within: float = 60.0) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         while not condition():

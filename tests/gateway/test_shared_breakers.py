@@ -12,7 +12,7 @@ from tests.backends.counters.redis_server import RedisServer
 
 pytestmark = pytest.mark.service
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 120.0
 
 
 class GatewayProcess:

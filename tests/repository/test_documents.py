@@ -82,8 +82,8 @@ def test_the_example_in_the_readme_is_python_of_about_ten_lines() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)
 def test_every_make_target_shown_exists(document: Path) -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    shown = set(re.findall(r"(?:^|`)make ([a-z]+)", document.read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    shown = set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", document.read_text(), re.MULTILINE))
     assert shown <= targets
     if document == README:
         assert {"up", "test"} <= shown, "the two commands that a newcomer needs"
@@ -93,7 +93,7 @@ def test_every_make_target_shown_exists(document: Path) -> None:
 def test_every_command_shown_exists(document: Path) -> None:
     commands = known_commands()
     text = re.sub(r"^```python.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
-    shown = set(re.findall(r"(?:^(?:\.venv/bin/)?|`)tollkeeper ([a-z]+)", text, re.MULTILINE))
+    shown = set(re.findall(r"(?:^(?:\.venv/bin/)?|`)tollkeeper ([a-z]+(?:-[a-z]+)*)", text, re.MULTILINE))
     assert shown <= commands, f"known commands: {sorted(commands)}"
 
 
@@ -106,7 +106,7 @@ def test_every_module_shown_exists(document: Path) -> None:
 
 def test_every_make_target_is_phony_and_explained() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    explained = set(re.findall(r"^([a-z]+):.*## \S", makefile, re.MULTILINE))
+    explained = set(re.findall(r"^([a-z][a-z-]*):.*## \S", makefile, re.MULTILINE))
     phony = re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
     assert phony is not None
     assert explained == set(phony.group(1).split())

@@ -11,6 +11,8 @@ from pydantic import SecretStr, TypeAdapter
 from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings
 
+from contracts.serving.setting_names import SETTING_NAMES
+
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / ".env.example"
 PREFIX = "TOLLKEEPER_"
@@ -103,3 +105,13 @@ def test_copying_the_file_changes_nothing() -> None:
 )
 def test_a_value_is_compared_as_its_type(written: str, default: object, same: bool) -> None:
     assert means(written, default) is same
+
+
+def test_every_setting_has_a_name_that_processes_know(settings_classes: Settings) -> None:
+    """Else a process would refuse to start with it as misspelt."""
+    assert (set(defaults(settings_classes)) | command_line_variables()) - SETTING_NAMES == set()
+    beside = SETTING_NAMES - set(defaults(settings_classes)) - command_line_variables()
+    sources = " ".join(
+        path.read_text() for room in ("backends", "gateway", "tollkeeper") for path in (ROOT / room).rglob("*.py")
+    )
+    assert {name for name in beside if f'"{name}"' not in sources} == set(), "nothing reads them"

@@ -61,11 +61,11 @@ class Rig:
         return Child(spec, self.run, lambda name, line: self.said.append(line), Backoff(first_seconds=0.05))
 
     async def until(self, condition: Callable[[], object]) -> None:
-        for _ in range(1000):
+        for _ in range(6000):
             if condition():
                 return
             await asyncio.sleep(0.01)
-        raise AssertionError(f"not within 10 s: {self.said}")
+        raise AssertionError(f"not within 60 s: {self.said}")
 
     @property
     def pid(self) -> int | None:

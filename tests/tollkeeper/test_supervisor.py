@@ -77,7 +77,7 @@ HANGS = ANSWERS.replace(
 SLOW_START = ANSWERS.replace("server.serve_forever()", "import time; time.sleep(1.5); server.serve_forever()")
 
 
-async def until(condition: Callable[[], bool], what: str, seconds: float = 10) -> None:
+async def until(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, f"not within {seconds} s: {what}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final
 
+from contracts.rules.alerts import CHANNEL_KINDS
 from tollkeeper.resources.resource import Column, Field, Parent, Resource, Row, active, moment, of, shown
 
 _TENANT: Final = Parent("tenant", "tenant", "/v1/tenants")
@@ -776,6 +777,57 @@ _GUARDRAILS: Final = Resource(
     module="tollkeeper.guardrails",
 )
 
+_MCP_SERVERS: Final = Resource(
+    name="mcp-servers",
+    noun="MCP server",
+    about="MCP servers whose tools the gateway offers at /mcp.",
+    path="/v1/mcp-servers",
+    key_help="Name: a-z, 0-9 and -; cannot be changed.",
+    fields=(_rules("MCP server", "url: https://mcp.example.com/mcp, price_usd: 0.001", required=True),),
+    columns=(
+        of("id"),
+        Column("url", lambda row: row["rules"].get("url", "")),
+        Column("default", lambda row: row["rules"].get("default", "")),
+        Column("price_usd", lambda row: row["rules"].get("price_usd") or "-"),
+    ),
+    examples=(
+        "tollkeeper mcp-servers create weather weather.yaml",
+        "tollkeeper mcp-servers list",
+        "tollkeeper mcp-servers show weather",
+        "tollkeeper mcp-servers set weather weather.yaml",
+        "tollkeeper mcp-servers delete weather",
+    ),
+    is_upsert=True,
+    post_key="name",
+    help={"set": "Create an MCP server, or replace its rules. Gateways follow within a second."},
+)
+
+_TOOL_RULES: Final = Resource(
+    name="tool-rules",
+    noun="tool rule",
+    about="Rules that allow or deny tools of MCP servers to tenants, teams, projects and keys.",
+    path="/v1/tool-rules",
+    key_help="Name: a-z, 0-9, '.', '_' and -; cannot be changed.",
+    fields=(_rules("tool rule", "effect: deny, tools: [weather__*], tenant: acme", required=True),),
+    columns=(
+        of("id"),
+        Column("effect", lambda row: row["rules"].get("effect", "")),
+        Column("tools", lambda row: ", ".join(row["rules"].get("tools") or [])),
+        Column("tenant", lambda row: row["rules"].get("tenant") or "all"),
+        Column("key", lambda row: row["rules"].get("key") or "all"),
+    ),
+    examples=(
+        "tollkeeper tool-rules create read-only read-only.yaml",
+        "tollkeeper tool-rules list",
+        "tollkeeper tool-rules show read-only",
+        "tollkeeper tool-rules set read-only read-only.yaml",
+        "tollkeeper tool-rules delete read-only",
+    ),
+    is_upsert=True,
+    post_key="name",
+    help={"set": "Create a tool rule, or replace its rules. Gateways follow within a second."},
+)
+
 _SLOS: Final = Resource(
     name="slos",
     noun="objective",
@@ -856,7 +908,7 @@ _CHANNELS: Final = Resource(
         Field(
             "kind",
             "Kind of channel.",
-            choices=("webhook", "slack", "email", "pagerduty"),
+            choices=CHANNEL_KINDS,
             is_required=True,
             verbs=("create",),
         ),
@@ -924,6 +976,7 @@ def _with_numbers(body: dict[str, Any]) -> dict[str, Any]:
 RESOURCES: Final[tuple[Resource, ...]] = (
     *(_TENANTS, _TEAMS, _PROJECTS, _KEYS, _TOKENS, _ISSUERS),
     *(_POOLS, _TARGETS, _MODELS, _ROUTES, _ROLLOUTS, _PLAYBOOKS, _GUARDRAILS),
+    *(_MCP_SERVERS, _TOOL_RULES),
     *(_PRICES, _STANDARD_COSTS, _RATES, _LIMITS, _BUDGETS),
     *(_SLOS, _CHANNELS, _ALERT_RULES),
 )

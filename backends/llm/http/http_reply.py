@@ -11,7 +11,7 @@ from backends.http_client.chunk_taker import ChunkTaker
 from backends.llm.answer_reader import AnswerReader, only_delta
 from backends.llm.base import Sink
 from backends.llm.http.known_shapes import KnownShapes
-from backends.llm.http.openai_errors import broken
+from backends.llm.http.openai_errors import broken, type_in
 from backends.llm.http.openai_replies import GENERATED, form_for
 from backends.llm.http.sse import EventSplitter, data_of
 from backends.llm.http.text_shape import TextShape
@@ -206,6 +206,7 @@ class ReplyReader(AnswerReader):
         error = self._status_error(detail)
         error.quote = detail
         error.upstream_status = self._status
+        error.upstream_type = type_in(self._whole_body())
         return error
 
     def _status_error(self, detail: str) -> TollkeeperError:

@@ -21,11 +21,13 @@ def broken(quote: str, otherwise: str) -> UpstreamBroken:
 
 class _ErrorDetail(msgspec.Struct):
     message: str | None = None
+    type: str | int | None = None
 
 
 class _ErrorBody(msgspec.Struct):
     error: _ErrorDetail | str | None = None
     message: str | None = None  # vLLM before 0.10 put it at the top
+    type: str | int | None = None
 
 
 def message_in(body: bytes, sent: Iterable[str]) -> str:
@@ -41,3 +43,13 @@ def message_in(body: bytes, sent: Iterable[str]) -> str:
     message = error.message if isinstance(error, _ErrorDetail) else error or parsed.message
     # Cut last: half a key would not be found. What is looked at is bounded too.
     return without_credentials(message[:_MAX_SEARCHED], sent)[:_MAX_ERROR_MESSAGE] if message else ""
+
+
+def type_in(body: bytes) -> str:
+    """Return the type of an error in OpenAI's shape, such as "server_error"; empty if there is none."""
+    try:
+        parsed = msgspec.json.decode(body, type=_ErrorBody)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    kind = parsed.error.type if isinstance(parsed.error, _ErrorDetail) else parsed.type
+    return kind if isinstance(kind, str) else ""

@@ -124,6 +124,8 @@ _FAULTS: Final = (
 def measure(report: Report) -> None:
     """Stop each process under traffic, then none of them under load."""
     calm_seconds = _QUICK_CALM_SECONDS if report.quick else _CALM_SECONDS
+    if report.options.minutes is not None:
+        calm_seconds = report.options.minutes * 60
     with tempfile.TemporaryDirectory(prefix="tollkeeper-hung-") as home:
         found = asyncio.run(_drill(Path(home), calm_seconds))
     for fault in _FAULTS:

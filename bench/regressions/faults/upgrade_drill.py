@@ -3,7 +3,8 @@
 Two gateways, a collector and a store of the release before serve clients. One gateway is upgraded; then the collector
 is killed in the middle of an insert, and the store with it or not; the store is migrated, the collector upgraded, and
 the other gateway last. The drill runs twice: with the insert settled before the migration, and with the store migrated
-where the collector's data directory is not (the latter alone with `--quick`). In the end the release before is to come
+where the collector's data directory is not (the latter alone with `--quick`). `--minutes` is for how long both releases
+serve beside each other, over both times. In the end the release before is to come
 back, and is refused.
 """
 
@@ -67,7 +68,9 @@ def measure(report: Report) -> None:
                 report.add_absent(f"upgrade_drill_{name}", unit, reason, must=0)
             return
         ways = (False,) if report.quick else (True, False)
-        found = [uvloop.run(_run(previous, settles=settles)) for settles in ways]
+        minutes = report.options.minutes
+        serve_seconds = _SERVE_SECONDS if minutes is None else minutes * 60 / len(ways) / 2
+        found = [uvloop.run(_run(previous, serve_seconds, settles=settles)) for settles in ways]
     asked = sum(one.asked for one in found)
     report.add("upgrade_drill_acknowledged", asked, "requests", must=1)
     for name, unit in _ROWS[:-1]:
@@ -87,28 +90,28 @@ def _unpack(place: Path) -> bool:
     return True
 
 
-async def _run(previous: Path, *, settles: bool) -> _Found:
+async def _run(previous: Path, serve_seconds: float, *, settles: bool) -> _Found:
     source = random.Random(11)
     with tempfile.TemporaryDirectory(prefix="tollkeeper-upgrade-") as home:
         plant = _Plant(Path(home), previous, source)
         try:
-            return await _upgrade(plant, source, settles=settles)
+            return await _upgrade(plant, source, serve_seconds, settles=settles)
         finally:
             for service in plant.services:
                 service.end()
 
 
-async def _upgrade(plant: "_Plant", source: random.Random, *, settles: bool) -> _Found:
+async def _upgrade(plant: "_Plant", source: random.Random, serve_seconds: float, *, settles: bool) -> _Found:
     await asyncio.to_thread(plant.start_previous)
     clients = [Clients(port, _CLIENTS, source) for port in plant.gateway_ports]
     load = asyncio.gather(*(one.run() for one in clients))
     await asyncio.sleep(_SERVE_SECONDS)
     await asyncio.to_thread(plant.upgrade, plant.gateways[0])
-    await asyncio.sleep(_SERVE_SECONDS)
+    await asyncio.sleep(serve_seconds)
     await asyncio.to_thread(plant.cut_insert, settles)
     await asyncio.to_thread(plant.migrate, settles=settles)
     await asyncio.to_thread(plant.upgrade, plant.collector)
-    await asyncio.sleep(_SERVE_SECONDS)
+    await asyncio.sleep(serve_seconds)
     await asyncio.to_thread(plant.upgrade, plant.gateways[1])
     await asyncio.sleep(_SERVE_SECONDS)
     for one in clients:

@@ -7,22 +7,35 @@ from urllib.parse import urlsplit
 from sqlalchemy import select
 
 from backends.control.rules import FAILURES_SETTING, QUEUE_SETTING
-from contracts.control import Guardrail, Issuer, Model, OutagePlaybook, Pool, Rollout, Route, Target
+from contracts.control import (
+    Guardrail,
+    Issuer,
+    McpServer,
+    McpToolRule,
+    Model,
+    OutagePlaybook,
+    Pool,
+    Rollout,
+    Route,
+    Target,
+)
 from contracts.errors import Conflict, InvalidRequest
 from contracts.serving.rollouts import LIVE
 from gateway.config.entries import (
     ConfiguredGuardrail,
     ConfiguredIssuer,
+    ConfiguredMcpServer,
     ConfiguredModel,
     ConfiguredPool,
     ConfiguredRollout,
     ConfiguredRoute,
     ConfiguredTarget,
+    ConfiguredToolRule,
 )
 from gateway.config.fields.failure_fields import PlaybookFields, PlaybookRules
 from gateway.config.fields.rollout_fields import RolloutFields
 from gateway.config.fields.route_fields import RouteFields
-from gateway.control import guardrails, issuers, models, playbooks, pools, rollouts, routes
+from gateway.control import guardrails, issuers, mcp, models, playbooks, pools, rollouts, routes
 from gateway.control.configuration.kind import Change, Context, Found, Kind, plain
 from gateway.control.guardrails import GuardrailFields, GuardrailPatch, GuardrailRules
 from gateway.control.issuers import IssuerBody, IssuerPatch
@@ -341,6 +354,54 @@ class Guardrails(Kind[ConfiguredGuardrail]):
 
     def delete(self, context: Context, entry: ConfiguredGuardrail) -> None:
         guardrails.delete(entry.name, context.author, context.database)
+
+
+class McpServers(Kind[ConfiguredMcpServer]):
+    """MCP servers and the terms of their tools."""
+
+    section, noun, entry = "mcp_servers", "mcp_server", ConfiguredMcpServer
+
+    def identity(self, entry: ConfiguredMcpServer) -> str:
+        return entry.name
+
+    def current(self, context: Context) -> Iterable[Found[ConfiguredMcpServer]]:
+        for row in context.session.scalars(select(McpServer).order_by(McpServer.id)):
+            yield Found(ConfiguredMcpServer.model_validate({**row.rules, "name": row.id}))
+
+    def create(self, context: Context, entry: ConfiguredMcpServer) -> None:
+        body = mcp.ServerFields(name=entry.name, rules=mcp.ServerRules.model_validate(entry.rules()))
+        mcp.create(body, context.author, context.database, context.references)
+
+    def change(self, context: Context, change: Change[ConfiguredMcpServer]) -> None:
+        body = mcp.ServerPatch(rules=mcp.ServerRules.model_validate(change.after.rules()))
+        mcp.update(change.after.name, body, context.author, context.database, context.references)
+
+    def delete(self, context: Context, entry: ConfiguredMcpServer) -> None:
+        mcp.delete(entry.name, context.author, context.database)
+
+
+class ToolRules(Kind[ConfiguredToolRule]):
+    """Who may use which tools of MCP servers."""
+
+    section, noun, entry = "tool_rules", "tool_rule", ConfiguredToolRule
+
+    def identity(self, entry: ConfiguredToolRule) -> str:
+        return entry.name
+
+    def current(self, context: Context) -> Iterable[Found[ConfiguredToolRule]]:
+        for row in context.session.scalars(select(McpToolRule).order_by(McpToolRule.id)):
+            yield Found(ConfiguredToolRule.model_validate({**row.rules, "name": row.id}))
+
+    def create(self, context: Context, entry: ConfiguredToolRule) -> None:
+        body = mcp.RuleFields(name=entry.name, rules=mcp.RuleRules.model_validate(entry.rules()))
+        mcp.create_rule(body, context.author, context.database)
+
+    def change(self, context: Context, change: Change[ConfiguredToolRule]) -> None:
+        body = mcp.RulePatch(rules=mcp.RuleRules.model_validate(change.after.rules()))
+        mcp.update_rule(change.after.name, body, context.author, context.database)
+
+    def delete(self, context: Context, entry: ConfiguredToolRule) -> None:
+        mcp.delete_rule(entry.name, context.author, context.database)
 
 
 def _guardrail_rules(entry: ConfiguredGuardrail) -> GuardrailRules:

@@ -150,7 +150,8 @@ class Limits(Kind[ConfiguredLimit]):
         return ((f"id:{entry.id}",) if entry.id else ()) + (self.identity(entry),)
 
     def current(self, context: Context) -> Iterable[Found[ConfiguredLimit]]:
-        for row in context.session.scalars(select(Limit).order_by(Limit.tenant_id, Limit.id)):
+        order = (Limit.tenant_id, Limit.level, Limit.subject, Limit.model, Limit.metric, Limit.window, Limit.id)
+        for row in context.session.scalars(select(Limit).order_by(*order)):
             same = ("id", "level", "subject", "model", "metric", "amount", "amount_usd", "when_away", "when_unpriced")
             stated = {name: getattr(row, name) for name in same}
             # `model_construct` would do, but a row that breaks the file's rules is better found here.
@@ -191,7 +192,8 @@ class Budgets(Kind[ConfiguredBudget]):
         return ((f"id:{entry.id}",) if entry.id else ()) + (self.identity(entry),)
 
     def current(self, context: Context) -> Iterable[Found[ConfiguredBudget]]:
-        rows = list(context.session.scalars(select(Budget).order_by(Budget.tenant_id, Budget.id)))
+        order = (Budget.tenant_id, Budget.level, Budget.subject, Budget.model, Budget.period, Budget.id)
+        rows = list(context.session.scalars(select(Budget).order_by(*order)))
         same = tuple(name for name in ConfiguredBudget.model_fields if name not in ("tenant", "currency"))
         for row in rows:
             stated = {name: getattr(row, name) for name in same}

@@ -10,7 +10,17 @@ from pydantic import create_model
 from gateway.config.entries import Entry
 from gateway.control.configuration.kind import Kind
 from gateway.control.configuration.organisation import Keys, Projects, Teams, Tenants
-from gateway.control.configuration.serving import Guardrails, Issuers, Models, Playbooks, Pools, Rollouts, Routes
+from gateway.control.configuration.serving import (
+    Guardrails,
+    Issuers,
+    McpServers,
+    Models,
+    Playbooks,
+    Pools,
+    Rollouts,
+    Routes,
+    ToolRules,
+)
 from gateway.control.configuration.spending import Budgets, Limits, Prices, Rates, StandardCosts
 from gateway.control.configuration.watching import AlertChannels, AlertRules, Slos
 
@@ -27,6 +37,8 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
     Rates(),
     Issuers(),
     Keys(),
+    McpServers(),
+    ToolRules(),
     Limits(),
     Budgets(),
     Playbooks(),

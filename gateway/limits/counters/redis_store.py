@@ -41,6 +41,9 @@ _NAMESPACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _AWAY: Final = "the shared counters are away"
 _LATE: Final = "the shared counters did not answer in time"
 _RECONNECT_SECONDS: Final = 1.0
+# For this long it may be late before that is reported: until then requests only go on alone. Counted in turns of this
+# event loop, not by the clock: what holds this process up is no fault of Redis'.
+_SILENT_SECONDS: Final = 2.5  # with 2 s until the next beat of an idle gateway, below 5
 _LEASES_LOOKED_AT_SECONDS: Final = 1.0  # while Redis is away
 _LOST: Final = "the shared counters have lost their data; all gateways tell them what they know"
 
@@ -106,7 +109,9 @@ class RedisStore:
         self._idle_in_hand = 0
         self._generation_moved_ns = wall_ns()
         self._seekers: set[SeekParcel] = set()
-        self._away_since_ns: int | None = None  # Unix
+        self._away_since_ns: int | None = None  # Unix; since when this gateway goes on alone
+        self._silent_turns = 0  # since then
+        self._is_reported_away = False
         self._away_reason = ""
         self._away_mono_ns = 0
         self._leases_seen_ns = 0
@@ -199,6 +204,7 @@ class RedisStore:
         """Lease ahead, give back, report, and forget idle counters, until cancelled."""
         while True:
             self._tell_due()
+            self._watch_silence()
             self._watch_leases()
             turns = max(_ROUND_SECONDS / _TURN_SECONDS, 1.0)
             self.forget_idle(min(_MOST_A_TURN, int(len(self._to_visit) / turns) + 1))
@@ -219,7 +225,7 @@ class RedisStore:
             "kind": "redis",
             "url": self._address.shown,
             "gateway": self._name,
-            "reachable": self._away_since_ns is None,
+            "reachable": not self._is_reported_away,
             "gateways": self._link.gateways,
             "counters": len(self._counters),
             "active": len(self._link.active),
@@ -292,16 +298,18 @@ class RedisStore:
             for part in _parts(counter):
                 part.forget_data()
 
-    def on_away(self, reason: str) -> None:
-        """Go on alone, and let nobody wait."""
+    def on_away(self, reason: str, *, is_silent: bool) -> None:
+        """Go on alone, and let nobody wait. Report it at once unless Redis is only late, perhaps for want of a core."""
         self._away_reason = reason
         if self._away_since_ns is None:
+            self._silent_turns = 0
             self._away_since_ns = self._wall_ns()
             self._away_mono_ns = self._clock.now_ns()
             self._link.is_away = True
             for counter in self.budgets():
                 counter.grant.is_refused = False
-            _log.warning("shared counters are away", extra={"reason": reason})
+        if not is_silent:
+            self._report_away()
         for seeker in self._seekers:
             if not seeker.found.done():
                 seeker.found.cancel()
@@ -313,8 +321,11 @@ class RedisStore:
         self._link.gateways = max(answer.alive, 1)
         if self._away_since_ns is not None:
             away_seconds = (self._wall_ns() - self._away_since_ns) / _SECOND_NS
-            _log.warning("shared counters are back", extra={"away_seconds": round(away_seconds, 3)})
-            self._away_since_ns = None
+            if self._is_reported_away:
+                _log.warning("shared counters are back", extra={"away_seconds": round(away_seconds, 3)})
+            else:
+                _log.info("shared counters answered late", extra={"seconds": round(away_seconds, 3)})
+            self._away_since_ns, self._is_reported_away = None, False
             self._link.is_away = False
             self._has_leases = True
 
@@ -343,6 +354,19 @@ class RedisStore:
                     del self._link.active[part]
         if mono_ns - self._courier.answered_ns > self._expiry_seconds * _SECOND_NS / _BEATS_PER_LIFE:
             self._courier.beat()
+
+    def _watch_silence(self) -> None:
+        """Report that Redis is away once it has been silent for too many turns."""
+        if self._away_since_ns is None:
+            return
+        self._silent_turns += 1
+        if self._silent_turns * _TURN_SECONDS >= _SILENT_SECONDS:
+            self._report_away()
+
+    def _report_away(self) -> None:
+        if not self._is_reported_away:
+            self._is_reported_away = True
+            _log.warning("shared counters are away", extra={"reason": self._away_reason})
 
     def _watch_leases(self) -> None:
         """Log once for each time that Redis is away that budgets have no lease left."""

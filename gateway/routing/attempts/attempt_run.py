@@ -24,7 +24,7 @@ from gateway.request.request_state import RequestState
 from gateway.routing.attempts.assembling_sink import AssemblingSink
 from gateway.routing.attempts.attempt_sink import is_called_by_stream, shows_tokens
 from gateway.routing.attempts.time_limits import TimeLimits
-from gateway.routing.health.target_health import TargetHealth, is_fault, rest_asked
+from gateway.routing.health.target_health import TargetHealth, failure_words, is_fault, rest_asked
 
 
 class AttemptRun:
@@ -173,7 +173,7 @@ class AttemptRun:
                 took_ns=took_ns,
                 is_whole=self._is_whole,
                 is_lost=isinstance(error, HedgeLost),
-                why="" if error is None else error.error_code,
+                why="" if error is None else failure_words(error),
             )
         elif self._verdict:
             health.note_success(took_ns, is_whole=self._is_whole)

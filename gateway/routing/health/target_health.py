@@ -132,9 +132,9 @@ class TargetHealth:
     def note_failure(self, now_ns: int, error: TollkeeperError) -> None:
         """Take a failure that was no probe."""
         if self.breaker is not None:
-            self.breaker.failed(now_ns, error.error_code)
+            self.breaker.failed(now_ns, failure_words(error))
         if self.provider_breaker is not None:
-            self.provider_breaker.failed(now_ns, error.error_code)
+            self.provider_breaker.failed(now_ns, failure_words(error))
         self.look(now_ns)
 
     def rest(self, now_ns: int, seconds: float) -> None:
@@ -212,3 +212,9 @@ def rest_asked(error: TollkeeperError) -> float | None:
     if isinstance(error, UpstreamError) and not isinstance(error, EngineUnavailable):
         return error.retry_after_seconds
     return None
+
+
+def failure_words(error: TollkeeperError) -> str:
+    """Name a failure for operators: the error's code and the status that the target answered with, if it answered."""
+    status = error.upstream_status
+    return error.error_code if status is None else f"{error.error_code}, upstream status {status}"

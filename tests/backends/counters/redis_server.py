@@ -70,7 +70,7 @@ class RedisServer:
             return False
 
 
-async def happens(condition, what: str, seconds: float = 10.0) -> None:
+async def happens(condition, what: str, seconds: float = 120.0) -> None:
     """Wait until something is so."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():

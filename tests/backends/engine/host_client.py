@@ -31,7 +31,7 @@ from contracts.engine.wire import (
 from contracts.recording.records import Record, decode_record
 
 MessageT = TypeVar("MessageT")
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 def make_submit(number: int, token_ids: list[int], *, max_tokens: int = 16, **options: object) -> Submit:

@@ -21,7 +21,7 @@ async def deaf_client(running: RunningHost, requests: int) -> HostClient:
     return deaf
 
 
-async def until(condition, seconds: float = 20.0) -> None:
+async def until(condition, seconds: float = 120.0) -> None:
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():
         assert asyncio.get_running_loop().time() < deadline

@@ -16,7 +16,7 @@ import pytest
 from contracts.engine.wire import Finished
 from tests.backends.engine.host_client import HostClient, make_submit
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 class HostProcess:

@@ -254,7 +254,7 @@ async def test_two_models_number_their_steps_apart(start_host: StartHost) -> Non
     assert client.of(Delta)
 
 
-async def until(condition, seconds: float = 20.0) -> None:
+async def until(condition, seconds: float = 120.0) -> None:
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():
         assert asyncio.get_running_loop().time() < deadline

@@ -90,7 +90,7 @@ def served_model(installation: Installation) -> Iterator[ScriptedModel]:
     asked = urllib.request.Request(
         f"{installation.gateway_url}/v1/models", headers={"authorization": f"Bearer {installation.key}"}
     )
-    wait_until(lambda: MODEL in urllib.request.urlopen(asked).read().decode(), 10, f"{MODEL} is served")
+    wait_until(lambda: MODEL in urllib.request.urlopen(asked).read().decode(), 120, f"{MODEL} is served")
     yield model
     model.close()
 

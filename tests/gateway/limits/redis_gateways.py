@@ -9,7 +9,7 @@ import msgspec
 
 from backends.counters.connection import CountersConnection
 from backends.counters.server_clock import ServerClock
-from contracts.errors import CountersUnavailable
+from contracts.errors import CountersSilent
 from gateway.limits.counters.base import Line, Mark, Shortage
 from gateway.limits.counters.redis_store import RedisStore
 from tests.backends.counters.redis_server import RedisServer
@@ -46,7 +46,7 @@ class TellingConnection:
         if self._redis.is_frozen:
             self._redis.waiting.append(lambda: self._send(keys, payload))
             await asyncio.sleep(_TIMEOUT_SECONDS)
-            raise CountersUnavailable("Redis does not answer")
+            raise CountersSilent("Redis does not answer")
         return await self._send(keys, payload)
 
     async def _send(self, keys: Sequence[str], payload: bytes) -> bytes:

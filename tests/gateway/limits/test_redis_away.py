@@ -144,7 +144,7 @@ async def test_a_batch_that_was_done_and_not_answered_is_not_done_twice(gateways
             counter.settle(taken[0], 50, 0, now_ns())
         await asyncio.sleep(0.2)
         server.go_on()
-        await happens(lambda: first.status()["reachable"] is True, "coming back")
+        await happens(lambda: "away_seconds" not in first.status(), "coming back")
     await happens(lambda: not counter._pool and not any(counter._moved[0].values()), "giving back", 5)  # type: ignore[attr-defined]
     await asyncio.sleep(0.3)
     other = second.open(rule, "")
@@ -165,7 +165,7 @@ async def test_a_gateway_cut_off_for_longer_than_its_expiry_uses_no_grant_that_o
     refusing = replace(slots(100), when_away="refuse")
     assert store.open(refusing, "").room(now_ns()) <= 0
     server.go_on()
-    await happens(lambda: store.status()["reachable"] is True, "coming back")
+    await happens(lambda: "away_seconds" not in store.status(), "coming back")
     assert not isinstance(await admit(store, [(counter, 90)]), Shortage)
     assert isinstance(await admit(store, [(counter, 1)]), Shortage)
 
@@ -199,3 +199,32 @@ async def test_a_gateway_that_nobody_named_joins_under_its_address(
     store = await gateways.start(settings.name)
     assert store.status()["gateway"] == settings.name
     assert store.status()["reachable"] is True
+
+
+async def test_a_redis_that_is_late_for_want_of_a_core_is_no_alarm_and_a_stopped_one_is(
+    gateways: Gateways, server: RedisServer, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    store = await gateways.start("a", timeout_seconds=0.25, expiry_seconds=10.0)
+    counter = store.open(limit(1000, "minute"), "")
+
+    def messages() -> list[str]:
+        return [record.message for record in caplog.records if "shared counters" in record.message]
+
+    server.hold_up()
+    with at_most(0.3):
+        await admit(store, [(counter, 10)])
+    await happens(lambda: "away_seconds" in store.status(), "going on alone", 3)
+    with at_most(0.05):
+        assert not isinstance(await admit(store, [(counter, 10)]), Shortage)
+    await asyncio.sleep(1.0)
+    assert store.status()["reachable"] is True
+    server.go_on()
+    await happens(lambda: "away_seconds" not in store.status(), "answering again")
+    assert messages() == ["shared counters answered late"]
+    server.hold_up()
+    await admit(store, [(counter, 10)])
+    await happens(lambda: store.status()["reachable"] is False, "noticing", 5)
+    server.go_on()
+    await happens(lambda: store.status()["reachable"] is True, "coming back")
+    assert messages()[1:] == ["shared counters are away", "shared counters are back"]

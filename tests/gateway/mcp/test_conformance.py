@@ -1,7 +1,7 @@
 """The official conformance suite (npm: @modelcontextprotocol/conformance) against the gateway.
 
 Needs Node.js 22 and the suite's version 0.2.0-alpha.12; `MCP_CONFORMANCE` is the command that runs it (`make
-mcp-conformance` sets it). The suite sends no key, so that a relay before the gateway adds one. It calls tools by the
+conformance` sets it). The suite sends no key, so that a relay before the gateway adds one. It calls tools by the
 names that it wants to find, and so it is given one server's own address, `/mcp/SERVER`.
 """
 
@@ -101,7 +101,7 @@ PASSED = {
     ],
 }
 COMMAND = os.environ.get("MCP_CONFORMANCE", "")
-pytestmark = pytest.mark.skipif(not COMMAND, reason="MCP_CONFORMANCE names no conformance suite; make mcp-conformance")
+pytestmark = pytest.mark.skipif(not COMMAND, reason="MCP_CONFORMANCE names no conformance suite; make conformance")
 
 
 @pytest.mark.parametrize(("revision", "scenario"), [(one, each) for one in PASSED for each in PASSED[one]])

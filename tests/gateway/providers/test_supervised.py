@@ -44,7 +44,7 @@ async def test_a_target_that_needs_it_starts_the_host_and_is_served(
     )
     watching = asyncio.create_task(watch.run())
     try:
-        await eventually(lambda: gateway.gateway.health()["provider_host"]["state"] == "ready", within=30)
+        await eventually(lambda: gateway.gateway.health()["provider_host"]["state"] == "ready", within=120)
         reply = await gateway.chat(model="hosted", messages=[{"role": "user", "content": "Hello"}])
     finally:
         watching.cancel()

@@ -68,7 +68,7 @@ async def test_prompts_go_where_their_meaning_leads_them(start_gateway, kit, eve
     first, read = await ask(gateway, "Please debug my Java code")  # the examples are being learned: the default answers
     assert first == "small" and read["state"] in ("loading", "read")
     reader = gateway.gateway._semantic.reader
-    await eventually(lambda: reader.status()["assistant"]["state"] == "ready", within=30)
+    await eventually(lambda: reader.status()["assistant"]["state"] == "ready", within=120)
     for text, expected in (
         ("There is a bug in my JavaScript, please fix it", ("coder", "read", "code")),
         ("Prove that there are infinitely many primes and discuss the proof", ("large", "abstained", None)),
@@ -104,7 +104,7 @@ async def test_answers_of_the_default_say_that_the_route_could_not_read(start_ga
     for fields in ({}, {"stream": True}):
         seen.add(await state_and_header(**fields))
     assert seen == {(200, "loading", "learning")}
-    await eventually(lambda: reader.status()["assistant"]["state"] == "ready", within=30)
+    await eventually(lambda: reader.status()["assistant"]["state"] == "ready", within=120)
     assert (await state_and_header())[2] is None
     reader._timeout_seconds = 0.0
     unknown = [{"role": "user", "content": "a text whose vector is not known"}]

@@ -1,0 +1,34 @@
+"""Links of a notice: paths become addresses of the dashboard, a kind of rule its runbook."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_LINKS = ("link", "requests_link")
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where the dashboard is, as people reach it, and where runbooks are; an empty `runbooks` is the documentation."""
+
+    dashboard: str = "http://127.0.0.1:8501"
+    runbooks: str = ""
+
+
+def runbook_of(kind: str, links: Links) -> str:
+    """Return where the runbook of a kind of rule is: an address, or the file in the documentation."""
+    name = f"{kind.replace('_', '-')}.md"
+    return f"{links.runbooks.rstrip('/')}/{name}" if links.runbooks else f"docs/runbooks/{name}"
+
+
+def with_links(body: Mapping[str, object], links: Links) -> dict[str, object]:
+    """Return a notice's body with whole addresses in its alerts."""
+    alerts = body.get("alerts")
+    if not isinstance(alerts, list):
+        return dict(body)
+    return {**body, "alerts": [_linked(alert, links) if isinstance(alert, Mapping) else alert for alert in alerts]}
+
+
+def _linked(alert: Mapping[str, object], links: Links) -> dict[str, object]:
+    base = links.dashboard.rstrip("/")
+    whole = {name: f"{base}{alert[name]}" for name in _LINKS if alert.get(name)}
+    return {**alert, **whole, "runbook": alert.get("runbook") or runbook_of(str(alert.get("kind")), links)}

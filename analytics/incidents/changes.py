@@ -1,0 +1,47 @@
+"""What people changed around an incident: configuration, prices, rollouts, keys and limits, from the audit log."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from contracts.control import AuditEntry
+
+# Nouns of actions that change nothing a request passes.
+_BESIDE: Final = ("session", "alert", "alert_rule", "alert_channel", "alert_silence", "saved_view", "user", "token")
+_MOST: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change: when, who, and what in words."""
+
+    at: datetime
+    actor: str
+    noun: str
+    words: str
+
+
+def changes_between(session: Session, start: datetime, end: datetime, tenant: str | None = None) -> tuple[Change, ...]:
+    """Return the changes from `start` to `end`, the oldest first; only those within a tenant if one is named."""
+    wanted = select(AuditEntry).where(AuditEntry.at >= start, AuditEntry.at <= end).order_by(AuditEntry.at).limit(_MOST)
+    if tenant:
+        subject = AuditEntry.subject
+        wanted = wanted.where(or_(subject == tenant, subject.startswith(f"{tenant}/", autoescape=True)))
+    return tuple(_change(entry) for entry in session.scalars(wanted) if entry.action.split(".")[0] not in _BESIDE)
+
+
+def latest_before(changes: Iterable[Change], moment: datetime) -> Change | None:
+    """Return the last change up to a moment; `None` if there is none."""
+    return max((one for one in changes if one.at <= moment), key=lambda one: one.at, default=None)
+
+
+def _change(entry: AuditEntry) -> Change:
+    noun, _, verb = entry.action.partition(".")
+    done = {"create": "created", "delete": "deleted", "update": "changed", "set": "changed", "put": "changed"}
+    past = done.get(verb) or (f"{verb}d" if verb.endswith("e") else f"{verb}ed") if verb else "changed"
+    words = f"{noun.replace('_', ' ').capitalize()} {entry.subject} was {past.replace('_', ' ')} by {entry.actor}"
+    return Change(entry.at, entry.actor, noun, words)

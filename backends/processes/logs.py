@@ -1,0 +1,163 @@
+"""How processes log: level and form by settings, repeated failures summarised, levels as journald reads them."""
+
+import atexit
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_WINDOW_SECONDS: Final = 60.0
+_MOST_KEPT: Final = 1000
+# What a failure is about: failures of two targets are two.
+_ABOUT: Final = ("target", "engine", "provider", "process", "tenant", "model", "url", "name", "channel", "budget")
+# syslog's severities, which journald takes from the beginning of a line.
+_SEVERITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+_DEBUG_SEVERITY: Final = 7
+# It logs every call with its whole URL, and the path of a webhook's is a secret.
+_QUIET: Final = ("httpx", "httpcore")
+
+
+class LogSettings(BaseSettings):
+    """What every process is told of its log."""
+
+    model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
+    log_repeats: int = Field(default=5, ge=0)  # of one warning in a minute that are written; 0: all of them
+
+
+class FieldFormatter(logging.Formatter):
+    """Writes `time LEVEL logger: event key=value ...`: the event, then the fields given as `extra`."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render a record with its fields in the order they were given."""
+        line = super().format(record)
+        fields = " ".join(f"{key}={value}" for key, value in _fields(record).items())
+        return f"{line} {fields}" if fields else line
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes one JSON object a line: time, level, logger, event, the fields given as `extra`, and an exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render a record. A field never takes the place of one of the first four."""
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        line = {**_fields(record), **line} if _fields(record).keys() & line.keys() else {**line, **_fields(record)}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class SeverityFormatter(logging.Formatter):
+    """Puts syslog's severity before each line of another formatter's, as journald reads it."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render a record; every line of a traceback keeps the severity."""
+        severity = next((number for level, number in _SEVERITIES if record.levelno >= level), _DEBUG_SEVERITY)
+        return "\n".join(f"<{severity}>{line}" for line in self._inner.format(record).split("\n"))
+
+
+@dataclass(slots=True)
+class _Window:
+    ends: float
+    written: int
+    held: int
+    last: logging.LogRecord
+
+
+class RepeatFilter(logging.Filter):
+    """Lets the first few of a repeated warning or error of a minute through, and says afterwards how many came.
+
+    Alike are those of one logger, event and level about the same target, tenant or the like. Each summary is the last
+    of them again, with `repeated`. It is written with the next record after the minute, or at the end.
+    """
+
+    def __init__(self, most: int, write: Callable[[logging.LogRecord], None], clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._most, self._write, self._clock = most, write, clock
+        self._windows: dict[tuple[object, ...], _Window] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is written."""
+        now = self._clock()
+        self._end_windows(now)
+        if record.levelno < logging.WARNING or hasattr(record, "repeated"):
+            return True
+        key = (record.name, record.levelno, str(record.msg), *(str(getattr(record, each, "")) for each in _ABOUT))
+        window = self._windows.get(key)
+        if window is None:
+            if len(self._windows) < _MOST_KEPT:
+                self._windows[key] = _Window(now + _WINDOW_SECONDS, 1, 0, record)
+            return True
+        if window.written < self._most:
+            window.written += 1
+            return True
+        window.held, window.last = window.held + 1, record
+        return False
+
+    def flush(self) -> None:
+        """Write what is held back."""
+        self._end_windows(float("inf"))
+
+    def _end_windows(self, now: float) -> None:
+        ended = [(key, window) for key, window in self._windows.items() if window.ends <= now]
+        for key, window in ended:
+            del self._windows[key]
+            if window.held:
+                summary = logging.makeLogRecord(vars(window.last))
+                summary.repeated = window.held
+                summary.exc_info = None
+                self._write(summary)
+
+
+def start_logging(settings: LogSettings | None = None, environment: Mapping[str, str] = os.environ) -> None:
+    """Log to stderr as settings say; before they are read, as by default. The last call counts."""
+    settings = settings or LogSettings.model_construct()
+    formatter: logging.Formatter = JsonFormatter() if settings.log_format == "json" else FieldFormatter()
+    if _is_journal(environment):
+        formatter = SeverityFormatter(formatter)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    if settings.log_repeats:
+        repeats = RepeatFilter(settings.log_repeats, handler.emit, time.monotonic)
+        handler.addFilter(repeats)
+        atexit.register(repeats.flush)
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _is_journal(environment: Mapping[str, str]) -> bool:
+    """Return whether stderr is journald's socket, as systemd says it."""
+    device, _, inode = environment.get("JOURNAL_STREAM", "").partition(":")
+    try:
+        found = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+    return bool(inode) and (device, inode) == (str(found.st_dev), str(found.st_ino))
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}

@@ -1,0 +1,28 @@
+"""MCP servers, and who may use their tools."""
+
+from datetime import datetime
+
+from sqlalchemy import JSON, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from contracts.control.base import Base, UtcDateTime
+
+
+class McpServer(Base):
+    """A server by its name; `rules` are what `contracts.mcp.plain.mcp_server_of` takes beside it."""
+
+    __tablename__ = "mcp_servers"
+
+    id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    rules: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class McpToolRule(Base):
+    """A rule by its name; `rules` are what `contracts.mcp.plain.tool_rule_of` takes beside it."""
+
+    __tablename__ = "mcp_tool_rules"
+
+    id: Mapped[str] = mapped_column(String(63), primary_key=True)
+    rules: Mapped[dict[str, object]] = mapped_column(JSON, default=dict)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)

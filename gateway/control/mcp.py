@@ -1,0 +1,186 @@
+"""MCP servers and tool rules over HTTP."""
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path
+from pydantic import Field, StringConstraints
+
+from backends.control import mcp
+from backends.secrets.credential_references import ReferenceRules
+from contracts.errors import ConfigurationError, InvalidRequest
+from contracts.mcp.servers import DEFAULT_CONCURRENT, DEFAULT_RESULT_BYTES, DEFAULT_TIMEOUT_SECONDS
+from gateway.control.access import Admin
+from gateway.control.fields import Body, Database, Deleted, Page, References, Resource, Wanted, page_of
+
+servers_router = APIRouter(prefix="/v1/mcp-servers", tags=["MCP servers"])
+rules_router = APIRouter(prefix="/v1/tool-rules", tags=["tool rules"])
+
+ServerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?$")]
+RuleName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+NamePath = Annotated[str, Path(max_length=63, description="The name")]
+Text = Annotated[str, StringConstraints(max_length=2000)]
+Price = Annotated[Decimal, Field(ge=0, description="USD per call")]
+
+
+class ToolTermsFields(Body):
+    """What holds for the tools of a server whose names match."""
+
+    match: Text
+    price_usd: Price | None = None
+    timeout_seconds: float | None = None
+    max_result_bytes: int | None = None
+
+
+class ServerRules(Body):
+    """How a server is reached, and the terms of its tools: see docs/mcp.md."""
+
+    url: Text
+    key: Text = ""
+    headers: Annotated[dict[Text, Text], Field(max_length=100)] = {}
+    tls: Annotated[dict[Text, Text], Field(max_length=10)] = {}
+    default: Literal["allow", "deny"] = "allow"
+    price_usd: Price | None = None
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    max_result_bytes: int = DEFAULT_RESULT_BYTES
+    max_concurrent: int = DEFAULT_CONCURRENT
+    tools: Annotated[list[ToolTermsFields], Field(max_length=500)] = []
+
+
+class ServerFields(Body):
+    """A server to be made."""
+
+    name: ServerName
+    rules: ServerRules
+
+
+class ServerPatch(Body):
+    """What to change: the rules are replaced whole."""
+
+    rules: ServerRules
+
+
+class RuleRules(Body):
+    """Which tools, and whom it covers; what is left empty means any."""
+
+    effect: Literal["allow", "deny"]
+    tools: Annotated[list[Text], Field(min_length=1, max_length=200)]
+    tenant: Text = ""
+    team: Text = ""
+    project: Text = ""
+    key: Text = ""
+
+
+class RuleFields(Body):
+    """A rule to be made."""
+
+    name: RuleName
+    rules: RuleRules
+
+
+class RulePatch(Body):
+    """What to change: the rules are replaced whole."""
+
+    rules: RuleRules
+
+
+class McpServerOut(Resource):
+    """An MCP server."""
+
+    id: str
+    rules: dict[str, Any]
+    created_at: datetime
+
+
+class ToolRuleOut(Resource):
+    """A rule of who may use which tools."""
+
+    id: str
+    rules: dict[str, Any]
+    created_at: datetime
+
+
+@servers_router.post("", status_code=201, summary="Create an MCP server")
+def create(body: ServerFields, author: Admin, database: Database, references: References) -> McpServerOut:
+    rules = _sound(body.rules, references)
+    with database.session() as session:
+        return McpServerOut.model_validate(mcp.create_object(session, author, mcp.SERVERS, body.name, rules))
+
+
+@servers_router.get("", summary="List MCP servers")
+def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[McpServerOut]:
+    with database.session() as session:
+        rows = mcp.list_objects(session, mcp.SERVERS, after=wanted.after, limit=wanted.limit + 1)
+        return page_of(rows, wanted, McpServerOut.model_validate)
+
+
+@servers_router.get("/{name}", summary="Get an MCP server")
+def get(name: NamePath, author: Admin, database: Database) -> McpServerOut:
+    with database.session() as session:
+        return McpServerOut.model_validate(mcp.get_object(session, mcp.SERVERS, name))
+
+
+@servers_router.patch("/{name}", summary="Set an MCP server's rules")
+def update(
+    name: NamePath, body: ServerPatch, author: Admin, database: Database, references: References
+) -> McpServerOut:
+    rules = _sound(body.rules, references)
+    with database.session() as session:
+        return McpServerOut.model_validate(mcp.set_object(session, author, mcp.SERVERS, name, rules))
+
+
+@servers_router.delete("/{name}", summary="Delete an MCP server")
+def delete(name: NamePath, author: Admin, database: Database) -> Deleted:
+    with database.session() as session:
+        mcp.delete_object(session, author, mcp.SERVERS, name)
+    return Deleted(id=name)
+
+
+@rules_router.post("", status_code=201, summary="Create a tool rule")
+def create_rule(body: RuleFields, author: Admin, database: Database) -> ToolRuleOut:
+    rules = body.rules.model_dump(mode="json")
+    with database.session() as session:
+        return ToolRuleOut.model_validate(mcp.create_object(session, author, mcp.TOOL_RULES, body.name, rules))
+
+
+@rules_router.get("", summary="List tool rules")
+def list_rules(wanted: Wanted, author: Admin, database: Database) -> Page[ToolRuleOut]:
+    with database.session() as session:
+        rows = mcp.list_objects(session, mcp.TOOL_RULES, after=wanted.after, limit=wanted.limit + 1)
+        return page_of(rows, wanted, ToolRuleOut.model_validate)
+
+
+@rules_router.get("/{name}", summary="Get a tool rule")
+def get_rule(name: NamePath, author: Admin, database: Database) -> ToolRuleOut:
+    with database.session() as session:
+        return ToolRuleOut.model_validate(mcp.get_object(session, mcp.TOOL_RULES, name))
+
+
+@rules_router.patch("/{name}", summary="Set a tool rule's rules")
+def update_rule(name: NamePath, body: RulePatch, author: Admin, database: Database) -> ToolRuleOut:
+    rules = body.rules.model_dump(mode="json")
+    with database.session() as session:
+        return ToolRuleOut.model_validate(mcp.set_object(session, author, mcp.TOOL_RULES, name, rules))
+
+
+@rules_router.delete("/{name}", summary="Delete a tool rule")
+def delete_rule(name: NamePath, author: Admin, database: Database) -> Deleted:
+    with database.session() as session:
+        mcp.delete_object(session, author, mcp.TOOL_RULES, name)
+    return Deleted(id=name)
+
+
+def _sound(rules: ServerRules, references: ReferenceRules) -> dict[str, Any]:
+    """Return rules whose references are allowed. Raises InvalidRequest."""
+    given = rules.model_dump(mode="json")
+    try:
+        references.check_target("mcp", rules.key, {"headers": rules.headers, "tls": rules.tls})
+    except ConfigurationError as error:
+        raise InvalidRequest(error.message, param="rules") from error
+    return given
+
+
+router = APIRouter()
+router.include_router(servers_router)
+router.include_router(rules_router)

@@ -1,0 +1,241 @@
+"""`tollkeeper upstream add`: a server or provider as pool, target, model and price in one step."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Final, get_args
+from urllib.parse import urlsplit
+
+import typer
+
+from contracts.errors import ConfigurationError, TollkeeperError
+from contracts.metering.usage import Leaf
+from contracts.suggestions import did_you_mean
+from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.printing import one_line_errors, print_json
+from tollkeeper.resources.apps import epilog
+from tollkeeper.tenants import control_port
+
+app = typer.Typer(
+    help="Servers and providers that answer requests: added with a model and its price.", no_args_is_help=True
+)
+
+_EXAMPLES: Final = [
+    "tollkeeper upstream add llama --url http://10.0.0.5:8000/v1 --price 0.20 0.60",
+    "tollkeeper upstream add gpt-4o-mini --url https://api.openai.com/v1 --api-key-env OPENAI_API_KEY",
+    "tollkeeper upstream add claude --provider anthropic --model claude-sonnet-4-5 --api-key-env ANTHROPIC_API_KEY",
+]
+# Providers by the host of their OpenAI-compatible API.
+_HOSTS: Final[Mapping[str, str]] = {
+    "api.openai.com": "openai",
+    "api.anthropic.com": "anthropic",
+    "api.mistral.ai": "mistral",
+    "api.groq.com": "groq",
+    "api.deepseek.com": "deepseek",
+    "api.together.xyz": "together",
+    "api.fireworks.ai": "fireworks",
+    "openrouter.ai": "openrouter",
+    "api.x.ai": "x-ai",
+    "api.cohere.com": "cohere",
+    "generativelanguage.googleapis.com": "google",
+}
+_MAX_SLUG: Final = 63
+
+
+@dataclass(frozen=True, slots=True)
+class _Price:
+    """Prices per million tokens by kind, and where they are from."""
+
+    usd_per_mtok: dict[str, str]
+    source: str
+    more: dict[str, Any] = field(default_factory=dict)  # tiers
+
+
+@app.callback()
+def group() -> None:
+    """Keep `add` a command of its own, though it is the only one."""
+
+
+@app.command("add", epilog=epilog(_EXAMPLES))
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name that applications ask for.")],
+    url: Annotated[str, typer.Option("--url", help="Base URL of an OpenAI-compatible API, with /v1.")] = "",
+    provider: Annotated[
+        str, typer.Option("--provider", help="Provider, such as openai; without --url it is called through LiteLLM.")
+    ] = "",
+    model: Annotated[str, typer.Option("--model", help="Model name at the upstream (default: NAME).")] = "",
+    api_key_env: Annotated[
+        str, typer.Option("--api-key-env", help="Variable that holds its API key; the key is stored encrypted.")
+    ] = "",
+    key_ref: Annotated[
+        str, typer.Option("--key-ref", help="Reference to its key instead: env:NAME, file:/PATH or stored:NAME.")
+    ] = "",
+    price: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--price", metavar="INPUT OUTPUT", help="USD per million input and output tokens; 0 0 is free."),
+    ] = None,
+    price_from_catalogue: Annotated[
+        bool, typer.Option("--price-from-catalogue", help="Take the price from the built-in price list.")
+    ] = False,
+    pool: Annotated[str, typer.Option("--pool", help="Pool to add it to (default: a new one named after NAME).")] = "",
+    data: Data = DEFAULT_DATA,
+    control_url: ControlUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Add an upstream: its pool, target, model and price, all or nothing.
+
+    Without --price the built-in price list is searched; on a terminal you are asked if it has none.
+    """
+    with one_line_errors():
+        provider = provider or _HOSTS.get(urlsplit(url).hostname or "", "")
+        if not url and not provider:
+            raise ConfigurationError("give --url of an OpenAI-compatible server, or --provider")
+        upstream_model = model or name
+        found = _price_of(provider, upstream_model, price, price_from_catalogue)
+        with ControlClient.of_installation(data, control_url, control_port()) as client:
+            reference = _key(client, name, api_key_env, key_ref)
+            plan = _apply(
+                client, name, pool or _slug(name), _target(name, url, provider, upstream_model, reference), found
+            )
+    if as_json:
+        print_json(plan)
+        return
+    done = ", ".join(f"{step['noun']} {step['name']}" for step in plan["steps"])
+    typer.echo(f"{name}: {done or 'nothing to change'}")
+    if plan["steps"]:
+        prices = (
+            f"input {found.usd_per_mtok.get('input_text', '-')}, output {found.usd_per_mtok.get('output_text', '-')}"
+        )
+        typer.echo(f"price in USD per 1M tokens: {prices} ({found.source})")
+    if provider and not url:
+        typer.echo("Hosted providers need LiteLLM: `tollkeeper doctor` says whether it is installed.")
+
+
+def _target(name: str, url: str, provider: str, model: str, key: str) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": _slug(name), "kind": "openai_http" if url else "litellm"}
+    entry |= {"url": url} if url else {}
+    entry["model"] = model if url or "/" in model else f"{provider}/{model}"
+    entry |= {"provider": provider} if provider else {}
+    return entry | ({"key": key} if key else {})
+
+
+def _key(client: ControlClient, name: str, api_key_env: str, key_ref: str) -> str:
+    if api_key_env and key_ref:
+        raise ConfigurationError("--api-key-env and --key-ref contradict each other; give one")
+    if not api_key_env:
+        return key_ref
+    value = os.environ.get(api_key_env, "").strip()
+    if not value:
+        raise ConfigurationError(f"the variable {api_key_env} is not set or empty; export it, or name another")
+    stored = _slug(name)
+    client.put(f"/v1/stored-keys/{path_segment(stored)}", {"value": value})
+    return f"stored:{stored}"
+
+
+def _price_of(provider: str, model: str, price: tuple[str, str] | None, from_catalogue: bool) -> _Price:
+    if price is not None:
+        if from_catalogue:
+            raise ConfigurationError("--price and --price-from-catalogue contradict each other; give one")
+        return _given(*price)
+    try:
+        return _listed(provider, model)
+    except TollkeeperError as error:
+        if from_catalogue:
+            raise
+        if not sys.stdin.isatty():
+            raise ConfigurationError(
+                f"the built-in price list has no price of {model!r} ({error.message}); give "
+                "--price INPUT OUTPUT in USD per million tokens (0 0: free)"
+            ) from error
+    typer.echo(f"The built-in price list has no {model!r}. Prices in USD per million tokens:", err=True)
+    return _given(typer.prompt("  input", err=True), typer.prompt("  output", err=True))
+
+
+def _given(given_input: str, given_output: str) -> _Price:
+    prices = {}
+    for kind, text in (("input_text", given_input), ("output_text", given_output)):
+        try:
+            amount = Decimal(text)
+        except InvalidOperation as error:
+            raise ConfigurationError(f"--price {text!r} is not a number; write USD per million tokens") from error
+        if not amount.is_finite() or amount < 0:
+            raise ConfigurationError(f"--price {text!r} must be 0 or more")
+        prices[kind] = format(amount, "f")
+    # A kind without a price would leave the whole request unpriced; with two prices, it costs what plain tokens do.
+    for leaf in get_args(Leaf):
+        prices.setdefault(leaf, prices["output_text" if leaf.startswith("output") else "input_text"])
+    return _Price(prices, "given")
+
+
+def _listed(provider: str, model: str) -> _Price:
+    from analytics.prices.catalogue import (  # here: they load for long
+        catalogue_cards,
+        catalogue_version,
+        provider_names,
+    )
+
+    if not provider:
+        raise ConfigurationError("no provider is known for this URL; name it with --provider")
+    name = model.partition("/")[2] if model.startswith(f"{provider}/") else model
+    now = datetime.now(UTC)
+    try:
+        cards = catalogue_cards(provider, name)
+    except TollkeeperError as error:
+        if provider not in provider_names():
+            error.message += did_you_mean(provider, provider_names())
+        raise
+    holding = [card for card in cards if card.valid_from <= now and (card.valid_to is None or now < card.valid_to)]
+    if not holding:
+        raise ConfigurationError(f"the price list has no price of {name!r} that holds now")
+    card = holding[-1]
+    more: dict[str, Any] = {}
+    if card.tiers:
+        more["tiers"] = [
+            {"above_input_tokens": tier.above_input_tokens, "usd_per_mtok": _per_million(tier.rates)}
+            for tier in card.tiers
+        ]
+    if card.service_tiers:
+        more["service_tiers"] = {tier: _per_million(rates) for tier, rates in card.service_tiers.items()}
+    return _Price(_per_million(card.rates), f"price list {catalogue_version()}", more)
+
+
+def _per_million(rates: Mapping[Any, int]) -> dict[str, str]:
+    return {str(leaf): format(Decimal(rate).scaleb(-6).normalize(), "f") for leaf, rate in rates.items()}
+
+
+def _apply(client: ControlClient, name: str, pool: str, target: dict[str, Any], found: _Price) -> dict[str, Any]:
+    """Add the objects in one transaction. The pool keeps the targets that it has; a price that holds stays."""
+    sections: Mapping[str, list[dict[str, Any]]] = client.get("/v1/configuration")["sections"]
+    entry: dict[str, Any] = next(
+        (dict(one) for one in sections.get("pools", []) if one["name"] == pool), {"name": pool}
+    )
+    others = [one for one in entry.get("targets", []) if one["name"] != target["name"]]
+    entry["targets"] = [*others, target]
+    objects = [{"section": "pools", "entry": entry}]
+    model = next((one for one in sections.get("models", []) if one["name"] == name), {"name": name})
+    objects.append({"section": "models", "entry": {**model, "pool": pool}})
+    cards = [one for one in sections.get("prices", []) if one["model"] == name and not one.get("tenant")]
+    open_cards = [one for one in cards if not one.get("valid_to")]
+    if not any(one["usd_per_mtok"] == found.usd_per_mtok for one in open_cards):
+        versions = {one["version"] for one in cards}
+        number = next(each for each in range(1, len(versions) + 2) if f"{name}/{each}" not in versions)
+        card: dict[str, Any] = {
+            "model": name,
+            "version": f"{name}/{number}",
+            "usd_per_mtok": found.usd_per_mtok,
+            **found.more,
+        }
+        same = [one for one in open_cards if not one.get("provider")]
+        objects.append({"section": "prices", "entry": card | ({"replaces": same[0]["version"]} if same else {})})
+    return client.post("/v1/configuration", {"objects": objects})
+
+
+def _slug(name: str) -> str:
+    slug = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name.lower()).strip("-")
+    if not slug:
+        raise ConfigurationError(f"{name!r} has no letter or digit to name a pool by; give --pool")
+    return slug[:_MAX_SLUG].strip("-")
