@@ -13,7 +13,6 @@ from backends.llm.http.http_settings import REFERENCES
 from backends.secrets.sealed_references import shown_reference
 from contracts.errors import ConfigurationError
 from contracts.serving.configuration import TargetSpec
-from contracts.serving.spoken_apis import spoken_apis
 
 _log = logging.getLogger(__name__)
 
@@ -87,10 +86,7 @@ class HttpCredentials:
                 f"the key of target {spec.id!r} ({shown_reference(spec.key_ref)}) contains a space, a line end or "
                 "non-ASCII characters"
             )
-        name = (
-            "authorization: Bearer" if "chat" in spoken_apis(spec) or "responses" in spoken_apis(spec) else "x-api-key:"
-        )
-        lines = [f"{name} {key}\r\n"] if key else []
+        lines = [f"authorization: Bearer {key}\r\n"] if key else []
         for name, given in self._headers.items():
             is_reference = given.startswith(REFERENCES)
             value = self._resolve(given) if is_reference else given

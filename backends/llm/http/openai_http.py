@@ -40,6 +40,10 @@ from contracts.serving.spoken_apis import spoken_apis
 NOTHING_SENT: Final = Result(usage=Usage(input_text=0, output_text=0), count_method="exact")
 
 _OPENROUTER: Final = "openrouter.ai"
+_ANTHROPIC: Final = "api.anthropic.com"
+# Its own API takes a key in another header than those of OpenAI's shape do.
+_BEARER: Final = b"\r\nauthorization: Bearer "
+_ANTHROPIC_KEY: Final = b"\r\nx-api-key: "
 
 
 class OpenAIHttpTarget(QuickTarget):
@@ -59,6 +63,7 @@ class OpenAIHttpTarget(QuickTarget):
         self._tls = tls
         self._pool = HttpPool(origin, read_timeouts(spec), tls, server_name)
         self._credentials = HttpCredentials(spec, read_headers(spec), resolve_key)
+        self._is_anthropic = origin.host == _ANTHROPIC or self._apis == {"messages"}
         self._renew_head()
         self._credentials.watch(self._renew_head)
 
@@ -140,6 +145,8 @@ class OpenAIHttpTarget(QuickTarget):
             body = await asyncio.to_thread(native_body, call, native, model)
         path = native.path if self._paths is None else self._paths.get(native.path, native.path)
         head = self._head_of(path, _trace_of(call) + native.head, str(call.request_id), len(body))
+        if native.api == "messages" and self._is_anthropic:
+            head = head.replace(_BEARER, _ANTHROPIC_KEY, 1)
         make = MessagesReader if native.api == "messages" else ResponsesReader
         reader = make(self.spec, sink, call.request, self._credentials.values)
         return await self._pool.send(head, body, reader), reader

@@ -27,14 +27,20 @@ def start(start_gateway, kit, upstream):
         target = kit.http_target(upstream.url, **(more or {}))
         target["settings"] = {"apis": ["messages"], **target["settings"]}
         config = kit.configuration((MODEL, [target, *others]), **fields)
-        config["prices"][0]["usd_per_mtok"] |= {"cache_read_text": "0.1", "cache_write_5m": "1.25", "cache_write_1h": "2"}
+        config["prices"][0]["usd_per_mtok"] |= {
+            "cache_read_text": "0.1",
+            "cache_write_5m": "1.25",
+            "cache_write_1h": "2",
+        }
         return await start_gateway(config)
 
     return start
 
 
 def post(kit, body: bytes, **headers: str) -> bytes:
-    return kit.request(body, {name.replace("_", "-"): value for name, value in headers.items()}, path="/v1/messages")
+    return bytes(
+        kit.request(body, {name.replace("_", "-"): value for name, value in headers.items()}, path="/v1/messages")
+    )
 
 
 async def test_a_body_and_its_headers_arrive_byte_for_byte_and_so_does_the_answer(start, upstream, kit):
@@ -52,9 +58,7 @@ async def test_a_body_and_its_headers_arrive_byte_for_byte_and_so_does_the_answe
     assert sent.headers["anthropic-version"] == "2023-06-02"
     [record] = gateway.requests()
     assert (record.api, record.outcome, record.count_method) == ("messages", "ok", "reported")
-    assert record.usage == Usage(
-        input_text=10, cache_read_text=100, cache_write_5m=3, cache_write_1h=2, output_text=7
-    )
+    assert record.usage == Usage(input_text=10, cache_read_text=100, cache_write_5m=3, cache_write_1h=2, output_text=7)
     # 10 at 1 USD per million, 100 at 0.1, 3 at 1.25, 2 at 2, 7 at 2
     assert record.cost_pico_usd == 10_000_000 + 10_000_000 + 3_750_000 + 4_000_000 + 14_000_000
 
@@ -77,9 +81,7 @@ async def test_a_stream_passes_event_by_event_and_its_end_comes_after_the_record
     answer = await gateway.ask(post(kit, body))
     assert answer.body == b"".join(events)
     [record] = gateway.requests()
-    assert record.usage == Usage(
-        input_text=10, cache_read_text=100, cache_write_5m=3, cache_write_1h=2, output_text=7
-    )
+    assert record.usage == Usage(input_text=10, cache_read_text=100, cache_write_5m=3, cache_write_1h=2, output_text=7)
     assert (record.finish_reason, record.tool_calls) == ("tool_calls", 1)
     assert record.ttft_ns is not None
 
@@ -191,8 +193,13 @@ async def test_a_stream_beyond_max_tokens_is_cut_and_ends_as_a_message(start, up
 
 async def test_a_guardrail_redacts_in_the_native_body_and_leaves_the_rest(start, upstream, kit):
     upstream.always(upstream.whole(provider.message({"type": "text", "text": "mail bob@example.com now"})))
-    rules = [{"name": "pii", "tenants": ["acme"], "stages": [
-        {"name": "mail", "detector": "pii", "direction": "both", "action": "redact"}]}]
+    rules = [
+        {
+            "name": "pii",
+            "tenants": ["acme"],
+            "stages": [{"name": "mail", "detector": "pii", "direction": "both", "action": "redact"}],
+        }
+    ]
     gateway = await start(guardrails=rules)
     body = BODY.replace(b'"text":"hi"', b'"text":"I am ann@example.com"')
     answer = await gateway.ask(post(kit, body))

@@ -32,7 +32,9 @@ def start(start_gateway, kit, upstream):
 
 
 def post(kit, body: bytes, **headers: str) -> bytes:
-    return kit.request(body, {name.replace("_", "-"): value for name, value in headers.items()}, path="/v1/responses")
+    return bytes(
+        kit.request(body, {name.replace("_", "-"): value for name, value in headers.items()}, path="/v1/responses")
+    )
 
 
 async def test_a_stream_passes_byte_for_byte_both_ways(start, upstream, kit):
@@ -51,10 +53,12 @@ async def test_a_stream_passes_byte_for_byte_both_ways(start, upstream, kit):
 
 async def test_a_whole_response_is_kept_and_continued_by_its_owner_alone(start, upstream, kit):
     upstream.always(upstream.whole(provider.response(provider.said("one"))))
-    config = {"keys": [
-        {"key": kit.KEY, "tenant": "acme", "team": "core", "project": "apollo", "id": "key_1"},
-        {"key": "tk-" + "B" * 43, "tenant": "other", "team": "core", "project": "apollo", "id": "key_2"},
-    ]}
+    config = {
+        "keys": [
+            {"key": kit.KEY, "tenant": "acme", "team": "core", "project": "apollo", "id": "key_1"},
+            {"key": "tk-" + "B" * 43, "tenant": "other", "team": "core", "project": "apollo", "id": "key_2"},
+        ]
+    }
     gateway = await start(**config)
     sdk = gateway.sdk()
     first = await sdk.responses.create(model=MODEL, input="hello")
