@@ -46,6 +46,13 @@ class NativeReading:
     def __post_init__(self) -> None:
         object.__setattr__(self, "reach", NativeReach(self.api))
 
+    def reaches(self, exchange: Exchange, snapshot: Snapshot) -> Reach:
+        """Return how many of the targets that may answer speak the API."""
+        try:
+            return self.reach.of(_named.decode(exchange.body).model, snapshot)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return "none"
+
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Reader:
         """Return what reads a request, by who may answer it."""
         try:
