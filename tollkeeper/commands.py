@@ -171,6 +171,12 @@ COMMANDS: Final = (
         "app",
         "Corrections of recorded cost, closed months, issued invoices and credit notes.",
     ),
+    LazyCommand(
+        "reconcile",
+        "tollkeeper.reconcile",
+        "app",
+        "Providers' bills, compared with recorded usage: every difference has a cause.",
+    ),
     LazyCommand("cost", "tollkeeper.cost", "app", "What was used, what it cost and who pays."),
     LazyCommand("gpu", "tollkeeper.gpu", "app", "GPU time: its ledger, its cost, standard cost cards."),
     LazyCommand("spool", "tollkeeper.spool", "app", "What waits on disk for the store."),
