@@ -40,8 +40,8 @@ JOBS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "set a budget with a Slack alert": (
         ".venv/bin/tollkeeper channels create ops --kind slack --address https://hooks.slack.com/services/T0/B0/x",
-        ".venv/bin/tollkeeper alert-rules create money --kind budget_threshold --threshold 80 --channel ops",
-        ".venv/bin/tollkeeper budgets create --tenant demo --level team --subject app --usd 9 --period week",
+        ".venv/bin/tollkeeper budgets create --tenant demo --level team --subject app --usd 9 --period week "
+        "--threshold 80 --channel ops",
     ),
 }
 _MUSTS: Final = {
