@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 EXAMPLES: Final[dict[str, str]] = {
+    "init": "tollkeeper init --yes --upstream http://10.0.0.5:8000/v1 --model llama --price 0.20 0.60 --budget-usd 50",
     "up": "tollkeeper up --model ./my-model",
     "demo": "tollkeeper demo --seconds 30 --no-open",
     "doctor": "tollkeeper doctor --json",

@@ -57,7 +57,7 @@ def graphs(draw: st.DrawFn) -> Objects:
         add("tenants", id=tenant, **draw(switches))
         for team in draw(st.lists(slugs, max_size=2, unique=True)):
             teams.append((tenant, team))
-            add("teams", tenant=tenant, id=team, **draw(some(name=texts)))
+            add("teams", tenant=tenant, id=team, **draw(some(name=texts | st.just(team))))  # its name may be its id
             for project in draw(st.lists(slugs, max_size=1)):
                 add("projects", tenant=tenant, team=team, id=project)
     pools = draw(st.lists(slugs, min_size=1, max_size=3, unique=True))
