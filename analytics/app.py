@@ -38,6 +38,7 @@ from backends.store.client import StoreClient
 from backends.web.api_page import install_api_page
 from backends.web.body_limit import BodyLimit
 from backends.web.replies import install_error_replies
+from backends.web.shared_routes import shared_routes
 
 _DESCRIPTION: Final = """
 What it cost, whether promises are kept, who was told: the answers of the command line, for machines. Everything is
@@ -46,6 +47,8 @@ control plane, or the key of a team's application; each sees its own tenant's or
 
 Errors have OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
 """
+
+_ROUTES: Final = shared_routes(ROUTERS)
 
 
 def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_now) -> FastAPI:
@@ -111,8 +114,7 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
     app.state.database = database
     app.state.detail_access = DetailAccess(settings.metrics_token, settings.data)
     app.state.askers = AskerBook(database, secrets, now)
-    for router in ROUTERS:
-        app.include_router(router)
+    app.router.routes.extend(_ROUTES)
     app.add_middleware(BodyLimit, max_bytes=settings.analytics_max_body_bytes)
     install_api_page(app)
     install_error_replies(app, "analytics process")

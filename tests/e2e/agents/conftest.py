@@ -80,7 +80,7 @@ def _npm(folder: Path, *command: str) -> None:
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr[-2000:]}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def served_model(installation: Installation) -> Iterator[ScriptedModel]:
     model = ScriptedModel()
     installation.request("POST", "/v1/pools", {"id": "agents"})
