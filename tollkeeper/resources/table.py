@@ -932,8 +932,7 @@ _CHANNELS: Final = Resource(
         of("kind"),
         of("tenant_id"),
         of("address"),
-        Column("takes", lambda row: shown([*row.get("severities", ()), *row.get("tenants", ())])),
-        of("report"),
+        Column("takes", _word("channel_takes")),
         moment(),
     ),
     examples=(

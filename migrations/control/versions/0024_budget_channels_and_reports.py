@@ -19,7 +19,7 @@ depends_on: str | None = None
 def upgrade() -> None:
     """Add the columns."""
     op.add_column("budgets", sa.Column("channels", sa.JSON(), nullable=False, server_default="[]"))
-    op.add_column("alert_channels", sa.Column("report", sa.String(10), nullable=False, server_default=""))
+    op.add_column("alert_channels", sa.Column("report", sa.String(10), nullable=False, server_default=sa.text("''")))
 
 
 def downgrade() -> None:
