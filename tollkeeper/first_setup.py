@@ -115,7 +115,7 @@ def _serving(answers: Answers) -> dict[str, Any]:
     found: UpstreamPrice = price_of(provider, upstream_model, answers.price, False)
     pool = slug_of(answers.model)
     reference = f"stored:{pool}" if answers.api_key_variable else ""
-    target = target_of(answers.model, answers.upstream, provider, upstream_model, reference)
+    target = target_of(answers.model, answers.upstream, provider, upstream_model, reference, "")
     card = {"model": answers.model, "version": f"{answers.model}/1", "usd_per_mtok": found.usd_per_mtok, **found.more}
     return {
         "pools": [{"name": pool, "targets": [target]}],

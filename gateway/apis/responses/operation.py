@@ -5,12 +5,14 @@ from typing import Final
 
 from contracts.api.chat import TranslatedChat
 from contracts.api.requests import AnyRequest
+from gateway.apis.native.reading import NativeReading
 from gateway.apis.operations import Operation
 from gateway.apis.rendering import ErrorShape, error_body, error_event
 from gateway.apis.responses.keeper import ResponseKeeper
 from gateway.apis.responses.reading import read_asked
 from gateway.apis.responses.reply import ResponseReply
 from gateway.apis.responses.translation import unresolved_chat
+from gateway.apis.responses.untranslated import read_untranslated_response
 from gateway.apis.responses.wording import in_own_words
 from gateway.replies.reply import Reply, ReplyFacts
 
@@ -29,6 +31,7 @@ def responses(keeper: ResponseKeeper) -> Operation:
         errors=RESPONSE_ERRORS,
         resolve=keeper.resolve,
         keeps=True,
+        native=NativeReading("responses", _read, read_untranslated_response, ((b"openai-beta", ""),)),
     )
 
 
