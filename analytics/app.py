@@ -26,6 +26,7 @@ from analytics.cost.periods import time_zone
 from analytics.exports.scheduled import ExportPlan, ScheduledExports
 from analytics.gpu.finished_hours import FinishedHours
 from analytics.quality.judge import Judge, JudgeSettings
+from analytics.reconciliation.report import Reconciler
 from analytics.settings import AnalyticsSettings
 from analytics.watch import Watch
 from backends.channels.table import open_senders
@@ -80,7 +81,8 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
         chores = _chores(settings, database, exporting, finishing, now)
         copies, actuals = BookCopies(database, copying), BudgetActuals(database, copying, now)
         chores["cost_reports"] = ChannelReports(database, reporting, now).write_due
-        chores["books"] = lambda: copies.write_due() + actuals.write_due()
+        reconciler = Reconciler(database, copying, now)
+        chores["books"] = lambda: copies.write_due() + actuals.write_due() + reconciler.write_due()
         judge = Judge(JudgeSettings.of(settings), StoreClient(address), now) if settings.judge_url else None
         async with open_senders(settings.channel_settings(webhook_secret)) as senders:
             dispatcher = Dispatcher(database, senders, now, sealer, settings.links())

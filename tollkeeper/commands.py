@@ -177,6 +177,12 @@ COMMANDS: Final = (
         "app",
         "Corrections of recorded cost, closed months, issued invoices and credit notes.",
     ),
+    LazyCommand(
+        "reconcile",
+        "tollkeeper.reconcile",
+        "app",
+        "Providers' bills, compared with recorded usage: every difference has a cause.",
+    ),
     LazyCommand("cost", "tollkeeper.cost", "app", "Costs: reports, exports, invoices, repricing."),
     LazyCommand("gpu", "tollkeeper.gpu", "app", "GPU time: ledger, cost, standard cost cards."),
     LazyCommand("spool", "tollkeeper.spool", "app", "The collector's spool: records that wait on disk for the store."),
