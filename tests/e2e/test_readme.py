@@ -24,12 +24,12 @@ def test_every_block_of_the_readme_works_in_order_and_every_model_answers_after_
     }
     setup = ("init", "--yes", "--key", "first", "--budget-usd", "5", "--alert", "https://hooks.slack.com/services/x")
     with fresh_installation(tmp_path, setup) as newcomer:
-        key = wait_until(lambda: re.search(r"OPENAI_API_KEY=(tk-\S+)", tail(tmp_path)), 60, "the key that init made")
+        keys = wait_until(lambda: re.findall(r"OPENAI_API_KEY=(tk-\S+)", tail(tmp_path)), 60, "the key that init made")
         chat = json.dumps({"model": "tollkeeper-5m", "max_tokens": 4, "messages": [{"role": "user", "content": "Hi"}]})
         request = urllib.request.Request(
             f"{newcomer.gateway}/v1/chat/completions",
             data=chat.encode(),
-            headers={"authorization": f"Bearer {key[1]}", "content-type": "application/json"},
+            headers={"authorization": f"Bearer {keys[0]}", "content-type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=30) as reply:
             assert json.load(reply)["usage"]["completion_tokens"] > 0, "under the budget that init made"

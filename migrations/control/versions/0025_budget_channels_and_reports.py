@@ -4,14 +4,14 @@ Why: a budget with an alert is one object, not a budget and a rule that names it
 Undo: `downgrade` drops both columns.
 Locks: none to speak of; both columns have a constant default.
 
-Revision: 0024, after 0023
+Revision: 0025, after 0024
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision: str = "0024"
-down_revision: str | None = "0023"
+revision: str = "0025"
+down_revision: str | None = "0024"
 branch_labels: str | None = None
 depends_on: str | None = None
 
