@@ -191,7 +191,7 @@ class Endpoints:
         found = self._operations.get(path)
         if found is None:
             return GENERATE_CONTENT if is_answered(path) else None
-        return None if found is GENERATE_CONTENT else found
+        return found
 
     def _resource_of(self, path: str) -> Resource | None:
         return next((resource for resource in self._resources if resource.methods(path)), None)

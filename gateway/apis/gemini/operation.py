@@ -93,9 +93,7 @@ def _reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
     return GeminiReply(facts, request)
 
 
-GENERATE_CONTENT: Final = GeminiOperation(
-    "generate_content", CHAT.name, CHAT.path, (MODELS,), _unread, _reply, GEMINI_ERRORS
-)
+GENERATE_CONTENT: Final = GeminiOperation("generate_content", CHAT.name, CHAT.path, (), _unread, _reply, GEMINI_ERRORS)
 
 
 def model_page(visible: dict[str, int]) -> bytes:

@@ -145,6 +145,20 @@ async def test_snake_case_images_and_schemas_are_taken(gateway, upstream, kit):
     assert sent["response_format"]["json_schema"]["schema"] == {"type": "object", "properties": {}}
 
 
+async def test_a_kept_answer_is_not_given_in_the_other_form(start_gateway, kit, upstream):
+    config = kit.configuration((MODEL, [kit.http_target(upstream.url)]))
+    config["models"][0]["cache"] = {"mode": "exact", "ttl_seconds": 600}
+    gateway = await start_gateway(config)
+    upstream.then(upstream.whole(upstream.completion("Hi there")))
+    upstream.then(upstream.streamed(upstream.chunk("Hi", finish="stop"), upstream.usage(3, 2)))
+    first, again = [await ask(gateway, kit) for _ in range(2)]
+    assert (
+        again.headers["x-tollkeeper-cache"].startswith("hit") and again.json["candidates"] == first.json["candidates"]
+    )
+    streamed = await ask(gateway, kit, "streamGenerateContent?alt=sse")
+    assert streamed.headers["content-type"].startswith("text/event-stream") and len(upstream.requests) == 2
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
