@@ -152,9 +152,7 @@ async def test_a_kept_answer_is_not_given_in_the_other_form(start_gateway, kit, 
     upstream.then(upstream.whole(upstream.completion("Hi there")))
     upstream.then(upstream.streamed(upstream.chunk("Hi", finish="stop"), upstream.usage(3, 2)))
     first, again = [await ask(gateway, kit) for _ in range(2)]
-    assert (
-        again.headers["x-tollkeeper-cache"].startswith("hit") and again.json["candidates"] == first.json["candidates"]
-    )
+    assert len(upstream.requests) == 1 and again.json["candidates"] == first.json["candidates"]
     streamed = await ask(gateway, kit, "streamGenerateContent?alt=sse")
     assert streamed.headers["content-type"].startswith("text/event-stream") and len(upstream.requests) == 2
 
