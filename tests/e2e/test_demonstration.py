@@ -29,8 +29,8 @@ def test_a_budget_a_broken_promise_and_its_end_call_slack_once_each(installation
     lines = said.getvalue().splitlines()
     calls = [line.removeprefix(CALLED) for line in lines if line.startswith(CALLED)]
     money = [call for call in calls if call.startswith("Alert: ") and "% used (threshold 50 %)" in call]
-    broken = [call for call in calls if call.startswith("Alert: objective demo-")]
-    kept = [call for call in calls if call.startswith("Resolved: objective demo-")]
+    broken = [call for call in calls if call.startswith("Alert: SLO demo-")]
+    kept = [call for call in calls if call.startswith("Resolved: SLO demo-")]
     assert (len(money), len(broken), len(kept)) == (1, 1, 1), said.getvalue()
     assert lines[-1] == "Slack was called 3 times", said.getvalue()
     assert calls.index(broken[0]) < calls.index(kept[0])
