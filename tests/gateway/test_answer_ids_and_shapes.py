@@ -142,11 +142,8 @@ async def test_a_draining_gateway_answers_in_the_shape_of_the_path(gateway):
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("POST", "/v1/responses/input_tokens"),
         ("POST", "/v1/responses/compact"),
         ("PUT", "/v1/responses/compact"),
-        ("POST", "/v1/models/scripted-1:generateContent"),
-        ("POST", "/v1/models/scripted-1:streamGenerateContent"),
         ("POST", "/v1/models/scripted-1:predict"),
         ("POST", "/v1/files/upload"),
         ("DELETE", "/v1/batches/all"),
@@ -157,6 +154,13 @@ async def test_what_is_not_offered_is_not_found_rather_than_taken_for_an_id(gate
     answer = await gateway.ask(head_of(method, path, BEARER))
     assert (answer.status, answer.error["code"]) == (404, "not_found")
     assert path in answer.error["message"] and "allow" not in answer.headers
+
+
+@pytest.mark.parametrize("operation", ["generateContent", "streamGenerateContent", "countTokens"])
+async def test_geminis_operations_are_served_below_its_stable_version_too(gateway, operation):
+    answer = await gateway.ask(head_of("POST", f"/v1/models/scripted-1:{operation}", BEARER))
+    error = json.loads(answer.body)["error"]  # an empty body of no stated type
+    assert answer.status == error["code"] and answer.status in (400, 415) and error["status"]
 
 
 @pytest.mark.parametrize(

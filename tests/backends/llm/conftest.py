@@ -46,6 +46,9 @@ class MemorySink:
     def whole(self, body: bytes) -> None:
         self.body = body
 
+    def native(self) -> None:
+        """Accept that the upstream's own body follows; `whole` and `event` keep it as any other."""
+
     def delta(self, delta: Delta) -> None:
         self.deltas.append(delta)
 
