@@ -78,9 +78,9 @@ class PlannerRun:
     def _listen(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
-            with self._process.stdin as asked:
-                asked.write(self.job.as_bytes())
-            with self._process.stdout as told:
+            with self._process.stdout as told:  # closed even if the process is killed before it has read its question
+                with self._process.stdin as asked:
+                    asked.write(self.job.as_bytes())
                 for line in told:
                     self._take(json.loads(line))
         except (OSError, ValueError):

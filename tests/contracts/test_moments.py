@@ -10,7 +10,11 @@ from contracts.recording.moments import EPOCH, unix_ns
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45))])))
+@given(
+    st.datetimes(
+        min_value=datetime(1, 1, 2), timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45))])
+    )
+)
 def test_a_moment_is_exact_in_every_time_zone(moment):
     assert EPOCH + timedelta(microseconds=unix_ns(moment) // 1_000) == moment
     assert unix_ns(moment) % 1_000 == 0
