@@ -29,6 +29,8 @@ BENCHMARKS: Final = (
     "away",
     "analytics",
     "books",
+    "reconcile",
+    "newcomer",
     "dashboard",
     "structure",
 )

@@ -111,7 +111,7 @@ async def test_a_file_that_is_wrong_changes_nothing_and_shows_as_degraded_until_
     assert ready["status"] == "ready" and ready["control_plane"] == "reachable"
     words = {
         "no YAML": "gateway0.yaml, line",
-        "no keys": "keys: List should",
+        "no keys": "keys: required",
         "a target that cannot be used": "NOT_SET",
     }
     assert words.get(name, "gateway0.yaml") in ready["configuration"]
