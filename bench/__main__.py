@@ -28,6 +28,7 @@ BENCHMARKS: Final = (
     "crash",
     "away",
     "analytics",
+    "books",
     "dashboard",
     "structure",
 )

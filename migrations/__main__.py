@@ -6,6 +6,7 @@ is of several nodes.
 """
 
 import argparse
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
         require_known_variables()
         settings = MigrationSettings()
         start_logging(settings)
+        logging.getLogger("alembic").setLevel(logging.WARNING)  # we say ourselves what is applied
         keep_private(settings.data)
         cluster: str = given.cluster or settings.store_cluster
         if only != "store":

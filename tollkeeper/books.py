@@ -2,10 +2,11 @@
 
 import os
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
+from zoneinfo import ZoneInfo
 
 import typer
 
@@ -16,6 +17,7 @@ from analytics.books.booking import (
     book_reversal,
     preview_rerate,
 )
+from analytics.books.calendars import month_period
 from analytics.books.closing import (
     book_decision,
     close_month,
@@ -47,7 +49,7 @@ from contracts.control import BookAdjustment, BookDocument
 from contracts.errors import InvalidRequest
 from contracts.pricing.book_entries import DocumentKind
 from tollkeeper.book_author import book_author
-from tollkeeper.cost_range import UTC_NAME, From, Month, Tenant, TimeZone, To, asked_range
+from tollkeeper.cost_range import Month, Tenant
 from tollkeeper.open_installation import open_control, open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
@@ -74,10 +76,9 @@ def rerate_command(
     card: Annotated[
         str, typer.Option(help="Version of the price card to price by. Left out: the card that holds for each request.")
     ] = "",
-    begin: From = "",
-    end: To = "",
+    begin: Annotated[str, typer.Option("--from", help="First date, such as 2026-11-01 (default: this month's).")] = "",
+    end: Annotated[str, typer.Option("--to", help="Date that is not part of it any more (default: tomorrow).")] = "",
     month: Month = "",
-    tz: TimeZone = UTC_NAME,
     tenant: Tenant = "",
     model: Annotated[str, typer.Option(help="Of this model alone.")] = "",
     is_confirmed: Annotated[bool, typer.Option("--yes", help="Book it without asking.")] = False,
@@ -91,12 +92,13 @@ def rerate_command(
 ) -> None:
     """Price recorded requests again and book the difference. Requests without a price are billed if a card has one now.
 
-    Records stay as they are. Without --yes the correction is shown first. The same correction twice books nothing.
+    Dates are those of each tenant's own calendar. Records stay as they are. Without --yes the correction is shown
+    first. The same correction twice books nothing.
     """
     now = datetime.now(UTC)
     with one_line_errors():
-        period, _ = asked_range(begin, end, month, tz, now)
-        wish = RerateWish(RerateQuestion(period, now, tenant, model), card, reason, is_proposal)
+        first, after = _dates(begin, end, month, now)
+        wish = RerateWish(RerateQuestion(first, after, now, tenant, model), card, reason, is_proposal)
         with open_installation(data, store_url, os.environ) as opened:
             author = book_author(opened.database, opened.secrets, os.environ, now)
             row: BookAdjustment | None = None
@@ -423,6 +425,25 @@ def _show_document(number: str, html: Path | None, pdf: Path | None, data: Path,
 def _issued(document: BookDocument) -> str:
     name = TITLES[cast(DocumentKind, document.kind)].lower()
     return f"{name} {document.number}: {document.payable:f} {document.currency} payable"
+
+
+def _dates(begin: str, end: str, month: str, now: datetime) -> tuple[date, date]:
+    if month and (begin or end):
+        raise InvalidRequest("--month contradicts --from and --to; give one of them", param="month")
+    if month:
+        period = month_period(month, ZoneInfo("UTC"))
+        return period.start.date(), period.end.date()
+    first = _date(begin, "from") if begin else now.date().replace(day=1)
+    return first, _date(end, "to") if end else now.date() + timedelta(days=2)  # tomorrow is not over everywhere
+
+
+def _date(text: str, name: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"--{name} is {text[:30]!r}, which is no date; give one such as 2026-11-01", param=name
+        ) from error
 
 
 def _tax(text: str) -> tuple[str, str]:

@@ -1,11 +1,12 @@
 """The books over HTTP: corrections of recorded cost, previewed and booked; what `tollkeeper books` does."""
 
+from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from analytics.api.access import Bookkeeper, Reader, utc_now
 from analytics.api.store import Database, Store
@@ -13,7 +14,6 @@ from analytics.books.booking import RerateWish, book_rerate, book_reversal, prev
 from analytics.books.closing import book_decision, close_month, credit_invoice, reopen_month, review_month
 from analytics.books.rendering import adjustment_as_json, document_as_json, period_as_json, preview_as_json
 from analytics.books.rerating import RerateQuestion
-from analytics.scope import Period
 from backends.control.book_periods import get_document, list_documents, list_periods, pdf_of
 from backends.control.books import MAX_REASON, entries_of, get_adjustment, list_adjustments
 from contracts.errors import NotFound
@@ -30,8 +30,8 @@ class RerateBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    start: AwareDatetime = Field(alias="from")
-    end: AwareDatetime = Field(alias="to", description="Exclusive")
+    first: date = Field(alias="from", description="A date of each tenant's own calendar")
+    after: date = Field(alias="to", description="Exclusive")
     tenant: Name = Field(default="", description="Empty: all tenants")
     model: Name = Field(default="", description="Empty: all models")
     card: Name = Field(default="", description="A price card's version; empty: the card that holds for each request")
@@ -80,8 +80,7 @@ class CreditBody(BaseModel):
 @router.post("/rerate", summary="Price recorded requests again and book the difference")
 def rerate(body: RerateBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
     """Without `apply` nothing is booked. The same correction twice books nothing the second time."""
-    start, end = body.start.replace(microsecond=0), body.end.replace(microsecond=0)
-    question = RerateQuestion(Period(start, end), utc_now(), body.tenant, body.model)
+    question = RerateQuestion(body.first, body.after, utc_now(), body.tenant, body.model)
     wish = RerateWish(question, body.card, body.reason, body.propose, body.digest)
     if not body.apply:
         return {**preview_as_json(preview_rerate(store, database, wish)), "adjustment": None}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -78,7 +78,8 @@ def book_board(session: Session, tenant: str | None = None) -> BookBoard:
         of_tenant = select(BookEntry.adjustment_id).where(BookEntry.tenant_id == tenant)
         adjustments = adjustments.where(BookAdjustment.id.in_(of_tenant))
     found = list(session.scalars(adjustments))
-    issued = [IssuedDocument(*row) for row in session.execute(documents)]
+    rows: Any = session.execute(documents).all()
+    issued = [IssuedDocument(*row) for row in rows]
     amounts = {row.id: row.amount_usd for row in found if tenant in (None, row.tenant_id)}
     for row in found:
         if row.id not in amounts:  # it is of several tenants

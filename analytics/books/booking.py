@@ -1,7 +1,8 @@
 """Corrections of recorded cost: previewed, then booked in the control database and copied into the store."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, time, timedelta
 
 from sqlalchemy.orm import Session
 
@@ -113,8 +114,8 @@ def book_rerate(
             )
         new = NewAdjustment(
             "rerate",
-            question.period.start,
-            question.period.end,
+            datetime.combine(question.first, time.min, UTC),
+            datetime.combine(question.after, time.min, UTC),
             wish.reason,
             question.tenant,
             question.model,
@@ -173,9 +174,7 @@ def _rerated(
     cards = load_cards(session)
     question, calendars = wish.question, Calendars.load(session)
     if wish.card:
-        question = RerateQuestion(
-            question.period, question.asked_at, question.tenant, question.model, _card(wish.card, cards)
-        )
+        question = replace(question, card=_card(wish.card, cards))
     return question, calendars, rerate(store, question, cards, calendars)
 
 
@@ -189,7 +188,9 @@ def _card(version: str, cards: Sequence[AnyCard]) -> AnyCard:
 def _preview(
     session: Session, question: RerateQuestion, calendars: Calendars, rerated: Mapping[EntryGroup, Rerated]
 ) -> Preview:
-    booked = booked_effects(session, question.period.start, question.period.end, tenant=question.tenant)
+    # Of any calendar: a day more at either end.
+    around = [datetime.combine(day, time.min, UTC) for day in (question.first, question.after)]
+    booked = booked_effects(session, around[0] - timedelta(1), around[1] + timedelta(1), tenant=question.tenant)
     entries = entries_to_book(rerated, booked, calendars)
     refuse_closed(session, {(entry.group.tenant, entry.period) for entry in entries})
     lines: dict[tuple[str, str, str, str], PreviewLine] = {}

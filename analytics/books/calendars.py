@@ -1,21 +1,20 @@
 """Which month of whose calendar a moment is billed in: a tenant's months begin at midnight of its own time zone."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from typing import Final
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from analytics.cost.periods import month_of, split
+from analytics.cost.periods import month_of
 from analytics.scope import Period
 from contracts.control import Tenant
 from contracts.errors import ConfigurationError, InvalidRequest
 from contracts.rules.periods import zone_of
 
 _UTC: Final = ZoneInfo("UTC")
-_HOUR: Final = 3_600
 
 
 class Calendars:
@@ -38,15 +37,16 @@ class Calendars:
         """Return the month that a moment is in, such as "2026-11"."""
         return f"{moment.astimezone(self.zone(tenant)):%Y-%m}"
 
-    def cuts(self, period: Period, tenant: str = "") -> list[int]:
-        """Return where a range is cut so that no piece lies in two hours (UTC) or two months of a calendar.
+    def zones(self, tenant: str = "") -> list[ZoneInfo]:
+        """Return the time zones in use; of one tenant if named."""
+        found = {self.zone(tenant)} if tenant else {_UTC, *self._zones.values()}
+        return sorted(found, key=lambda zone: zone.key)
 
-        Unix seconds, ascending, from the range's start. `tenant` takes only its calendar.
-        """
-        starts = {period.start_s, *range(-(-period.start_s // _HOUR) * _HOUR, period.end_s, _HOUR)}
-        for zone in {self.zone(tenant)} if tenant else {_UTC, *self._zones.values()}:
-            starts.update(month.start_s for month in split(period, "month", zone))
-        return sorted(start for start in starts if period.start_s <= start < period.end_s)
+
+def days_period(first: date, after: date, zone: ZoneInfo) -> Period:
+    """Return the stretch of time from a date until another (exclusive) in a zone's calendar."""
+    start, end = (datetime.combine(day, time.min, zone).astimezone(UTC) for day in (first, after))
+    return Period(start, end)
 
 
 def month_period(name: str, zone: ZoneInfo) -> Period:

@@ -4,30 +4,35 @@ A group keeps its recorded price if no card prices it now, if it failed, or if a
 price. So a card that is missing never credits anything.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 
-from analytics.books.calendars import Calendars
+from analytics.books.calendars import Calendars, days_period
+from analytics.cost.periods import split
 from analytics.cost.question import CostQuestion
 from analytics.prices.repricing import GroupCost, card_for, is_for, price_group
 from analytics.prices.usage_groups import UsageGroup, usage_groups
 from analytics.scope import Period
 from backends.store.client import StoreClient
+from contracts.errors import InvalidRequest
 from contracts.metering.usage import INPUT_LEAVES, LEAVES
 from contracts.pricing.book_entries import Effect, Entry, EntryGroup
 from contracts.pricing.prices import AnyCard, PriceBook
 
-_AT_ONCE = timedelta(days=31)  # of hours: the cuts of a range travel with the query
 _LEVELS = ("team", "project", "key")
 
 
 @dataclass(frozen=True, slots=True)
 class RerateQuestion:
-    """Which requests are priced again. `card` prices all that it is made for, also outside of its dates; `None`: the
-    card that holds for each."""
+    """Which requests are priced again: those from a date until another (exclusive) of each tenant's own calendar.
 
-    period: Period
+    Whole days, as a day is what a group is of: of parts of one, corrections would overlap. `card` prices all that it is
+    made for, also outside of its dates; `None`: the card that holds for each.
+    """
+
+    first: date
+    after: date
     asked_at: datetime
     tenant: str = ""
     model: str = ""
@@ -59,20 +64,28 @@ def rerate(
 
     Raise InvalidRequest if the requests are no longer kept, StoreUnavailable.
     """
+    if question.after <= question.first:
+        raise InvalidRequest(
+            f"the range ends ({question.after}) before it has begun ({question.first}); choose a later end", param="to"
+        )
     book = PriceBook(cards)
     used = [*cards, *([] if question.card is None or question.card in cards else [question.card])]
     found: dict[EntryGroup, Rerated] = {}
-    for part in _parts(question.period):
+    for zone in calendars.zones(question.tenant):
+        whole = days_period(question.first, question.after, zone)
+        days = split(whole, "day", zone)
         asked = CostQuestion(
-            part.start,
-            part.end,
+            whole.start,
+            whole.end,
             _LEVELS,
             tenant=question.tenant or None,
             model=question.model or None,
             asked_at=question.asked_at,
         )
-        cuts = calendars.cuts(part, question.tenant)
-        for group in usage_groups(store, asked, used, starts=cuts):
+        middles = {day.start_s: _middle(day) for day in days}
+        for group in usage_groups(store, asked, used, starts=[day.start_s for day in days]):
+            if calendars.zone(group.tenant) != zone:
+                continue
             cost = _price(group, question.card, book)
             if cost is None:
                 continue
@@ -84,7 +97,7 @@ def rerate(
                 group.model,
                 group.provider,
                 group.price_version,
-                datetime.fromtimestamp(group.period_start, UTC),
+                middles[group.period_start],
             )
             one = Rerated(group.requests, group.cost_pico_usd, _effect(group, cost))
             known = found.get(name)
@@ -110,12 +123,9 @@ def entries_to_book(
     return entries
 
 
-def _parts(period: Period) -> Iterator[Period]:
-    start = period.start
-    while start < period.end:
-        end = min(start + _AT_ONCE, period.end)
-        yield replace(period, start=start, end=end)
-        start = end
+def _middle(day: Period) -> datetime:
+    """Return the middle of a day: so an entry is in its month also by the calendar of another time zone."""
+    return datetime.fromtimestamp((day.start_s + day.end_s) // 2, UTC)
 
 
 def _price(group: UsageGroup, candidate: AnyCard | None, book: PriceBook) -> GroupCost | None:

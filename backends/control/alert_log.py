@@ -27,11 +27,12 @@ _MAX_SUMMARY: Final = 500
 _MAX_NAME: Final = 200
 _MAX_FINGERPRINT: Final = 400
 _SENT_LEVEL: Final = "sent_level"
+_URGENCY: Final = "urgency"  # a finding's level; the fact `level` is whose budget or limit it is
 _PAGE_LEVEL: Final = 1_000
 _WORDS: Final = ("title", "condition", "value", "bound")
 # Facts that are found out once, when an alert opens or becomes more severe.
 _KEPT_FACTS: Final = ("cause", "cause_search", "cause_outcome", "began_at", "affected", _SENT_LEVEL)
-_OWN_FACTS: Final = frozenset((*_WORDS, *_KEPT_FACTS, "level", "owner", "runbook", "ends_quietly"))
+_OWN_FACTS: Final = frozenset((*_WORDS, *_KEPT_FACTS, _URGENCY, "owner", "runbook", "ends_quietly"))
 
 
 AnyAlert = Alert | FreshAlert
@@ -137,7 +138,7 @@ def _settle_rule(
 
 def _level_of(alert: AnyAlert) -> int:
     """Return how urgent an alert is: a page is more so than a ticket, whatever their levels within."""
-    return _number(alert.facts.get("level")) + (_PAGE_LEVEL if alert.severity == "page" else 0)
+    return _number(alert.facts.get(_URGENCY)) + (_PAGE_LEVEL if alert.severity == "page" else 0)
 
 
 def _is_repeated(rule: Rule, alert: AnyAlert, now: datetime) -> bool:
@@ -152,7 +153,9 @@ def _number(value: object) -> int:
 
 def _facts_of(rule: Rule, finding: Finding) -> dict[str, object]:
     """Return what is kept of a finding beside its summary: empty words are left out."""
-    said = {name: getattr(finding, name) for name in (*_WORDS, "level") if getattr(finding, name)}
+    said = {name: getattr(finding, name) for name in _WORDS if getattr(finding, name)}
+    if finding.level:
+        said[_URGENCY] = finding.level
     owned = {name: value for name, value in (("owner", rule.owner), ("runbook", rule.runbook)) if value}
     return {**finding.facts, **said, **owned, **({"ends_quietly": True} if finding.ends_quietly else {})}
 
@@ -176,7 +179,7 @@ def _opened(rule: Rule, finding: Finding, key: str, now: datetime) -> FreshAlert
 
 
 def _refresh(rule: Rule, alert: AnyAlert, finding: Finding, now: datetime) -> None:
-    is_worse = finding.level > _number(alert.facts.get("level")) or (finding.severity, alert.severity) == (
+    is_worse = finding.level > _number(alert.facts.get(_URGENCY)) or (finding.severity, alert.severity) == (
         "page",
         "ticket",
     )

@@ -73,6 +73,6 @@ def _spent(session: Session, starts_ns: Mapping[str, int], tenant: str) -> dict[
             continue
         of_budget = found.setdefault(budget_id, {})
         sofar = of_budget.get(subject, Spent())
-        state = (int(settled), int(reserved), int(overdraft))
-        of_budget[subject] = with_state(sofar, gateway, updated_at, *state)
+        amounts = (int(settled), int(reserved), int(overdraft))
+        of_budget[subject] = with_state(sofar, gateway, updated_at, *amounts)
     return found

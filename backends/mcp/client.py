@@ -59,13 +59,16 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 
 
+_INTERNAL_ERROR: Final = RpcError(-32603)  # as JSON-RPC 2.0 numbers it
+
+
 class McpFailure(UpstreamError):
     """The server answered with a JSON-RPC error: the tool did not run, or it says that it failed."""
 
     code = "mcp_server_error"
 
-    def __init__(self, server: str, error: RpcError) -> None:
-        super().__init__(f"the MCP server {server!r} reported error {error.code}: {error.message[:500]}")
+    def __init__(self, message: str, error: RpcError = _INTERNAL_ERROR) -> None:
+        super().__init__(message)
         self.rpc = error
         self.quote = error.message[:500]
 
@@ -392,7 +395,9 @@ class McpClient:
 
     def _result_of(self, message: RpcMessage) -> bytes:
         if isinstance(message.error, RpcError):
-            raise McpFailure(self.spec.id, message.error)
+            error = message.error
+            said = f"the MCP server {self.spec.id!r} reported error {error.code}: {error.message[:500]}"
+            raise McpFailure(said, error)
         assert isinstance(message.result, msgspec.Raw)
         return bytes(message.result)
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TextIO
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -132,19 +132,31 @@ class RepeatFilter(logging.Filter):
                 self._write(summary)
 
 
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Ours: what a later call of `start_logging` replaces."""
+
+
 def start_logging(settings: LogSettings | None = None, environment: Mapping[str, str] = os.environ) -> None:
-    """Log to stderr as settings say; before they are read, as by default. The last call counts."""
+    """Log to stderr as settings say; before they are read, as by default. The last call counts.
+
+    Handlers that somebody else gave the root logger, such as a test's, stay and are all there is.
+    """
     settings = settings or LogSettings.model_construct()
     formatter: logging.Formatter = JsonFormatter() if settings.log_format == "json" else FieldFormatter()
     if _is_journal(environment):
         formatter = SeverityFormatter(formatter)
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StderrHandler(sys.stderr)
     handler.setFormatter(formatter)
     if settings.log_repeats:
         repeats = RepeatFilter(settings.log_repeats, handler.emit, time.monotonic)
         handler.addFilter(repeats)
         atexit.register(repeats.flush)
-    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+    root = logging.getLogger()
+    for earlier in [each for each in root.handlers if isinstance(each, _StderrHandler)]:
+        root.removeHandler(earlier)
+    if not root.handlers:
+        root.addHandler(handler)
+        root.setLevel(settings.log_level.upper())
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
 

@@ -30,9 +30,9 @@ DOCUMENT_KINDS: Final[tuple[DocumentKind, ...]] = ("invoice", "credit_note", "ca
 
 
 class EntryGroup(NamedTuple):
-    """The requests that an entry is about: one payer, model and price as recorded, in one hour.
+    """The requests that an entry is about: one payer, model and price as recorded, on one day.
 
-    `used_at` is the hour's start in UTC, or the start of a month of the tenant's calendar that begins within it.
+    `used_at` is the middle of the day in the tenant's calendar, or of a credit the hour in which it was booked.
     """
 
     tenant: str

@@ -1,6 +1,5 @@
 -- Why: a record kept the gateway's own status and error code alone; what the model's server answered was lost.
--- Undo: ALTER TABLE requests DROP COLUMN upstream_status, DROP COLUMN upstream_error, DROP COLUMN upstream_message;
--- the same for attempts.
+-- Undo: ALTER TABLE requests, and attempts, DROP COLUMN upstream_status, upstream_error and upstream_message.
 -- Locks: nothing waits; columns are added in the metadata alone, and rows from before read as NULL or empty.
 
 ALTER TABLE requests

@@ -36,7 +36,7 @@ class Api:
     def __init__(self, client: TestClient, tenant: str, tokens: dict[str, str]) -> None:
         self.client, self.tenant, self.tokens = client, tenant, tokens
         self.asked = {
-            **{"from": "2047-03-01T00:00:00Z", "to": "2047-04-01T00:00:00Z"},
+            **{"from": "2047-03-01", "to": "2047-04-01"},
             **{"tenant": tenant, "model": "gpt-x", "reason": "agreed price"},
         }
 

@@ -37,7 +37,7 @@ from tests.receivers import HttpReceiver
 MS = 10**6
 NOW = datetime.now(UTC).replace(second=0, microsecond=0)
 BASE = "https://llm.example"
-assert draw_page  # what `opened` runs
+assert callable(draw_page)  # what `opened` runs
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def upstream_500s() -> tuple[list[RequestRecord], list[StepRecord]]:
 
 
 def slow_upstream() -> tuple[list[RequestRecord], list[StepRecord]]:
-    slow = {"ttft_ns": 3_000 * MS, "duration_ns": 3_500 * MS}
+    slow: dict[str, Any] = {"ttft_ns": 3_000 * MS, "duration_ns": 3_500 * MS}
     return [*requests(20, 60), *requests(2, 40, **slow), *requests(2, 20, replica="m2")], []
 
 
@@ -100,7 +100,7 @@ def hung_host() -> tuple[list[RequestRecord], list[StepRecord]]:
 
 
 def used_up_budget() -> tuple[list[RequestRecord], list[StepRecord]]:
-    refused = {
+    refused: dict[str, Any] = {
         **{"outcome": "rejected", "status": 429, "error_code": "insufficient_quota", "limit": "budget:monthly"},
         **{"replica": "", "pool": "", "ttft_ns": None},
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # its stubs are a package of their own
 from typer.testing import CliRunner, Result
 
 from contracts.access.keys import is_well_formed

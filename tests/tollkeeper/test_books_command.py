@@ -75,7 +75,7 @@ class Books:
 
     def rerate(self, *more: str) -> Any:
         """Run `books rerate` for May."""
-        wanted = ["--tenant", self.tenant, "--reason", "wrong price", *RANGE, "--tz", "Europe/Berlin"]
+        wanted = ["--tenant", self.tenant, "--reason", "wrong price", *RANGE]
         return said("books", "rerate", *wanted, *more, *self.place)
 
 
@@ -107,7 +107,7 @@ def test_a_wrong_price_is_corrected_once_and_reversed(books: Books) -> None:
     card = ["--card", f"right-{books.tenant}"]
 
     preview = books.rerate(*card)
-    assert (preview["amount_usd"], preview["entries"], preview["adjustment"]) == ("0.008985000000", 3, None)
+    assert (preview["amount_usd"], preview["entries"], preview["adjustment"]) == ("0.008985000000", 1, None)
     (line,) = preview["lines"]
     assert (line["recorded_usd"], line["net_usd"]) == ("0.000015000000", "0.009000000000")
     assert books.total()["corrections_usd"] == "0.000000000000"  # a preview books nothing
@@ -154,6 +154,18 @@ def test_requests_that_arrive_late_are_booked_by_the_next_rerate_alone(books: Bo
     assert books.total()["cost_usd"] == "0.006000000000"
 
 
+def test_corrections_of_ranges_that_overlap_are_booked_once(books: Books) -> None:
+    # The first hour of 4 May in Berlin is 3 May in UTC; days are those of the tenant.
+    midnight = datetime(2046, 5, 3, 22, tzinfo=UTC)
+    books.used(*(books.request(midnight + timedelta(hours=hour), "gpt-x", 1, "wrong") for hour in (-1, 0, 23, 24)))
+    books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
+    one_day = ["--from", "2046-05-04", "--to", "2046-05-05", "--yes"]
+    assert books.rerate(*one_day)["amount_usd"] == "0.005999999998"  # two requests of that day
+    assert books.rerate("--yes")["amount_usd"] == "0.005999999998"  # the two others
+    assert books.rerate(*one_day)["entries"] == 0
+    assert books.total()["cost_usd"] == "0.012000000000"
+
+
 def test_a_proposal_counts_once_another_person_approves_it(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     books.used(books.request(NOON, "gpt-x", 1, "wrong"))
     books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
@@ -173,6 +185,8 @@ def test_what_cannot_be_is_refused_in_one_line(books: Books) -> None:
     books.used(books.request(NOON, "gpt-x", 1, "wrong"))
     books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
     rerate = ["books", "rerate", "--tenant", books.tenant, *RANGE, *books.place]
+    assert "'noon', which is no date" in refused(*rerate, "--reason", "x", "--to", "noon")
+    assert "before it has begun" in refused(*rerate, "--reason", "x", "--to", "2046-05-01")
     assert "no card has the version 'nowhere'" in refused(*rerate, "--reason", "x", "--card", "nowhere")
     assert "the reason has 0 characters" in refused(*rerate, "--reason", " ", "--yes")
     assert "the reason has 501 characters" in refused(*rerate, "--reason", "x" * 501, "--yes")

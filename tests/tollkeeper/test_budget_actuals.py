@@ -89,7 +89,11 @@ def test_a_budget_counts_its_whole_period_and_its_corrections(
     assert (before["spent"], before["from_ledger"]) == ("0", None) and before["counted_since"] is not None
     assert actuals() == 2 and actuals() == 0  # a second look changes nothing
     after = standing(whole)
-    assert (Decimal(after["spent"]), Decimal(after["from_ledger"]), after["counted_since"]) == (4, 4, None)
+    assert (Decimal(after["spent"]), Decimal(after["from_ledger"]), after["counted_since"]) == (
+        Decimal(4),
+        Decimal(4),
+        None,
+    )
     assert Decimal(standing(red)["spent"]) == 3
 
     with database.session() as session:
@@ -104,7 +108,7 @@ def test_a_budget_counts_its_whole_period_and_its_corrections(
         "--reason",
         "agreed price",
         "--from",
-        f"{at - timedelta(hours=1):%Y-%m-%dT%H:00:00Z}",
+        f"{at - timedelta(days=1):%Y-%m-%d}",
     ]
     environment = {
         "TOLLKEEPER_DATABASE_URL": f"sqlite:///{data.parent / 'control.db'}",
@@ -114,7 +118,7 @@ def test_a_budget_counts_its_whole_period_and_its_corrections(
     assert result.exit_code == 0, result.output
     booked = json.loads(result.stdout)["adjustment"]
     assert booked["amount_usd"] == "0.000000000000"  # red pays a dollar less, blue a dollar more
-    assert (Decimal(standing(whole)["spent"]), Decimal(standing(red)["spent"])) == (4, 2)
+    assert (Decimal(standing(whole)["spent"]), Decimal(standing(red)["spent"])) == (Decimal(4), Decimal(2))
 
     with database.session() as session:
         bars = {bar.spec.id: bar for bar in budget_bars(session, AskedAt(datetime.now(UTC)), tenant)}

@@ -43,7 +43,7 @@ _LATE: Final = "the shared counters did not answer in time"
 _RECONNECT_SECONDS: Final = 1.0
 # For this long it may be late before that is reported: until then requests only go on alone. Counted in turns of this
 # event loop, not by the clock: what holds this process up is no fault of Redis'.
-_SILENT_SECONDS: Final = 2.5  # with 2 s until the next beat of an idle gateway, below 5
+_SILENT_SECONDS: Final = 2.0  # with 2 s until the next beat of an idle gateway, below 5
 _LEASES_LOOKED_AT_SECONDS: Final = 1.0  # while Redis is away
 _LOST: Final = "the shared counters have lost their data; all gateways tell them what they know"
 

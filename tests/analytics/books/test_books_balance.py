@@ -152,7 +152,8 @@ def record(books: Installation, month: int, model: str, tokens: int, cost: int |
 
 def rerate(own: OwnBooks, books: Installation, month: int, model: str, card: int) -> None:
     period = books.month(month)
-    question = RerateQuestion(period, NOW, books.tenant, model)
+    first, after = (at.astimezone(ZONE).date() for at in (period.start, period.end))
+    question = RerateQuestion(first, after, NOW, books.tenant, model)
     wish = RerateWish(question, books.card(model, card), "test")
     price = books.prices[card] * 10**6
     of_it = [one for one in own.requests if one[0] == month and one[1] == model]

@@ -57,7 +57,13 @@ def test_the_secret_is_nowhere_in_the_database(database: ControlDatabase) -> Non
 def test_a_key_carries_its_payer_and_scopes_to_the_data_plane(database: ControlDatabase) -> None:
     expires_at = NOW + timedelta(days=1)
     wanted = KeyRequest(
-        "acme", "app", "search", "ranking", expires_at, models=["small", "small"], endpoints=["chat.completions"]
+        "acme",
+        "app",
+        team_id="search",
+        project_id="ranking",
+        expires_at=expires_at,
+        models=["small", "small"],
+        endpoints=["chat.completions"],
     )
     with database.session() as session:
         key_id = make(session, wanted).id

@@ -31,7 +31,9 @@ def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
 targets = st.lists(slugs, min_size=1, max_size=3, unique=True).flatmap(
     lambda names: st.tuples(
         *(
-            some(weight=st.integers(1, 1000)).map(lambda more, name=name: {"name": name, "kind": "scripted", **more})
+            st.fixed_dictionaries(
+                {"name": st.just(name), "kind": st.just("scripted")}, optional={"weight": st.integers(1, 1000)}
+            )
             for name in names
         )
     ).map(list)
@@ -101,8 +103,9 @@ def graphs(draw: st.DrawFn) -> Objects:
                 is_service_account=st.booleans(),
             )
             mine = [team for owner, team in teams if owner == tenant]
-            team = {"team": draw(st.sampled_from(mine))} if mine and draw(st.booleans()) else {}
-            add("keys", tenant=tenant, id=f"{tenant}-{key}", name=f"key {key}", **team, **draw(scopes))
+            has_team = draw(st.booleans()) and bool(mine)
+            of_team = {"team": draw(st.sampled_from(mine))} if has_team else {}
+            add("keys", tenant=tenant, id=f"{tenant}-{key}", name=f"key {key}", **of_team, **draw(scopes))
     for tenant, key in keys:
         level = draw(st.sampled_from([("key", key), ("key", "*"), ("tenant", ""), ("tag", "feature=*")]))
         about = {"tenant": tenant, "level": level[0], "subject": level[1]}

@@ -91,7 +91,7 @@ def without_id(body):
 def without_times(error):
     """Give an error without the wait and the request's id that its message tells."""
     said = re.sub(r" \(request [0-9a-f-]{36}\)$", "", error["message"])
-    return {**error, "message": re.sub(r"in [\d.hms]+$", "", said)}
+    return {**error, "message": re.sub(r"after [\d.hms]+( \(capacity reserved for you\))?$", "", said)}
 
 
 def facts(record):

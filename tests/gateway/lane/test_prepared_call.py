@@ -48,7 +48,7 @@ async def ask(both, **fields):
 def said(answer):
     """Give a body without its id, its time, and the wait that an error's message tells."""
     text = re.sub(r'"id":"[^"]*"|"created":\d+', "", answer.body.decode())
-    return re.sub(r"in [\d.hms]+", "", text)
+    return re.sub(r"after [\d.hms]+", "", text)
 
 
 def compare(both):

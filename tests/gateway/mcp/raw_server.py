@@ -29,7 +29,7 @@ class Call:
 
     def result(self, result: Any, **headers: str) -> None:
         answer = {"jsonrpc": "2.0", "id": self.message.get("id"), "result": result}
-        self.whole(json.dumps(answer).encode(), **headers)
+        self.whole(json.dumps(answer).encode(), 200, **headers)
 
     def error(self, code: int, message: str, status: int = 200, data: Any = None) -> None:
         error = {"code": code, "message": message, **({"data": data} if data is not None else {})}

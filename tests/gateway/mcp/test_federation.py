@@ -1,13 +1,14 @@
 """MCP servers behind `/mcp`: listed, called, recorded and paid for, by the official SDK's client and server."""
 
 import asyncio
+from typing import Any
 
 import pytest
 import yaml
 
 from contracts.pricing.money import PICO_USD_PER_USD
+from tests.gateway.conftest import KEY
 from tests.gateway.mcp.conftest import (
-    KEY,
     call,
     post,
     sdk_client,
@@ -15,6 +16,13 @@ from tests.gateway.mcp.conftest import (
     weather_server,
     with_servers,
 )
+
+
+def text_of(result: Any) -> str:
+    """Return the text of a tool result's first block."""
+    text: str = result.content[0].text
+    return text
+
 
 OTHER_KEY = "tk-" + "B" * 43
 OTHER = {"key": OTHER_KEY, "tenant": "acme", "team": "ops", "id": "key_2"}
@@ -33,11 +41,11 @@ async def test_the_official_client_lists_and_calls_tools_of_the_official_server(
         ]
         assert listed.tools[0].input_schema["required"] == ["city"]
         result = await client.call_tool("weather__get_weather", {"city": "Rome"})
-        assert (result.content[0].text, result.is_error) == ("sunny in Rome", False)
+        assert (text_of(result), result.is_error) == ("sunny in Rome", False)
         added = await client.call_tool("weather__add", {"a": 2, "b": 3})
         assert added.structured_content == {"result": 5}
         failed = await client.call_tool("weather__fail", {})
-        assert failed.is_error and "the roof is gone" in failed.content[0].text
+        assert failed.is_error and "the roof is gone" in text_of(failed)
     records = tool_calls(gateway)
     assert [(one.model, one.outcome, one.finish_reason) for one in records] == [
         ("weather__get_weather", "ok", "tool_result"),
@@ -60,7 +68,7 @@ async def test_several_servers_have_their_tools_under_their_names_and_one_alone_
         assert names[0] == "b-two__get_weather" and names[5] == "one__get_weather" and len(names) == 10
     async with sdk_client(gateway, "/mcp/one") as client:
         assert [tool.name for tool in (await client.list_tools()).tools][0] == "get_weather"
-        assert (await client.call_tool("say", {"text": "hello"})).content[0].text == "hello"
+        assert text_of(await client.call_tool("say", {"text": "hello"})) == "hello"
     assert tool_calls(gateway)[0].model == "one__say"
     status, _, answer = await post(gateway, "tools/list", path="/mcp/none")
     assert status == 404 and "no MCP server 'none'" in answer["error"]["message"]

@@ -1,6 +1,7 @@
 """What the two eras of the protocol ask of `/mcp`, message by message, and what is told to those who break it."""
 
 import json
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tests.gateway.conftest import KEY
 from tests.gateway.mcp.conftest import META, MODERN, post, tool_calls, with_servers
 
-LEGACY = {"modern": False}
+LEGACY: dict[str, Any] = {"modern": False}
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ Why: pages and tickets, and different tenants' alerts, go to different people.
 Undo: `downgrade` drops the two columns.
 Locks: none to speak of; both columns have a constant default.
 
-Revision: 0022, after 0021
+Revision: 0023, after 0022
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision: str = "0022"
-down_revision: str | None = "0021"
+revision: str = "0023"
+down_revision: str | None = "0022"
 branch_labels: str | None = None
 depends_on: str | None = None
 
