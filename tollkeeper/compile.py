@@ -135,6 +135,7 @@ HOT: Final = tuple(
     gateway/request/request_state
     gateway/request/settlement
     gateway/routing/attempts/attempt_run
+    gateway/routing/attempts/attempt_sink
     gateway/routing/attempts/caller
     gateway/routing/attempts/trial
     gateway/routing/health/pool_health

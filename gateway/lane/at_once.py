@@ -13,6 +13,7 @@ from gateway.lane.lane_plan import OpenLane
 from gateway.lane.plans import Plans
 from gateway.lane.prepared_call import prepare_at_once
 from gateway.replies.answer_facts import facts_wanted
+from gateway.replies.chat_reply import ChatReply
 from gateway.replies.reply import ReplyFacts
 from gateway.request.clock import Clock
 from gateway.request.context import NO_CONTEXT, has_context, read_context, read_trace
@@ -87,8 +88,9 @@ class AtOnce:
         life.output_limit, life.choices, life.is_streamed = limit, request.n or 1, request.stream is True
         life.run_id, life.conversation_id, life.priority = context.run_id, context.conversation_id, priority
         facts = ReplyFacts(life.exchange, life.id_text, life.started_at_ns // 1_000_000_000, self._clock)
-        life.reply = CHAT.reply(facts, request)
+        life.reply = ChatReply(facts, request)
         life.plan = opened
+        life.is_like_its_plan = context is NO_CONTEXT and who is opened.identity
         return True
 
 

@@ -11,7 +11,8 @@ from gateway.apis.operations import CHAT
 from gateway.lane.forecast import Forecast
 from gateway.lane.open_shelf import OpenShelf, open_shelf
 from gateway.lane.record_shapes import KeptShapes, RecordShape
-from gateway.limits.clipping import NATURAL_OUTPUT
+from gateway.lane.record_template import packed
+from gateway.limits.clipping import NATURAL_OUTPUT, UNSEEN_KINDS
 from gateway.limits.demand import FREE, Rates
 from gateway.limits.headers import RateLines
 from gateway.limits.plan import Lines
@@ -70,6 +71,7 @@ class OpenLane:
         "snapshot",
         "key",
         "identity",
+        "packed_identity",
         "tenant",
         "model",
         "lines",
@@ -80,6 +82,7 @@ class OpenLane:
         "forecast",
         "limits_told",
         "is_counted",
+        "is_unseen",
         "context_tokens",
         "most_output",
     )
@@ -97,10 +100,12 @@ class OpenLane:
         limits_told: RateLines | None,
         *,
         is_counted: bool,  # its prompts, exactly
+        is_unseen: bool,  # nobody sees its whole answers grow
     ) -> None:
         self.snapshot = snapshot
         self.key = key
         self.identity = key.identity
+        self.packed_identity = packed(key.identity)
         self.tenant = key.identity.tenant
         self.model = model
         self.lines = lines
@@ -111,6 +116,7 @@ class OpenLane:
         self.forecast = forecast
         self.limits_told = limits_told
         self.is_counted = is_counted
+        self.is_unseen = is_unseen
         self.context_tokens = model.context_tokens
         self.most_output = model.context_tokens or NATURAL_OUTPUT  # of a choice that nobody bounds
 
@@ -171,9 +177,20 @@ def _open(
         return None
     forecast = Forecast(limiter.inputs, limiter.outputs, tenant, model.id)
     told = RateLines(lines) if lines.all else None
-    is_counted = snapshot.pools[model.pool].kinds == _COUNTED
-    used = lines if lines.all else None
-    return OpenLane(snapshot, key, model, used, rates, found, candidates, forecast, told, is_counted=is_counted)
+    kinds, used = snapshot.pools[model.pool].kinds, lines if lines.all else None
+    return OpenLane(
+        snapshot,
+        key,
+        model,
+        used,
+        rates,
+        found,
+        candidates,
+        forecast,
+        told,
+        is_counted=kinds == _COUNTED,
+        is_unseen=kinds == UNSEEN_KINDS,
+    )
 
 
 def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot) -> bool:

@@ -321,7 +321,8 @@ class Limiter:
         reservation = grant.reservation
         life.limit = life.limit or grant.clipped_by
         used = used_by(life, grant)
-        charged = reservation.settle(used, self._clock.steady_ns())
+        now_ns = self._clock.steady_ns()
+        charged = reservation.settle(used, now_ns)
         life.reserved_tokens = reservation.reserved(TOKENS)
         life.overdraft_tokens = max(reservation.overdraft[TOKENS], beyond or 0)
         life.overdraft_pico_usd = reservation.overdraft[MONEY] or None
@@ -330,7 +331,12 @@ class Limiter:
             life.charged_pico_usd = charged[MONEY] if counts_money else life.cost.total_pico_usd
         elif life.cost.basis == "free":
             life.charged_pico_usd = 0
-        set_ns = self._clock.wall_ns() - self._clock.steady_ns()
+        if life.plan is not None and len(reservation.portions) == 1:  # taken as it came
+            tokens = reservation.portions[0].charged_tokens
+            if tokens:
+                life.charges = [(0, tokens)]
+            return
+        set_ns = self._clock.wall_ns() - now_ns
         life.charges = [
             (max(portion.at_ns + set_ns - life.started_at_ns, 0), portion.charged_tokens)
             for portion in reservation.portions

@@ -62,8 +62,25 @@ class Recorder:
 
     def note_sent(self, life: RequestState) -> None:
         """Write down that a request is about to be sent to its last attempt's target: its record, if we die now."""
-        sent, attempt = self.sent, life.last_attempt
+        sent, attempt, plan, to = self.sent, life.last_attempt, life.plan, life.to
         if sent is None or attempt is None or not life.is_authenticated:
+            return
+        if plan is not None and to is not None:
+            planned, counted = life.reservation, life.counted_input
+            life.sent_slot = sent.begin(
+                life.id_bytes,
+                life.started_at_ns,
+                0 if life.admitted_ns is None else life.admitted_ns - life.began_ns,
+                life.request_bytes,
+                plan.forecast.expected_input(prompt_bytes(life.body)) if counted is None else counted,
+                life.output_limit,
+                planned,
+                NOT_SAID if planned is None else planned.reserved(TOKENS),
+                life.choices,
+                STREAM if life.is_streamed else 0,
+                to.sent_record if life.is_like_its_plan else self._packed(life),
+                life if life.is_streamed else None,
+            )
             return
         request, reservation, before = life.request, life.reservation, life.sent_slot
         model = life.model if attempt.model is None else attempt.model
@@ -119,14 +136,14 @@ class Recorder:
         """Return a request's record, packed: by its plan's template, if it was sent as its plan says."""
         template = life.template
         if template is not None:
-            return template.pack(_varying(life))
+            return template.pack_all(_laid_out(life, template.fixed))
         return encode_record(_request_record(life, self.gateway))
 
     def pack(self, life: RequestState) -> bool:
         """Pack the record of a request that its plan has a template for; return whether that was so."""
         if life.template is None or life.alike is None:
             return False
-        life.packed = life.template.pack(_varying(life))
+        life.packed = life.template.pack_all(_laid_out(life, life.template.fixed))
         return True
 
     def write(self, lives: Sequence[Ending]) -> None:
@@ -183,60 +200,76 @@ class Recorder:
             self._emit_spans(request_record, UNTRACED if life is None else life.trace, life)
 
 
-def _varying(life: RequestState) -> tuple[object, ...]:
-    """Return what a record says beside what those of its plan have in common, in the order of `VARYING`.
+def _laid_out(life: RequestState, fixed: tuple[object, ...]) -> tuple[object, ...]:
+    """Return a record's fields in their order: those of `VARYING`, and between them the runs that are alike.
 
     The request has a good answer, by its only attempt or from the cache; or it is about to be sent.
     """
-    request, attempt, cost = life.request, life.last_attempt, life.cost
+    request, attempt, cost, plan, trace = life.request, life.last_attempt, life.cost, life.plan, life.trace
     assert request is not None
     first_ns: int | None = None
     gaps, gap_clock = b"", "none"
     finish_reason, model_version = life.finish_reason, ""
+    who: object = life.who
+    if plan is not None and who is plan.identity:
+        who = plan.packed_identity
     if attempt is not None:
-        finish_reason, model_version = finish_reason or attempt.result.finish_reason, attempt.result.model
-        progress = attempt.progress
+        result, progress = attempt.result, attempt.progress
+        finish_reason, model_version = finish_reason or result.finish_reason, result.model
         first_ns = progress.first_at_ns
         if first_ns is not None:
             gaps = pack_gaps(progress.gaps_for(life.tokens_out))
-            gap_clock = attempt.result.gap_clock if progress.gaps else "none"
+            gap_clock = result.gap_clock if progress.gaps else "none"
     charges = life.charges
     return (
+        fixed[0],
         life.id_bytes,
         life.started_at_ns,
         max(life.ended_ns - life.began_ns, 0),
-        life.who,
+        who,
+        fixed[1],
         finish_reason,
         life.is_streamed,
+        fixed[2],
         model_version,
+        fixed[3],
         None if first_ns is None else max(first_ns - life.began_ns, 0),
         None if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
+        fixed[4],
         gaps,
         gap_clock,
         life.usage,
         life.count_method,
+        fixed[5],
         cost.total_pico_usd,
         cost.basis,
         cost.version,
         life.charged_pico_usd,
+        fixed[6],
         life.output_limit,
         life.choices,
         request.temperature,
         life.request_bytes,
         life.response_bytes,
+        fixed[7],
         life.limit,
         life.reserved_tokens,
-        life.trace.trace_id,
+        fixed[8],
+        trace.trace_id,
         life.span_id,
         life.run_id,
         life.conversation_id,
+        fixed[9],
         life.priority,
+        fixed[10],
         [offset for offset, _ in charges],
         [tokens for _, tokens in charges],
         life.overdraft_tokens,
-        life.overdraft_pico_usd,
-        list(cost.unpriced),
+        fixed[11],
+        cost.unpriced,
         cost.tier,
+        life.overdraft_pico_usd,
+        fixed[12],
     )
 
 

@@ -27,7 +27,7 @@ from gateway.replies.progress import Progress
 from gateway.replies.reply_facts import ReplyFacts as ReplyFacts
 from gateway.replies.text_relay import TextRelay
 from gateway.wire.exchange import Headers, header_lines
-from gateway.wire.served import served_headers
+from gateway.wire.served import lines_of, served_headers
 
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 JSON: Final = b"application/json"
@@ -211,11 +211,12 @@ class Reply:
 
     def conclude(self) -> None:
         """Send the end that `prepare_end` rendered."""
-        headers, body = self._headers + self._served, self._body or b""
+        body = self._body or b""
         if self._lines:
-            self._exchange.send_lines(200, JSON, body, header_lines(headers) + self._lines)
+            lines = header_lines(self._headers) + lines_of(self._served) + self._lines
+            self._exchange.send_lines(200, JSON, body, lines)
         else:
-            self._exchange.send(200, JSON, body, headers)
+            self._exchange.send(200, JSON, body, self._headers + self._served)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -538,7 +539,7 @@ class GeneratedReply(Reply):
             exchange.write(data)
 
     def _begin_stream(self, first: bytes) -> None:
-        lines = header_lines(self._headers + self._served) + self._lines
+        lines = header_lines(self._headers) + lines_of(self._served) + self._lines
         self._exchange.start_lines(200, EVENT_STREAM, lines, first)
 
     def _gather(self, delta: Delta) -> None:

@@ -16,6 +16,9 @@ def used_by(life: RequestState, grant: Grant) -> Amounts:
     read stays as it was reserved. What models did that it has left is not its last model's. One that was answered
     with a kept answer is a request, and costs what the policy says.
     """
+    if life.teaches_plan and life.cost.total_pico_usd is not None:  # one good answer, of which all is known
+        made, brought = life.tokens_out or 0, life.tokens_in or 0
+        return (1, brought, made, brought + made, 0, 0, life.cost.total_pico_usd)
     held = grant.reservation.reserved
     if life.is_hit:
         return (1, 0, 0, 0, 0, 0, life.cost.total_pico_usd or 0)

@@ -183,13 +183,15 @@ class Finish:
     def _note_limit(self, life: RequestState) -> None:
         """Let the target's health know whether it honours the max_tokens that it was told."""
         last = life.last_attempt
-        if last is None or last.is_left or last.target.kind not in _TOLD_LIMITS:
+        if last is None or last.is_left:
             return
         each, _ = bound_of(life, life.grant)
-        made = None if each is None else last.usage.output_tokens
-        if each is None or made is None or life.request is None:
+        if each is None or last.target.kind not in _TOLD_LIMITS:
             return
-        is_ignored = made > each * life.request.choice_count
+        made = life.tokens_out if life.teaches_plan else last.usage.output_tokens
+        if made is None or life.request is None:
+            return
+        is_ignored = made > each * (life.choices if life.plan is not None else life.request.choice_count)
         if is_ignored or last.result.finish_reason == "length":
             health = self._stages.caller.health.of(last.target)
             health.note_limit(self._clock.monotonic_ns(), is_ignored=is_ignored)
@@ -207,9 +209,11 @@ def _let_go(life: RequestState) -> None:
     # They lead back here, and would wait for the cycle collector, with all of the request's body.
     life.reply = life.allowance = life.task = life.run = life.sent = life.again = None
     life.is_over = True
-    for error in (life.error, *[attempt.error for attempt in life.attempts]):
-        if error is not None:
-            error.__traceback__ = None
+    if life.error is not None:
+        life.error.__traceback__ = None
+    for attempt in life.attempts:
+        if attempt.error is not None:
+            attempt.error.__traceback__ = None
     if life.ending is not None and not life.ending.done():
         life.ending.set_result(None)
 

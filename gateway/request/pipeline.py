@@ -269,6 +269,8 @@ class Call(Stage):
         if life.grant is not None and plan.limits_told is not None:  # as it stood when it was admitted
             first = life.grant.reservation.portions[0]
             reply.add_lines(plan.limits_told.told(first.at_ns, first.left or ()))
+        if plan.is_unseen and not life.is_streamed:
+            return
         self._admittance.hold_to_limits(life)
         if life.sent is not None and life.is_streamed:
             if life.allowance is not None and life.run is not None:

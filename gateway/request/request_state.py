@@ -159,6 +159,7 @@ class RequestState(Ending):
         self.visit: Visit | None = None  # to the answer cache, where the model or route keeps answers
         self.guard: RequestGuard | None = None  # none: no guardrail covers it
         self.reservation: Reservation | None = None  # what it holds of its counters; none: no rule covers it
+        self.is_like_its_plan = False  # its record says of the caller what those of its plan do
         self.sent_slot = NO_SLOT  # its entry among the requests that are with a target
         self.is_prepared = False  # its reply, for an answer that comes without a task
         self.is_charged = False
