@@ -126,6 +126,7 @@ HOT: Final = tuple(
     gateway/request/admittance
     gateway/request/attempt
     gateway/request/charging
+    gateway/request/clock
     gateway/request/context
     gateway/request/dispatch
     gateway/request/failed_attempts

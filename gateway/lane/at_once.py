@@ -12,6 +12,7 @@ from gateway.lane.kept_hits import KeptHits
 from gateway.lane.lane_plan import OpenLane
 from gateway.lane.plans import Plans
 from gateway.lane.prepared_call import prepare_at_once
+from gateway.limits.estimates.counting import prompt_bytes
 from gateway.replies.answer_facts import facts_wanted
 from gateway.replies.chat_reply import ChatReply
 from gateway.replies.reply import ReplyFacts
@@ -83,6 +84,7 @@ class AtOnce:
             life.call, life.counted_input = prepared.call, prepared.tokens_in
         if context.trace.trace_id:
             life.follow(context.trace, has_spans=self._stages.recorder.sends_spans)
+        life.prompt_bytes = prompt_bytes(life.body)
         life.key, life.who, life.is_authenticated = opened.key, who, True
         life.request, life.requested_model, life.model = request, request.model, opened.model
         life.output_limit, life.choices, life.is_streamed = limit, request.n or 1, request.stream is True

@@ -94,7 +94,7 @@ class Limiter:
         more: Amounts | None = None
         if lines.counts_tokens:
             limit, choices = life.output_limit, life.choices
-            tokens_in = plan.forecast.input_tokens(prompt_bytes(life.body), now_ns)
+            tokens_in = plan.forecast.input_tokens(life.prompt_bytes, now_ns)
             if counted is not None:
                 tokens_in = counted
             elif tokens_in > lines.most_input:
@@ -321,7 +321,7 @@ class Limiter:
         reservation = grant.reservation
         life.limit = life.limit or grant.clipped_by
         used = used_by(life, grant)
-        now_ns = self._clock.steady_ns()
+        now_ns = life.settled_ns = self._clock.steady_ns()
         charged = reservation.settle(used, now_ns)
         life.reserved_tokens = reservation.reserved(TOKENS)
         life.overdraft_tokens = max(reservation.overdraft[TOKENS], beyond or 0)

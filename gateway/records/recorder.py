@@ -72,7 +72,7 @@ class Recorder:
                 life.started_at_ns,
                 0 if life.admitted_ns is None else life.admitted_ns - life.began_ns,
                 life.request_bytes,
-                plan.forecast.expected_input(prompt_bytes(life.body)) if counted is None else counted,
+                plan.forecast.expected_input(life.prompt_bytes) if counted is None else counted,
                 life.output_limit,
                 planned,
                 NOT_SAID if planned is None else planned.reserved(TOKENS),

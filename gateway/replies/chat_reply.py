@@ -1,7 +1,5 @@
 """The answer to one chat request."""
 
-from functools import partial
-
 from contracts.api.chat import ChatRequest
 from gateway.apis.rendering import AnswerRenderer, ChatRenderer
 from gateway.replies.reply import GeneratedReply
@@ -12,8 +10,10 @@ class ChatReply(GeneratedReply):
     """The sink of one chat request."""
 
     def __init__(self, facts: ReplyFacts, request: ChatRequest) -> None:
-        super().__init__(facts, request, partial(_renderer_of, facts.id_text, facts.created_unix, request.model))
+        super().__init__(facts, request, None)
+        self._id_text = facts.id_text
+        self._created_unix = facts.created_unix
+        self._model = request.model
 
-
-def _renderer_of(id_text: str, created_unix: int, model: str) -> AnswerRenderer:
-    return ChatRenderer(f"chatcmpl-{id_text.replace('-', '')}", created_unix, model)
+    def _new_renderer(self) -> AnswerRenderer:
+        return ChatRenderer(f"chatcmpl-{self._id_text.replace('-', '')}", self._created_unix, self._model)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from backends.processes.native import mypyc_attr
-from contracts.api.chat import GenerationRequest
+from contracts.api.chat import ChatRequest, GenerationRequest
 from contracts.api.generation import Delta, Result, Vectors
 from contracts.errors import TollkeeperError, UpstreamBroken
 from contracts.guardrails.finding import Verdict
@@ -32,6 +32,10 @@ from gateway.wire.served import lines_of, served_headers
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 JSON: Final = b"application/json"
 
+_NO_TEXTS: Final[list[WholeText]] = []
+_NO_CHOICES: Final[set[int]] = set()
+_NONE_WAITING: Final[list[tuple[bytes, Delta]]] = []
+
 Soon = Callable[[Callable[[], None]], None]
 
 
@@ -45,7 +49,7 @@ class Reply:
         self._headers: Headers = ((b"x-request-id", facts.id_text.encode()),)
         self._lines = b""  # further headers, which are lines of a head already
         self._soon: Soon | None = None
-        self._progress = Progress()
+        self._first_progress: Progress | None = None
         self._body: bytes | None = None
         self._allowance: Allowance | None = None
         self._on_tokens: Callable[[int], None] | None = None
@@ -54,6 +58,14 @@ class Reply:
         self._served: Headers = ()
         self._copy: AnswerCopy | None = None
         self.digest: AnswerDigest | None = None  # has what the client is sent, where that is to be hashed
+
+    @property
+    def _progress(self) -> Progress:
+        """What counts the tokens of the attempt under way."""
+        found = self._first_progress
+        if found is None:
+            found = self._first_progress = Progress()
+        return found
 
     def add_headers(self, headers: Headers) -> None:
         """Send these as well. Takes effect as long as the answer has not begun."""
@@ -141,7 +153,7 @@ class Reply:
         if self._allowance is not None:
             self._tokens_before = self._tokens_before + self._progress.tokens if resumes else 0
             self._allowance.begin_attempt(progress, self._tokens_before)
-        self._progress = progress
+        self._first_progress = progress
         if not resumes:
             self._body = None
 
@@ -219,38 +231,48 @@ class Reply:
             self._exchange.send(200, JSON, body, self._headers + self._served)
 
 
+def _is_plain(request: GenerationRequest) -> bool:
+    """Return whether a chat offers no tools and asks for no JSON: nothing of its answer is looked for."""
+    return type(request) is ChatRequest and not request.tools and not request.response_format
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class GeneratedReply(Reply):
     """The sink of one request for generated text, which `renderer` puts into the shape of its API."""
 
     def __init__(
-        self, facts: ReplyFacts, request: GenerationRequest, renderer: AnswerRenderer | Callable[[], AnswerRenderer]
+        self,
+        facts: ReplyFacts,
+        request: GenerationRequest,
+        renderer: AnswerRenderer | None,  # none: `_new_renderer` makes it, where most answers need none
     ) -> None:
-        """`renderer` may be what makes it, where most answers need none."""
         super().__init__(facts)
         self._request = request
-        self._is_streamed = request.is_streamed
+        self._is_streamed = request.stream is True
         self._known_renderer = renderer
-        self._choices: list[WholeText] = []
-        self._opened: set[int] = set()
-        self._finished: set[int] = set()  # choices that the target has ended
-        self._ended: set[int] = set()  # those whose end went on, towards the client
+        # Whole answers that pass as they come need none of these: each is replaced when something is put into it.
+        self._choices: list[WholeText] = _NO_TEXTS
+        self._opened: set[int] = _NO_CHOICES
+        self._finished: set[int] = _NO_CHOICES  # choices that the target has ended
+        self._ended: set[int] = _NO_CHOICES  # those whose end went on, towards the client
         self._renders_usage = False
-        self._facts = facts_wanted(request)
+        self._facts = None if _is_plain(request) else facts_wanted(request)
         self._filter: AnswerFilter | None = None
         self._on_block: Callable[[Verdict], None] | None = None
-        self._waiting: list[tuple[bytes, Delta]] = []  # for shared counters; an event's bytes, where it goes as it came
+        self._waiting: list[tuple[bytes, Delta]] = (
+            _NONE_WAITING  # for shared counters; an event's bytes, where it goes as it came
+        )
 
     @property
     def _renderer(self) -> AnswerRenderer:
         found = self._known_renderer
-        if not isinstance(found, AnswerRenderer):
-            found = self._known_renderer = found()
+        if found is None:
+            found = self._known_renderer = self._new_renderer()
         return found
 
-    @_renderer.setter
-    def _renderer(self, renderer: AnswerRenderer) -> None:
-        self._known_renderer = renderer
+    def _new_renderer(self) -> AnswerRenderer:
+        """Return what puts the answer into the shape of its API."""
+        raise NotImplementedError
 
     def hold_to(self, allowance: Allowance) -> None:
         """Let an allowance bound what is delivered of the answer."""
@@ -269,11 +291,10 @@ class GeneratedReply(Reply):
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
         super().begin_attempt(progress, resumes=resumes)
         if not resumes:
-            if self._choices or self._opened or self._finished:
-                self._choices, self._opened, self._finished = [], set(), set()
-                self._ended = set()
+            self._choices = _NO_TEXTS
+            self._opened = self._finished = self._ended = _NO_CHOICES
             self._renders_usage = False
-            self._waiting.clear()
+            self._waiting = _NONE_WAITING
             if self._facts is not None:
                 self._facts.begin()
             if self._filter is not None:
@@ -403,7 +424,7 @@ class GeneratedReply(Reply):
         if passing == delta.tokens:
             return delta
         if passing == WAIT:
-            self._waiting.insert(0, (data, delta))
+            self._waiting = [(data, delta), *self._waiting]
             return None
         self._finished.discard(delta.index)  # the end it brings, or has brought, is not the answer's
         part = part_of(delta, passing)
@@ -414,7 +435,7 @@ class GeneratedReply(Reply):
     def _offer_again(self) -> None:
         """Deliver what the shared counters' answer covers of what waits for it."""
         allowance, waiting = self._allowance, self._waiting
-        self._waiting = []
+        self._waiting = _NONE_WAITING
         while waiting and allowance is not None and not self.has_ended:
             data, delta = waiting.pop(0)
             passed = self._offered(data, delta, allowance)
@@ -424,7 +445,7 @@ class GeneratedReply(Reply):
                 self._deliver(passed)
             elif passed is not None:
                 self._send_covered(data if passed is delta else b"", passed)
-        self._waiting += waiting
+        self._waiting = [*self._waiting, *waiting]
 
     async def flushed(self) -> None:
         """Wait until nothing of the answer waits for shared counters any more."""
@@ -445,7 +466,7 @@ class GeneratedReply(Reply):
         elif delta.index in self._opened:
             self._send_event(self._renderer.delta(delta))
         else:
-            self._opened.add(delta.index)
+            self._opened = {*self._opened, delta.index}
             self._renders_usage = True
             self._send_event(self._renderer.opening(delta.index) + self._renderer.delta(delta))
 
@@ -521,7 +542,7 @@ class GeneratedReply(Reply):
         if self._on_tokens is not None and delta.tokens:
             self._on_tokens(delta.tokens)
         if delta.finish_reason is not None:
-            self._finished.add(delta.index)
+            self._finished = {*self._finished, delta.index}
 
     def _send_event(self, data: bytes) -> None:
         if self._copy is not None:
@@ -551,9 +572,11 @@ class GeneratedReply(Reply):
 
     def _note_end(self, delta: Delta) -> None:
         if delta.finish_reason is not None:
-            self._ended.add(delta.index)
+            self._ended = {*self._ended, delta.index}
 
     def _collect(self, delta: Delta) -> None:
+        if self._choices is _NO_TEXTS:
+            self._choices = []
         while len(self._choices) <= delta.index:
             self._choices.append(self._renderer.new_choice())
         self._choices[delta.index].take(delta)

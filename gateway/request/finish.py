@@ -8,7 +8,6 @@ from typing import Final
 from contracts.errors import GatewayFault, InvalidUsage, TollkeeperError
 from gateway.lane.endings import Endings
 from gateway.limits.clipping import bound_of
-from gateway.limits.estimates.counting import prompt_bytes
 from gateway.replies.reply import Reply
 from gateway.request.admittance import Admittance
 from gateway.request.clock import Clock
@@ -165,8 +164,8 @@ class Finish:
         plan, tokens_in, tokens_out, last = life.plan, life.tokens_in, life.tokens_out, life.last_attempt
         if life.teaches_plan and plan is not None and tokens_in and tokens_out and last is not None:
             reason = life.finish_reason or last.result.finish_reason
-            size = prompt_bytes(life.body)
-            plan.forecast.learn(self._clock.steady_ns(), size, tokens_in, tokens_out, reason, life.choices)
+            now_ns = life.settled_ns or self._clock.steady_ns()
+            plan.forecast.learn(now_ns, life.prompt_bytes, tokens_in, tokens_out, reason, life.choices)
 
     @staticmethod
     def _note_thinking(life: RequestState) -> None:

@@ -240,7 +240,7 @@ class Call(Stage):
         reply, recorder, target = life.reply, self._stages.recorder, to.target
         assert reply is not None and target is not None
         life.to, life.template, life.alike = to, to.template, to.alike
-        run = life.run = AttemptRun(life, to.spec, "first", to.health, self._clock, life.admitted_ns)
+        run = life.run = AttemptRun(life, to.spec, "first", to.health, self._clock, life.admitted_ns, is_planned=True)
         reply.begin_attempt(run.attempt.progress)
         sink: GeneratedReply | None = None
         if life.is_streamed:

@@ -128,6 +128,7 @@ class RequestState(Ending):
         self.snapshot = snapshot
         self.body = exchange.body  # as the application sent it; once it is admitted, the chat that it was translated to
         self.request_bytes = len(exchange.body)  # of what the application sent
+        self.prompt_bytes = 0  # of a planned one, for estimating
         self.is_batched = False  # asked by a batch, and priced as such
         # Who asks, and for what.
         self.key: KeyEntry | None = None
@@ -173,6 +174,7 @@ class RequestState(Ending):
         self.queued_ns: int | None = None  # when its first wait before a pool began
         self.wait_ns: int | None = None  # in the queue before the pool
         self.ended_ns = 0
+        self.settled_ns = 0  # by the clock of limits
         self.attempts: list[Attempt] = []
         self.error: TollkeeperError | None = None
         self.ended_by: TollkeeperError | None = None  # what the answer ran out of, where the gateway ended it

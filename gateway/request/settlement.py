@@ -34,6 +34,7 @@ from gateway.request.request_state import RequestState
 
 _log = logging.getLogger(__name__)
 
+_NO_PARTS: Final[dict[str, int]] = {}
 _OURS: Final = "engine"  # the kind of target
 _WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
 
@@ -184,8 +185,8 @@ def _settle_plainly(attempt: Attempt, life: RequestState) -> bool:
     if not tokens_in or not tokens_out or attempt.progress.service_tier:
         return False
     cost_in, cost_out = tokens_in * rates[0], tokens_out * rates[1]
-    parts = {"input_text": cost_in, "output_text": cost_out}
-    life.cost = attempt.cost = Cost(cost_in + cost_out, parts, (), to.price_version, to.price_basis)
+    # Its parts are wanted where answers are added up, which a plan's are not.
+    life.cost = attempt.cost = Cost(cost_in + cost_out, _NO_PARTS, (), to.price_version, to.price_basis)
     life.usage = attempt.usage = result.usage
     life.count_method = attempt.count_method = "reported"
     life.tokens_in, life.tokens_out = tokens_in, tokens_out

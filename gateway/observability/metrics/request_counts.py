@@ -143,7 +143,11 @@ class RequestCounts:
         first_ns = None if attempt is None else attempt.progress.first_at_ns
         if first_ns is not None:
             series.first_token.observe(max(first_ns - life.began_ns, 0))
-        if usage is not UNKNOWN_USAGE:
+        tokens_in, tokens_out = life.tokens_in, life.tokens_out
+        if life.teaches_plan and tokens_in is not None and tokens_out is not None:  # text is all there is
+            series.tokens[_INPUT_TEXT] += tokens_in
+            series.tokens[_OUTPUT_TEXT] += tokens_out
+        elif usage is not UNKNOWN_USAGE:
             _add(series.tokens, usage)
         if cost.basis != "free" and cost.total_pico_usd is None:
             if cost.basis != "unknown_usage" and usage.has_input and usage.has_output:

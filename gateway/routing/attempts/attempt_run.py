@@ -51,13 +51,18 @@ class AttemptRun:
         health: TargetHealth,
         clock: Clock,
         began_ns: int | None = None,  # none: now
+        *,
+        is_planned: bool = False,  # nothing of its pool looks at tokens but a stream's
     ) -> None:
         self._clock = clock
         self.health = health
         self._probed = self.health.begin()
         assert life.request is not None
-        self._is_by_stream = is_called_by_stream(self.health, spec, life.request, life.body)
-        self._is_whole = not (self._is_by_stream or shows_tokens(spec, life.request))
+        if is_planned:
+            self._is_by_stream, self._is_whole = False, not life.is_streamed
+        else:
+            self._is_by_stream = is_called_by_stream(self.health, spec, life.request, life.body)
+            self._is_whole = not (self._is_by_stream or shows_tokens(spec, life.request))
         self._assembling: AssemblingSink | None = None
         self.is_good = False
         self.attempt = Attempt(
