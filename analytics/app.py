@@ -25,6 +25,7 @@ from analytics.cost.periods import time_zone
 from analytics.exports.scheduled import ExportPlan, ScheduledExports
 from analytics.gpu.finished_hours import FinishedHours
 from analytics.quality.judge import Judge, JudgeSettings
+from analytics.reconciliation.report import Reconciler
 from analytics.settings import AnalyticsSettings
 from analytics.watch import Watch
 from backends.channels.table import open_senders
@@ -37,6 +38,7 @@ from backends.store.client import StoreClient
 from backends.web.api_page import install_api_page
 from backends.web.body_limit import BodyLimit
 from backends.web.replies import install_error_replies
+from backends.web.shared_routes import shared_routes
 
 _DESCRIPTION: Final = """
 What it cost, whether promises are kept, who was told: the answers of the command line, for machines. Everything is
@@ -45,6 +47,8 @@ control plane, or the key of a team's application; each sees its own tenant's or
 
 Errors have OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
 """
+
+_ROUTES: Final = shared_routes(ROUTERS)
 
 
 def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_now) -> FastAPI:
@@ -75,7 +79,8 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
         exporting, finishing, copying = StoreClient(address), StoreClient(address), StoreClient(address)
         chores = _chores(settings, database, exporting, finishing, now)
         copies, actuals = BookCopies(database, copying), BudgetActuals(database, copying, now)
-        chores["books"] = lambda: copies.write_due() + actuals.write_due()
+        reconciler = Reconciler(database, copying, now)
+        chores["books"] = lambda: copies.write_due() + actuals.write_due() + reconciler.write_due()
         judge = Judge(JudgeSettings.of(settings), StoreClient(address), now) if settings.judge_url else None
         async with open_senders(settings.channel_settings(webhook_secret)) as senders:
             dispatcher = Dispatcher(database, senders, now, sealer, settings.links())
@@ -108,8 +113,7 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
     app.state.database = database
     app.state.detail_access = DetailAccess(settings.metrics_token, settings.data)
     app.state.askers = AskerBook(database, secrets, now)
-    for router in ROUTERS:
-        app.include_router(router)
+    app.router.routes.extend(_ROUTES)
     app.add_middleware(BodyLimit, max_bytes=settings.analytics_max_body_bytes)
     install_api_page(app)
     install_error_replies(app, "analytics process")

@@ -14,7 +14,8 @@ class TollkeeperError(Exception):
     `should_retry` is what a client's automatic retry is told beyond the status; `None`: nothing. `reached_tokens` is
     how much of a streamed answer had passed when it failed. `upstream_status` is the status that a target answered
     with, if it answered; `is_unsent` says that the request was never sent to it. `quote` is the part of the message
-    that a model's server wrote, `upstream_type` the type it gave its error.
+    that a model's server wrote, `upstream_type` the type it gave its error; `upstream_code` its code, which the caller
+    is shown if the server speaks the caller's own API.
     """
 
     code: ClassVar[str] = "internal_error"
@@ -41,6 +42,7 @@ class TollkeeperError(Exception):
         self.reached_tokens: int | None = None
         self.upstream_status: int | None = None
         self.upstream_type = ""
+        self.upstream_code = ""
         self.quote = ""
         self._code = code
 
@@ -80,6 +82,10 @@ class UnsupportedParameter(InvalidRequest):
     """A field asks for what the target cannot do. Another target of the same pool may."""
 
     code = "unsupported_parameter"
+
+
+class NotOffered(InvalidRequest):
+    """A field or tool that this API has and no chat can carry. It may be dropped where a target's settings say so."""
 
 
 class UnsupportedValue(InvalidRequest):

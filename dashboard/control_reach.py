@@ -20,6 +20,8 @@ def require_within(
     asked.apply_defaults()
     about = asked.arguments
     if about.get("tenant") != reach.tenant:
-        raise PermissionDenied(f"this is about more than tenant {reach.tenant!r}, which alone you see")
+        raise PermissionDenied(f"this request covers more than tenant {reach.tenant!r}, which is all you may see")
     if reach.team is not None and "team" in about and about["team"] != reach.team:
-        raise PermissionDenied(f"this is about more than team {reach.team!r} of {reach.tenant!r}, which alone you see")
+        raise PermissionDenied(
+            f"this request covers more than team {reach.team!r} of {reach.tenant!r}, which is all you may see"
+        )

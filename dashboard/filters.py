@@ -79,7 +79,7 @@ class Filters:
     def _bounds(self, now: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
         if self.start is not None and self.end is not None:
             if self.start >= now:
-                raise InvalidRequest(f"the range begins in the future ({written(self.start)}); choose an earlier start")
+                raise InvalidRequest(f"the range starts in the future ({written(self.start)}); choose an earlier start")
             return self.start, self.end
         if self.range in MONTHS:
             first = now.astimezone(zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
@@ -135,7 +135,7 @@ def _time(address: Mapping[str, str], name: str) -> datetime:
             f"{text!r} is no date and time; write it like {datetime(2026, 11, 1, tzinfo=UTC):{TIME_FORMAT}}",
             param=name,
         ) from error
-    outside = InvalidRequest(f"{text!r} lies outside of the calendar; choose another date", param=name)
+    outside = InvalidRequest(f"{text!r} is outside the supported range of dates; choose another", param=name)
     try:
         moment = time.replace(tzinfo=UTC) if time.utcoffset() is None else time.astimezone(UTC)
     except OverflowError as error:  # a year that another zone does not have

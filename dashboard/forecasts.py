@@ -24,7 +24,7 @@ class ForecastFailed(TollkeeperError):
 def spend_outlook(
     store: StoreClient, asked: AskedAt, tenant: str | None = None, team: str | None = None
 ) -> SpendForecast | None:
-    """Give the forecast of all tenants together, of one, or of one of its teams; `None` without anything to go on.
+    """Give the forecast of all tenants together, of one, or of one of its teams; `None` without anything to continue.
 
     For the background: takes seconds. Raises StoreUnavailable, ForecastFailed.
     """
@@ -41,4 +41,4 @@ def spend_outlook(
         )
         return msgspec.json.decode(child.stdout, type=SpendForecast)
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
-        raise ForecastFailed("the forecast could not be made; `tollkeeper forecast` says why") from error
+        raise ForecastFailed("the forecast failed; `tollkeeper forecast` shows the reason") from error

@@ -71,10 +71,12 @@ def read_gateway_state() -> GatewayState:
         reply = _client().get(f"{url}/ready", headers={"Authorization": f"Bearer {token}"} if token else {})
         said: dict[str, Any] = reply.json()  # of status 503, too: a gateway that takes nothing still tells
         if said.keys() == {"status"}:
-            return GatewayState(problem=f"{url} tells its status alone: set TOLLKEEPER_METRICS_TOKEN as the gateway's")
+            return GatewayState(
+                problem=f"{url} shows only its status: set TOLLKEEPER_METRICS_TOKEN to the gateway's token"
+            )
         return _state(said)
     except (httpx.HTTPError, httpx.InvalidURL):
-        return GatewayState(problem=f"the gateway does not answer at {url}; TOLLKEEPER_GATEWAY_URL says where to ask")
+        return GatewayState(problem=f"the gateway does not answer at {url}; set TOLLKEEPER_GATEWAY_URL to its address")
     except (ValueError, LookupError, TypeError, AttributeError):
         return GatewayState(problem=f"{url} answers, but not as a gateway of this version")
 

@@ -104,7 +104,7 @@ def _is_start(parameters: str) -> bool:
 
 
 def go_on_signing_in() -> bool:
-    """Go on with a login of the provider in this page run; say whether there was one to go on with."""
+    """Go on with a login of the provider in this page run; say whether there was one to continue with."""
     if not settings().oidc_metadata_url:
         return False
     wants_anew = START_PARAMETER in st.query_params

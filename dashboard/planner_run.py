@@ -133,7 +133,7 @@ class PlannerRuns:
             unseen = next((run for run in self._runs if run.is_unseen), None)
             if unseen is None:
                 return False
-            unseen.cancel(f"nobody looked at it for {UNSEEN_SECONDS:g} seconds, and another plan took its place")
+            unseen.cancel(f"not viewed for {UNSEEN_SECONDS:g} seconds, so another plan was run instead")
         return self._places.acquire(timeout=_ENDING_SECONDS)
 
 

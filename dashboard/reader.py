@@ -92,7 +92,9 @@ class Readers:
         try:
             client.query("SELECT 1")
         except ConfigurationError:
-            log.warning("store_user_missing user=%s: questions of bound viewers are held by the program alone", user)
+            log.warning(
+                "store_user_missing user=%s: queries of restricted viewers are restricted by the program only", user
+            )
             self._lacking[user] = self._clock() + _LACK_SECONDS
             return False
         finally:

@@ -41,7 +41,7 @@ def compared_arms(store: StoreClient, rollout: str, start: datetime, end: dateti
         return msgspec.msgpack.decode(child.stdout, type=RolloutReport)
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
         log.warning("rollout_not_compared rollout=%s reason=%s", rollout, _reason(error))
-        raise ReportFailed(f"the arms could not be compared; `tollkeeper rollout report {rollout}` says why") from error
+        raise ReportFailed(f"the comparison failed; `tollkeeper rollouts report {rollout}` says why") from error
 
 
 def _reason(error: Exception) -> str:

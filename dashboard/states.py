@@ -65,7 +65,7 @@ def show_nothing_found(filters: Filters, covered: str, last_seen: str | None) ->
         st.markdown("#### Nothing in this range")
         st.markdown(f"No request{whose}{what} was recorded from {covered}.")
         if last_seen:
-            st.caption(f"The last one before that came on {last_seen} UTC.")
+            st.caption(f"The last one before was on {last_seen} UTC.")
         with st.container(horizontal=True):
             if filters.range != "30d":
                 st.button("Show the last 30 days", on_click=set_range, args=("30d",), key="widen_range")
@@ -131,7 +131,7 @@ def _show_outage(error: TollkeeperError, retry_seconds: int | None) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.button("Try again", key="try_again")
             if retry_seconds:
-                st.caption(f"This page tries by itself every {formats.counted(retry_seconds, 'second')}.")
+                st.caption(f"This page retries every {formats.counted(retry_seconds, 'second')}.")
 
 
 def show_failure_in_panel(error: TollkeeperError) -> None:
@@ -146,7 +146,7 @@ def show_surprise() -> None:
     """Say that the page itself failed, which it never should."""
     with st.container(border=True):
         st.markdown("#### This page failed")
-        st.markdown("Its log says why (`dashboard` in the output of `tollkeeper up`). The other pages work.")
+        st.markdown("The log has the reason (`dashboard` in the output of `tollkeeper up`). Other pages work.")
         st.button("Show it without filters", on_click=clear_filters, key="after_surprise")
 
 
@@ -163,14 +163,14 @@ def show_forbidden(error: TollkeeperError) -> None:
     with st.container(border=True):
         st.markdown("#### Not for your role")
         st.markdown(escaped(error.message[:1].upper() + error.message[1:] + "."))
-        st.caption("Who administers Tollkeeper can give you another role: `tollkeeper accounts grant`.")
+        st.caption("An administrator can change your role: `tollkeeper accounts grant`.")
 
 
 def show_signed_out() -> None:
     """Say that the session is over, and lead to a new one, from which this very page opens again."""
     with st.container(border=True):
         st.markdown("#### You are signed out")
-        st.markdown("Your session has ended, or this browser has none. Nothing is lost: the address keeps your view.")
+        st.markdown("Your session has ended. Sign in again: the address keeps your view.")
         # A link that the browser follows itself: the cookie is set by an answer, which a page run cannot give.
         st.html(f'<a href="{SIGN_IN_PATH}" target="_self">Sign in</a>')
 

@@ -10,7 +10,7 @@ from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.tenants import control_port
 
-app = typer.Typer(help="Keys that are misused: what was seen, and what it means.", no_args_is_help=True)
+app = typer.Typer(help="Incidents of misused keys: floods, probing, harvesting, sharing.", no_args_is_help=True)
 
 Id = Annotated[str, typer.Argument(metavar="ID")]
 _COLUMNS = ("last_at", "tenant", "key", "kind", "action", "peak", "limit", "throttled", "is_open", "id")
@@ -18,15 +18,15 @@ _COLUMNS = ("last_at", "tenant", "key", "kind", "action", "peak", "limit", "thro
 
 @app.command("list")
 def list_incidents(
-    is_open: Annotated[bool, typer.Option("--open/--all", help="Only those that go on.")] = True,
-    tenant: Annotated[str, typer.Option(help="About one tenant.")] = "",
-    key: Annotated[str, typer.Option(help="About one key, by its id.")] = "",
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most this many, the latest.")] = 100,
+    is_open: Annotated[bool, typer.Option("--open/--all", help="Only open incidents, or all (default open).")] = True,
+    tenant: Annotated[str, typer.Option(help="Only this tenant (default: all).")] = "",
+    key: Annotated[str, typer.Option(help="Only this key id, key_... (default: all).")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of incidents, latest first.")] = 100,
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """List incidents, the latest begun first."""
+    """List incidents, latest first."""
     asked = {"limit": str(limit), "open": str(is_open).lower(), "tenant": tenant, "key": key}
     query = "&".join(f"{name}={path_segment(value)}" for name, value in asked.items() if value)
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
@@ -39,7 +39,7 @@ def list_incidents(
 
 @app.command("explain")
 def explain(incident: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """Say what was counted, what was done about it, and what ends it."""
+    """Explain an incident: what was counted, which action was taken, and when it ends."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         found = client.get(f"/v1/abuse/{path_segment(incident)}")
     if as_json:

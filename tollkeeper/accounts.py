@@ -17,30 +17,33 @@ app = typer.Typer(help="People who sign in to the dashboard.", no_args_is_help=T
 
 _PASSWORD_BYTES: Final = 15  # 120 bits, 20 letters
 
-User = Annotated[str, typer.Argument(help="The user's e-mail address, or id, usr_....")]
-Tenant = Annotated[str, typer.Option(help="Sees only this tenant; left out: all.")]
-Team = Annotated[str, typer.Option(help="Sees only this team of it; for team leads.")]
+User = Annotated[str, typer.Argument(help="The user's e-mail address or id (usr_...).")]
+Tenant = Annotated[str, typer.Option(help="Only this tenant (default: all tenants).")]
+Team = Annotated[str, typer.Option(help="Only this team of the tenant; required for role team_lead.")]
 FromInput = Annotated[
-    bool, typer.Option("--password-stdin", help="Read the password from standard input, not make one up.")
+    bool, typer.Option("--password-stdin", help="Read the password from standard input (default: generate one).")
 ]
 
 
 @app.command("add")
 def add(
-    email: Annotated[str, typer.Argument(help="What the user signs in with.")],
-    role: Annotated[Role, typer.Option(help="What the user may do.")],
-    name: Annotated[str, typer.Option(help="For people; the address where left out.")] = "",
+    email: Annotated[str, typer.Argument(help="E-mail address to sign in with.")],
+    role: Annotated[Role, typer.Option(help="Role of the user.")],
+    name: Annotated[str, typer.Option(help="Display name (default: the e-mail address).")] = "",
     tenant: Tenant = "",
     team: Team = "",
     password_stdin: FromInput = False,
     has_password: Annotated[
-        bool, typer.Option("--password/--no-password", help="Without one, only the identity provider lets them in.")
+        bool,
+        typer.Option(
+            "--password/--no-password", help="Create no password: only the identity provider can sign the user in."
+        ),
     ] = True,
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make an account. A password that was made up is shown once, now."""
+    """Create an account. A generated password is shown once."""
     password, is_ours = _password(password_stdin) if has_password else (None, False)
     body = {
         "email": email,
@@ -75,16 +78,16 @@ def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: A
 @app.command("grant")
 def grant(
     user: User,
-    role: Annotated[Role, typer.Option(help="What the user may do from now on.")],
-    tenant: Annotated[str, typer.Option(help="Sees only this tenant.")] = "",
+    role: Annotated[Role, typer.Option(help="New role of the user.")],
+    tenant: Annotated[str, typer.Option(help="Only this tenant.")] = "",
     team: Team = "",
     is_everywhere: Annotated[
-        bool, typer.Option("--all-tenants", help="Sees all tenants; an owner does in any case.")
+        bool, typer.Option("--all-tenants", help="All tenants; an owner always sees all.")
     ] = False,
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
 ) -> None:
-    """Give an account another role and say what it reaches; it holds from the next page on."""
+    """Change an account's role and tenants. Takes effect on the user's next page."""
     if role is not Role.OWNER and bool(tenant) == is_everywhere:
         raise typer.BadParameter("say what the role reaches: either --tenant TENANT, or --all-tenants")
     body = {"role": role.value, "tenant": tenant or None, "team": team or None}
@@ -96,7 +99,7 @@ def grant(
 def password(
     user: User, password_stdin: FromInput = False, data: Data = DEFAULT_DATA, control_url: ControlUrl = ""
 ) -> None:
-    """Set a new password and end the user's sessions. One that was made up is shown once, now."""
+    """Set a new password and end the user's sessions. A generated password is shown once."""
     chosen, is_ours = _password(password_stdin)
     changed = _change(user, {"password": chosen}, data, control_url)
     typer.echo(f"user {changed['email']} has a new password; their sessions have ended")
@@ -106,21 +109,21 @@ def password(
 
 @app.command("close")
 def close(user: User, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
-    """Keep a user out at once; the account stays. `open` lets them in again."""
+    """Disable an account and end its sessions. `open` enables it again."""
     changed = _change(user, {"is_active": False}, data, control_url)
     typer.echo(f"user {changed['email']} is kept out, and so are the admin tokens that they made")
 
 
 @app.command("open")
 def reopen(user: User, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
-    """Let a user in who was kept out."""
+    """Enable a disabled account."""
     changed = _change(user, {"is_active": True}, data, control_url)
     typer.echo(f"user {changed['email']} may sign in again")
 
 
 @app.command("remove")
 def remove(user: User, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
-    """Remove an account and end its sessions at once."""
+    """Delete an account and end its sessions."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         gone = client.delete(f"/v1/accounts/{path_segment(user)}")
     typer.echo(f"user {gone['id']} removed, and the admin tokens that they made are revoked")

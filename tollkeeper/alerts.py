@@ -21,17 +21,17 @@ from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.resources.apps import group_of
 from tollkeeper.tenants import control_port
 
-app = typer.Typer(help="Alerts: who is told of what.", no_args_is_help=True)
+app = typer.Typer(help="Alerts, notifications and silences.", no_args_is_help=True)
 rules = group_of("alert-rules")
 channels = group_of("channels")
-silences = typer.Typer(help="Alerts that are raised but not sent, for a while.", no_args_is_help=True)
+silences = typer.Typer(help="Silences: alerts are raised, but not sent, for a time.", no_args_is_help=True)
 # Older names of `alert-rules` and `channels`.
 app.add_typer(rules, name="rules", hidden=True)
 app.add_typer(channels, name="channels", hidden=True)
 app.add_typer(silences, name="silences")
 
 Id = Annotated[str, typer.Argument(metavar="ID")]
-Tenant = Annotated[str, typer.Option(help="Of one tenant; left out: the platform's.")]
+Tenant = Annotated[str, typer.Option(help="The tenant it belongs to (default: the platform).")]
 _CHANNELS: Final = "/v1/alert-channels"
 _SILENCES: Final = "/v1/alert-silences"
 _DELIVERIES: Final = "/v1/alert-deliveries"
@@ -41,16 +41,16 @@ _POLL_SECONDS: Final = 0.5
 
 @silences.command("create")
 def create_silence(
-    hours: Annotated[float, typer.Option(min=0.01, max=24 * 366, help="For how long, from now.")],
-    rule: Annotated[str, typer.Option(help="Of one rule; left out: all.")] = "",
-    subject: Annotated[str, typer.Option(help="Only alerts whose fingerprint begins with this.")] = "",
-    comment: Annotated[str, typer.Option(help="Why, for others.")] = "",
+    hours: Annotated[float, typer.Option(min=0.01, max=24 * 366, help="Duration in hours, from now.")],
+    rule: Annotated[str, typer.Option(help="Only alerts of this rule (default: all).")] = "",
+    subject: Annotated[str, typer.Option(help="Only alerts whose fingerprint starts with this.")] = "",
+    comment: Annotated[str, typer.Option(help="Reason, shown to others.")] = "",
     tenant: Tenant = "",
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Silence alerts for a while. What is still true at the end is told then."""
+    """Create a silence. Alerts that are still open at its end are sent then."""
     ends_at = (datetime.now(UTC) + timedelta(hours=hours)).isoformat()
     body = {"tenant": tenant, "rule": rule, "subject": subject, "comment": comment, "ends_at": ends_at}
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
@@ -75,12 +75,12 @@ def delete_silence(
 @app.command("test")
 def test(
     channel: Id,
-    wait_seconds: Annotated[float, typer.Option(min=0, max=600, help="For how long to wait for the outcome.")] = 20,
+    wait_seconds: Annotated[float, typer.Option(min=0, max=600, help="Seconds to wait for the delivery.")] = 20,
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Send a test notice to a channel, and say what became of it. Status 1 where it was not delivered."""
+    """Send a test notification to a channel and print the result. Status 1 if it was not delivered."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         sent = client.post(f"{_CHANNELS}/{path_segment(channel)}/test", {})
         deadline = time.monotonic() + wait_seconds
@@ -96,13 +96,13 @@ def test(
 
 @app.command("list")
 def list_raised(
-    is_open: Annotated[bool, typer.Option("--open/--all", help="Only those that are not resolved.")] = True,
-    tenant: Annotated[str, typer.Option(help="About one tenant.")] = "",
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most this many, the latest.")] = 100,
+    is_open: Annotated[bool, typer.Option("--open/--all", help="Only unresolved alerts.")] = True,
+    tenant: Annotated[str, typer.Option(help="Only this tenant (default: all).")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of alerts, latest first.")] = 100,
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """List alerts, the latest first."""
+    """List alerts, latest first."""
     with one_line_errors(), _control_session(data) as session:
         rows = [alert_facts(row) for row in list_alerts(session, tenant=tenant, is_open=is_open, limit=limit)]
     if as_json:
@@ -114,7 +114,7 @@ def list_raised(
 
 @app.command("acknowledge")
 def acknowledge(alert: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """Say that you have taken an alert up; the first to say so stays with it. It is open as long as it holds."""
+    """Acknowledge an alert. The first acknowledgement stays; the alert stays open until its condition ends."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         taken = client.post(f"/v1/alerts/{path_segment(alert)}/acknowledge", {})
     _say(taken, f"alert {alert}: taken up by {taken['acknowledged_by']} at {taken['acknowledged_at']}", as_json)
@@ -122,7 +122,7 @@ def acknowledge(alert: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = 
 
 @app.command("deliveries")
 def list_notices(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """List the latest notices and what became of them."""
+    """List the latest notifications and their delivery."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         rows = client.get(_DELIVERIES)["data"]
     if as_json:
@@ -134,15 +134,17 @@ def list_notices(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_jso
 
 @app.command("quality")
 def quality(
-    hours: Annotated[int, typer.Option(min=1, max=24 * 31, help="The window that is judged.")] = 24,
-    reference_days: Annotated[int, typer.Option(min=1, max=90, help="The days before it.")] = 7,
-    tenant: Annotated[str, typer.Option(help="Of one tenant.")] = "",
-    model: Annotated[str, typer.Option(help="Of one model.")] = "",
+    hours: Annotated[int, typer.Option(min=1, max=24 * 31, help="Window to judge, in hours.")] = 24,
+    reference_days: Annotated[
+        int, typer.Option(min=1, max=90, help="Reference period before the window, in days.")
+    ] = 7,
+    tenant: Annotated[str, typer.Option(help="Only this tenant (default: all).")] = "",
+    model: Annotated[str, typer.Option(help="Only this model (default: all).")] = "",
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say whether answers changed: lengths, refusals, finish reasons, tool calls, schema failures."""
+    """Report changes in answers: lengths, refusals, finish reasons, tool calls, schema failures."""
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         window, reference = timedelta(hours=hours), timedelta(days=reference_days)
         found = quality_report(

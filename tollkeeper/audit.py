@@ -31,24 +31,36 @@ from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data
 from tollkeeper.printing import one_line_errors, print_json
 
-app = typer.Typer(help="Who did what: a log that shows if it was changed.", no_args_is_help=True)
+app = typer.Typer(help="The audit log: verify, export, cut and ship it.", no_args_is_help=True)
 
 _EXPORTED: Final = "jsonl"
 SinkAddress = Annotated[
     str,
-    typer.Option("--sink", envvar="TOLLKEEPER_AUDIT_SINK", help="s3://BUCKET/PREFIX or a directory, verified as well."),
+    typer.Option(
+        "--sink", envvar="TOLLKEEPER_AUDIT_SINK", help="Also verify the copies here: s3://BUCKET/PREFIX or a directory."
+    ),
 ]
 Endpoint = Annotated[
-    str, typer.Option("--endpoint", envvar="TOLLKEEPER_AUDIT_S3_ENDPOINT", help="Of a store of S3's kind.")
+    str,
+    typer.Option(
+        "--endpoint",
+        envvar="TOLLKEEPER_AUDIT_S3_ENDPOINT",
+        help="Endpoint URL of an S3-compatible store (default: Amazon's).",
+    ),
 ]
 PublicKeys = Annotated[
     list[Path] | None,
-    typer.Option("--public-key", help="PEM files of keys to trust; the installation's own where left out."),
+    typer.Option(
+        "--public-key", help="PEM file with public keys to trust; repeat for more (default: the installation's own)."
+    ),
 ]
 SharedSink = Annotated[
-    bool, typer.Option("--shared-sink", help="Other machines send there too: chains that are not here are not missed.")
+    bool,
+    typer.Option(
+        "--shared-sink", help="The sink has other machines' chains too: do not report chains that are not here."
+    ),
 ]
-Day = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="UTC.")]
+Day = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="Date or time in UTC.")]
 
 
 @app.command("verify")
@@ -59,11 +71,11 @@ def verify(
     shared_sink: SharedSink = False,
     public_key: PublicKeys = None,
     with_database: Annotated[
-        bool, typer.Option("--database/--no-database", help="Verify the control database's audit too.")
+        bool, typer.Option("--database/--no-database", help="Also verify the control database's audit table.")
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Look at every entry; status 1 where one was changed, deleted or moved, and it is named."""
+    """Verify every entry. Status 1 names the first entry that was changed, deleted or moved."""
     with _errors(), ExitStack() as opened:
         keys = read_public_keys(public_key) if public_key else own_keys(SecretFiles(data / "secrets"))
         database = opened.enter_context(_open_database(data)) if with_database else None
@@ -81,17 +93,27 @@ def verify(
 def export(
     data: Data = DEFAULT_DATA,
     since: Annotated[
-        datetime | None, typer.Option("--from", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="UTC.")
+        datetime | None,
+        typer.Option(
+            "--from",
+            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
+            help="Start, date or time in UTC (default: the first entry).",
+        ),
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option("--to", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="UTC, exclusive.")
+        datetime | None,
+        typer.Option(
+            "--to",
+            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
+            help="End (exclusive), date or time in UTC, such as 2026-12-01.",
+        ),
     ] = None,
-    form: Annotated[str, typer.Option("--format", help="jsonl")] = _EXPORTED,
+    form: Annotated[str, typer.Option("--format", help="Format: jsonl.")] = _EXPORTED,
     with_database: Annotated[
-        bool, typer.Option("--database/--no-database", help="The control database's audit too.")
+        bool, typer.Option("--database/--no-database", help="Also export the control database's audit table.")
     ] = True,
 ) -> None:
-    """Print the entries of a time, a JSON line each, with their hashes: requests by chain, then changes."""
+    """Print the entries of a period with their hashes, one JSON object a line."""
     with _errors():
         if form != _EXPORTED:
             raise ConfigurationError(f"the audit log is exported as {_EXPORTED}, not as {form!r}")
@@ -105,11 +127,16 @@ def export(
 
 @app.command("cut")
 def cut(
-    before: Annotated[datetime, typer.Option("--before", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="UTC.")],
+    before: Annotated[
+        datetime,
+        typer.Option(
+            "--before", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="Date or time in UTC, such as 2025-11-01."
+        ),
+    ],
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Remove finished segments that are older; a signed stub stands for them, and the rest still verifies."""
+    """Remove older finished segments. A signed stub replaces them, so the rest still verifies."""
     with _errors():
         files, removed = SecretFiles(data / "secrets"), {}
         own_keys(files)  # a stub under a key made for it would not verify
@@ -130,11 +157,11 @@ def ship(
     data: Data = DEFAULT_DATA,
     endpoint: Endpoint = "",
     sink_days: Annotated[
-        int, typer.Option(envvar="TOLLKEEPER_AUDIT_SINK_DAYS", help="For how long it locks them.")
+        int, typer.Option(envvar="TOLLKEEPER_AUDIT_SINK_DAYS", help="Days that the bucket locks them.")
     ] = 400,
     as_json: AsJson = False,
 ) -> None:
-    """Send finished segments to the sink now; gateways and the control plane do so by themselves."""
+    """Send finished segments to the sink now. Gateways and control plane also do this themselves."""
     with _errors():
         place, sent = AuditOptions(sink, sink_days, endpoint).open_sink(), {}
         if place is None:
@@ -155,16 +182,16 @@ def ship(
 
 @app.command("accept-restore")
 def accept(
-    reason: Annotated[str, typer.Option("--reason", help="Which backup, and why; it stays in the log for good.")],
+    reason: Annotated[str, typer.Option("--reason", help="Which backup was restored and why; stays in the log.")],
     data: Data = DEFAULT_DATA,
     sink: SinkAddress = "",
     endpoint: Endpoint = "",
     shared_sink: SharedSink = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put on record, signed, that a backup was put back; what it did not have is a note from then on, and no fault.
+    """Record, signed, that a backup was restored. What it lacked is no longer reported as a fault.
 
-    With the control plane stopped. An entry that was changed, or is gone from the middle, is never accepted.
+    Stop the control plane first. Changed entries and gaps are never accepted.
     """
     with _errors(), _open_database(data) as database:
         files = SecretFiles(data / "secrets")
@@ -181,7 +208,7 @@ def accept(
 
 @app.command("key")
 def key(data: Data = DEFAULT_DATA) -> None:
-    """Print the public key as PEM, for `--public-key` elsewhere; made where there is none yet."""
+    """Print the public key as PEM, for `--public-key` elsewhere. Creates it if there is none."""
     with _errors():
         files = SecretFiles(data / "secrets")
         if chain_directories(audit_root(data)):

@@ -57,15 +57,15 @@ class Backup(msgspec.Struct, frozen=True):
 
 
 def backup_command(
-    to: Annotated[Path, typer.Argument(help="A directory that does not exist yet.")],
+    to: Annotated[Path, typer.Argument(help="New directory to write the backup to.")],
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Copy the control database and the store into a directory, each as of one moment, while everything runs.
+    """Copy the control database and the store into a directory while everything runs.
 
-    The data directory's audit chains are in it too; gateways with a data directory of their own have theirs there.
-    Secrets are not in it: keep the data directory's `secrets` apart, without which no key can be recognised.
+    Includes the data directory's audit chains; gateways with other data directories have their own. Does not include
+    secrets: keep a copy of the data directory's `secrets`, because no key works without them.
     """
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         made = write_backup(opened, audit_root(data), to, said_to_people(as_json))
@@ -80,22 +80,22 @@ def backup_command(
 
 
 def restore_command(
-    backup: Annotated[Path, typer.Argument(metavar="FROM", help="What `tollkeeper backup` made.")],
+    backup: Annotated[Path, typer.Argument(metavar="FROM", help="Directory that `tollkeeper backup` wrote.")],
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     anyway: Annotated[
         bool,
         typer.Option(
             "--anyway",
-            help="Restore although secrets or audit chains are missing; they are needed before the start.",
+            help="Restore although secrets or audit chains are missing. They are needed before the start.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fill an empty control database and an empty store from a backup; status 2 where a copy is not equal.
+    """Fill an empty control database and store from a backup. Status 2 if a checksum differs.
 
-    Put the secrets back first: a restore without them is refused, and says which are missing. Status 1: everything is
-    restored, and the audit does not verify yet.
+    Put the secrets in place first: without them the restore is refused and names the missing ones. Status 1: restored,
+    but the audit log does not verify yet.
     """
     with one_line_errors():
         found = read_manifest(backup)

@@ -31,7 +31,7 @@ _COLUMNS: Final = ("subject", "spent", "after", "difference", "requests", "free"
 
 def recount_command(
     budget: Annotated[str, typer.Argument(metavar="ID", help="The budget's id, bud_...")],
-    tenant: Annotated[str, typer.Option("--tenant", help="The tenant it belongs to; left out: searched.")] = "",
+    tenant: Annotated[str, typer.Option("--tenant", help="The tenant it belongs to (default: found by the id).")] = "",
     is_confirmed: Annotated[bool, typer.Option("--yes", help="Apply the recount without asking.")] = False,
     is_dry: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     data: Data = DEFAULT_DATA,
@@ -41,8 +41,8 @@ def recount_command(
 ) -> None:
     """Set what a budget has spent in its current period to what the stored requests cost.
 
-    Requests that failed with an error status cost nothing. Requests from before the budget was made count, if they are
-    in its period. Requests that run meanwhile, or are not yet in the store, stay counted.
+    Requests that failed with an error status cost nothing. Requests from before the budget's creation count if they are
+    in its period. Requests in progress, or not yet in the store, stay counted.
     """
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         path, _ = located(client, BY_NAME["budgets"], budget, {"tenant": tenant} if tenant else {})

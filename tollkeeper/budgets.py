@@ -30,7 +30,7 @@ LAZY: Final = (
 add_lazily(app, LAZY)
 
 BudgetId = Annotated[str, typer.Argument(metavar="ID", help="The budget's id, bud_...; `list` and refusals show it.")]
-TenantOption = Annotated[str, typer.Option("--tenant", help="The tenant it belongs to; left out: searched.")]
+TenantOption = Annotated[str, typer.Option("--tenant", help="The tenant it belongs to (default: found by the id).")]
 
 
 @app.command("show", help=help_of(_BUDGETS, "show"), epilog=examples_of(_BUDGETS, "show"))
@@ -54,7 +54,7 @@ def show(
 def change(
     budget: BudgetId,
     usd: Annotated[str, typer.Option("--usd", help="Amount in USD, such as 50 or 0.25.")] = "",
-    gpu_ms: Annotated[str, typer.Option("--gpu-ms", help="Amount in GPU milliseconds.")] = "",
+    gpu_ms: Annotated[str, typer.Option("--gpu-ms", help="Amount in GPU milliseconds, such as 3600000.")] = "",
     is_hard: Annotated[
         bool | None, typer.Option("--hard/--soft", help="Refuse requests beyond it, or only notify.")
     ] = None,
@@ -63,12 +63,12 @@ def change(
     ] = None,
     no_thresholds: Annotated[bool, typer.Option("--no-thresholds", help="Remove all thresholds.")] = False,
     webhook: Annotated[
-        str | None, typer.Option("--webhook", help="URL that is notified of thresholds; '': none.")
+        str | None, typer.Option("--webhook", help="URL that gets a signed POST at each threshold; '': none.")
     ] = None,
     ends_at: Annotated[str, typer.Option(help="End, such as 2027-12-31T00:00:00Z.")] = "",
     endless: Annotated[bool, typer.Option("--endless", help="Remove the end.")] = False,
     when_away: Annotated[str, typer.Option(help="While the shared counters are unreachable: share or refuse.")] = "",
-    when_unpriced: Annotated[str, typer.Option(help="For a model without a price: refuse or allow.")] = "",
+    when_unpriced: Annotated[str, typer.Option(help="Requests to a model without a price: refuse or allow.")] = "",
     tenant: TenantOption = "",
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",

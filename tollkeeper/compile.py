@@ -62,6 +62,7 @@ HOT: Final = tuple(
     backends/llm/answer_reader
     backends/llm/http/http_reply
     backends/llm/http/known_shapes
+    backends/llm/http/native_reply
     backends/llm/http/openai_body
     backends/llm/http/openai_http
     backends/llm/http/quick_target

@@ -19,7 +19,7 @@ from tollkeeper.open_store import open_store
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-app = typer.Typer(cls=LazyGroup, help="What was used, what it cost and who pays.", no_args_is_help=True)
+app = typer.Typer(cls=LazyGroup, help="Costs: reports, exports, invoices, repricing.", no_args_is_help=True)
 
 # A report is asked often and needs neither cards nor files.
 LAZY: Final = (
@@ -27,19 +27,19 @@ LAZY: Final = (
         "reprice",
         "tollkeeper.cost_reprice",
         "reprice_command",
-        "Price what was used again, without touching what was recorded.",
+        "Compute what past usage would cost at other prices. Changes nothing.",
     ),
     LazyCommand(
         "export",
         "tollkeeper.cost_export",
         "export_command",
-        "Write costs by day in FOCUS 1.3, and check them by its rules. Status 1 where one is broken.",
+        "Write costs by day as a FOCUS 1.3 file and check it. Status 1 if a rule is violated.",
     ),
     LazyCommand(
         "check",
         "tollkeeper.cost_export",
         "check_command",
-        "Check a FOCUS file by the specification's rules. Status 1 where one is broken.",
+        "Check a FOCUS file against the specification's rules. Status 1 if one is violated.",
     ),
     LazyCommand(
         "invoices",
@@ -66,19 +66,21 @@ _IF_ANY = (
 @app.command("report")
 def report(
     by: Annotated[
-        str, typer.Option(help=f"The levels, outermost first: {', '.join(DIMENSIONS)}, or tag:NAME.")
+        str, typer.Option(help=f"Levels, outermost first: {', '.join(DIMENSIONS)}, or tag:NAME.")
     ] = _BY_DEFAULT,
     begin: From = "",
     end: To = "",
     month: Month = "",
     tz: TimeZone = UTC_NAME,
-    grain: Annotated[str, typer.Option(help=f"One line for each {', '.join(GRAINS)}; left out: one in all.")] = "",
+    grain: Annotated[
+        str, typer.Option(help=f"One line for each {', '.join(GRAINS)} (default: one line for the whole period).")
+    ] = "",
     tenant: Tenant = "",
     team: Team = "",
-    project: Annotated[str, typer.Option(help="Of this project alone.")] = "",
-    model: Annotated[str, typer.Option(help="Of this model alone.")] = "",
+    project: Annotated[str, typer.Option(help="Only this project (default: all).")] = "",
+    model: Annotated[str, typer.Option(help="Only this model (default: all).")] = "",
     attempts: Annotated[
-        bool, typer.Option("--attempts/--no-attempts", help="With what retries and hedges cost beside the answers.")
+        bool, typer.Option("--attempts/--no-attempts", help="Also show the cost of failed attempts and hedges.")
     ] = True,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
@@ -86,8 +88,8 @@ def report(
 ) -> None:
     """Report requests, tokens and cost at every level.
 
-    Estimated is the part of the cost whose tokens were counted by estimate. Requests without a price, of unknown usage
-    and failed ones (which cost nothing) are counted apart.
+    Estimated is the part of the cost whose tokens are estimates. Requests without a price, with unknown usage, and
+    failed ones (which are free) are counted separately.
     """
     now = datetime.now(UTC)
     with one_line_errors():

@@ -35,19 +35,21 @@ from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json
 
 _FORMATS: Final = ("csv", "parquet")
-Issuer = Annotated[str, typer.Option(help="Who invoices: the organisation that runs this installation.")]
+Issuer = Annotated[str, typer.Option(help="Name of the organisation that issues the invoices.")]
 
 
 def export_command(
-    to: Annotated[Path, typer.Argument(help="The file to write: its name ends in .csv or .parquet.")],
+    to: Annotated[Path, typer.Argument(help="File to write, ending in .csv or .parquet.")],
     begin: From = "",
     end: To = "",
     month: Month = "",
     tz: TimeZone = UTC_NAME,
     gpu: Annotated[
-        bool, typer.Option("--gpu/--usage", help="GPU time split over tenants, in place of priced usage.")
+        bool, typer.Option("--gpu/--usage", help="Export GPU cost split over tenants instead of priced usage.")
     ] = False,
-    idle: Annotated[str, typer.Option(help="With --gpu: who pays for idleness, as in `tollkeeper gpu cost`.")] = "use",
+    idle: Annotated[
+        str, typer.Option(help="With --gpu: who pays for idle GPU time, as in `tollkeeper gpu cost`.")
+    ] = "use",
     issuer: Issuer = "Tollkeeper",
     tenant: Tenant = "",
     team: Team = "",
@@ -55,7 +57,7 @@ def export_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write costs by day in FOCUS 1.3, and check them by its rules. Status 1 where one is broken."""
+    """Write costs by day as a FOCUS 1.3 file and check it. Status 1 if a rule is violated."""
     now = datetime.now(UTC)
     with one_line_errors():
         form = to.suffix.removeprefix(".")
@@ -90,10 +92,10 @@ def export_command(
 
 
 def check_command(
-    file: Annotated[Path, typer.Argument(help="A FOCUS file: its name ends in .csv or .parquet.")],
+    file: Annotated[Path, typer.Argument(help="FOCUS file, ending in .csv or .parquet.")],
     as_json: AsJson = False,
 ) -> None:
-    """Check a FOCUS file by the specification's rules. Status 1 where one is broken."""
+    """Check a FOCUS file against the specification's rules. Status 1 if one is violated."""
     with one_line_errors():
         rows, faults = file_faults(file)
     if as_json:
@@ -106,14 +108,16 @@ def check_command(
 
 
 def invoices_command(
-    to: Annotated[Path, typer.Argument(help="The directory to write them into.")],
+    to: Annotated[Path, typer.Argument(help="Directory to write the invoices to.")],
     month: Month = "",
     begin: From = "",
     end: To = "",
     tz: TimeZone = UTC_NAME,
-    level: Annotated[str, typer.Option(help="One for each team, or one for each tenant.")] = "team",
-    currency: Annotated[str, typer.Option(help="ISO 4217; its rate is one of POST /v1/rates.")] = "USD",
-    form: Annotated[str, typer.Option("--format", help="html, pdf or both.")] = "both",
+    level: Annotated[str, typer.Option(help="One invoice per team, or per tenant.")] = "team",
+    currency: Annotated[
+        str, typer.Option(help="Currency code (ISO 4217); its rate is set with `tollkeeper rates`.")
+    ] = "USD",
+    form: Annotated[str, typer.Option("--format", help="Format: html, pdf or both.")] = "both",
     issuer: Issuer = "Tollkeeper",
     tenant: Tenant = "",
     team: Team = "",
@@ -123,7 +127,7 @@ def invoices_command(
 ) -> None:
     """Write a draft invoice for each team (or tenant) that used anything, as HTML and PDF. `books close` issues them.
 
-    What the platform asked for itself (copies to a rollout's candidate) is on none, and told besides.
+    Shadow traffic of rollouts is the platform's: it is on no invoice, and printed separately.
     """
     now = datetime.now(UTC)
     with one_line_errors():

@@ -10,12 +10,12 @@ from analytics.cost.periods import moment, month_of, time_zone
 from analytics.scope import Period
 from contracts.errors import InvalidRequest
 
-From = Annotated[str, typer.Option("--from", help="A date or time; left out: this month's beginning.")]
-To = Annotated[str, typer.Option("--to", help="A date or time, which is not part of it; left out: now.")]
-Month = Annotated[str, typer.Option("--month", help="A calendar month in place of --from and --to, such as 2026-11.")]
-TimeZone = Annotated[str, typer.Option("--tz", help="The time zone of dates and periods, such as Europe/Berlin.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="Of this tenant alone.")]
-Team = Annotated[str, typer.Option("--team", help="Of this team alone.")]
+From = Annotated[str, typer.Option("--from", help="Start date or time (default: start of this month).")]
+To = Annotated[str, typer.Option("--to", help="End date or time, exclusive (default: now).")]
+Month = Annotated[str, typer.Option("--month", help="Calendar month instead of --from and --to, such as 2026-11.")]
+TimeZone = Annotated[str, typer.Option("--tz", help="Time zone of dates and periods, such as Europe/Berlin.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="Only this tenant (default: all).")]
+Team = Annotated[str, typer.Option("--team", help="Only this team (default: all).")]
 
 UTC_NAME: Final = "UTC"
 

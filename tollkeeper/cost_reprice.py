@@ -23,11 +23,12 @@ def reprice_command(
     card: Annotated[
         str,
         typer.Option(
-            help="A card's version, or PROVIDER:MODEL of the price list, such as openai:gpt-5; left out: all of now."
+            help="A price card's version, or PROVIDER:MODEL of the price list, such as openai:gpt-5 "
+            "(default: all current cards)."
         ),
     ] = "",
-    model: Annotated[str, typer.Option(help="The model it stands in for; needed with PROVIDER:MODEL.")] = "",
-    by: Annotated[str, typer.Option(help=f"The levels, outermost first: {', '.join(LEVELS)}.")] = "tenant,model",
+    model: Annotated[str, typer.Option(help="Model whose usage is priced with it; required with PROVIDER:MODEL.")] = "",
+    by: Annotated[str, typer.Option(help=f"Levels, outermost first: {', '.join(LEVELS)}.")] = "tenant,model",
     begin: From = "",
     end: To = "",
     month: Month = "",
@@ -38,7 +39,7 @@ def reprice_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Price what was used again, without touching what was recorded."""
+    """Compute what past usage would cost at other prices. Changes nothing."""
     now = datetime.now(UTC)
     with one_line_errors():
         period, zone = asked_range(begin, end, month, tz, now)

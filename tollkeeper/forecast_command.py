@@ -12,18 +12,18 @@ from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-Tenant = Annotated[str, typer.Option("--tenant", help="Of this tenant alone.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="Only this tenant (default: all).")]
 
 
 def forecast_command(
     tenant: Tenant = "",
-    days: Annotated[int, typer.Option(min=1, max=92, help="How far ahead.")] = 30,
-    level: Annotated[float, typer.Option(help="How many of the futures an interval holds.")] = 0.8,
+    days: Annotated[int, typer.Option(min=1, max=92, help="Days to forecast.")] = 30,
+    level: Annotated[float, typer.Option(help="Coverage of the interval, 0 to 1.")] = 0.8,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Forecast spending by tenant, with intervals, and what the month will come to. Says where too little is known."""
+    """Forecast spending by tenant and for the month, with intervals."""
     from analytics.forecast.spend import forecast_spend  # here: numpy would slow every other command down
 
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
@@ -40,12 +40,12 @@ def forecast_command(
 
 def anomalies_command(
     tenant: Tenant = "",
-    day: Annotated[str, typer.Option(help="The day (UTC) to look at, such as 2026-11-21; left out: yesterday.")] = "",
+    day: Annotated[str, typer.Option(help="Day (UTC) to check, such as 2026-11-21 (default: yesterday).")] = "",
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """List tenants that spent unusually on a day, and what drove it: volume, mix, cache or price."""
+    """List tenants with unusual spending on a day, by cause: volume, mix, cache or price."""
     from analytics.anomaly.spend import spend_anomalies  # here, as above
 
     with one_line_errors():
@@ -64,13 +64,13 @@ def anomalies_command(
 
 def savings_command(
     tenant: Tenant = "",
-    days: Annotated[int, typer.Option(min=1, max=31, help="How many days to look at.")] = 7,
-    usd_per_gpu_hour: Annotated[str, typer.Option(help="What a GPU-hour costs, for idle replicas.")] = "",
+    days: Annotated[int, typer.Option(min=1, max=31, help="Look-back window in days.")] = 7,
+    usd_per_gpu_hour: Annotated[str, typer.Option(help="USD per GPU hour, to price idle replicas.")] = "",
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Recommend how to spend less, the largest saving first, with the evidence."""
+    """Recommend savings, largest first, with the evidence."""
     from analytics.recommendations.reading import recommendations  # here, as above
     from backends.control.prices import load_cards
 

@@ -21,13 +21,13 @@ from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-app = typer.Typer(help="GPU time: its ledger, its cost, standard cost cards.", no_args_is_help=True)
+app = typer.Typer(help="GPU time: ledger, cost, standard cost cards.", no_args_is_help=True)
 
 app.command("fit")(fit_command)
 app.command("variance")(variance_command)
 app.command("compare")(compare_command)
 
-Last = Annotated[float, typer.Option("--last", min=0.01, max=72, help="The last so many hours, without --from.")]
+Last = Annotated[float, typer.Option("--last", min=0.01, max=72, help="Look-back window in hours, without --from.")]
 
 
 @app.command("ledger")
@@ -36,12 +36,14 @@ def ledger(
     end: To = "",
     last: Last = 1,
     tz: TimeZone = UTC_NAME,
-    minutes: Annotated[bool, typer.Option("--minutes/--no-minutes", help="With every minute of every GPU.")] = False,
+    minutes: Annotated[
+        bool, typer.Option("--minutes/--no-minutes", help="Also list every minute of every GPU.")
+    ] = False,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show where every nanosecond of the GPUs went; what no line explains is a line of its own."""
+    """Show how every nanosecond of GPU time was used, with unexplained time as its own line."""
     with one_line_errors():
         period = _period(begin, end, last, tz)
         with open_installation(data, store_url, os.environ) as opened:
@@ -64,15 +66,15 @@ def cost(
     end: To = "",
     last: Last = 1,
     tz: TimeZone = UTC_NAME,
-    idle: Annotated[str, typer.Option(help=f"Who pays for idleness: {', '.join(IDLE_POLICIES)}.")] = "platform",
+    idle: Annotated[str, typer.Option(help=f"Who pays for idle time: {', '.join(IDLE_POLICIES)}.")] = "platform",
     reserve: Annotated[
-        list[str] | None, typer.Option(help="A tenant's share of the GPUs, such as acme=0.4; may be repeated.")
+        list[str] | None, typer.Option(help="A tenant's share of the GPUs, such as acme=0.4; repeat for more.")
     ] = None,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what the GPUs cost, by line and by tenant, at the rates that held (POST /v1/rates)."""
+    """Show the cost of the GPUs by line and tenant, at the rates valid at the time (`tollkeeper rates`)."""
     with one_line_errors():
         policy, reserved = idle_policy(idle), _reserved(reserve or [])
         if bool(reserved) != (policy == "reservation"):

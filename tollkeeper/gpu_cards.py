@@ -23,8 +23,8 @@ from tollkeeper.open_installation import OpenInstallation, open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json
 
-OwnModel = Annotated[str, typer.Argument(metavar="MODEL", help="A model that engine hosts of ours serve.")]
-LastHours = Annotated[int, typer.Option("--last", min=2, max=71, help="The last so many whole hours.")]
+OwnModel = Annotated[str, typer.Argument(metavar="MODEL", help="Model on this installation's engine hosts.")]
+LastHours = Annotated[int, typer.Option("--last", min=2, max=71, help="Look-back window in whole hours.")]
 
 
 def fit_command(
@@ -32,14 +32,14 @@ def fit_command(
     last: LastHours = 24,
     publishes: Annotated[
         bool,
-        typer.Option("--publish", help="Charge by it from now on, in place of the fitted or built-in card."),
+        typer.Option("--publish", help="Charge with it from now on, instead of the current card."),
     ] = False,
     forces: Annotated[bool, typer.Option("--force", help="Publish it even if its rates are implausible.")] = False,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Fit a standard cost card to what the GPUs cost: USD per uncached input, cached input and output token."""
+    """Fit a standard cost card to the GPUs' cost: USD per uncached input, cached input and output token."""
     now = datetime.now(UTC)
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         period = _whole_hours(now, last)
@@ -74,7 +74,7 @@ def variance_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Explain why the GPUs cost another amount than the fitted card charges: co-tenancy, idleness, volume, cache."""
+    """Explain the difference between GPU cost and card charges: co-tenancy, idle time, volume, cache."""
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         period = _whole_hours(datetime.now(UTC), last)
         with opened.database.session() as session:
@@ -90,14 +90,14 @@ def variance_command(
 
 def compare_command(
     model: OwnModel,
-    provider: Annotated[str, typer.Option(help="Whose price it is held against, such as openai.")],
-    as_model: Annotated[str, typer.Option("--as", help="The provider's model that would be bought instead.")],
+    provider: Annotated[str, typer.Option(help="Provider to compare with, such as openai.")],
+    as_model: Annotated[str, typer.Option("--as", help="The provider's model to compare with.")],
     last: LastHours = 24,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Hold the cost of a million tokens here against a provider's price for the same mix: host or buy."""
+    """Compare your cost per million tokens with a provider's price for the same mix: host or buy."""
     now = datetime.now(UTC)
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         period = _whole_hours(now, last)

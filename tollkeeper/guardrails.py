@@ -33,14 +33,14 @@ def test(
     name: PolicyName,
     text: Annotated[str, typer.Argument(help="The text; '-' reads it from standard input.")],
     file: Annotated[
-        Path | None, typer.Option("--file", help="Rules of a file, in place of the control plane's.")
+        Path | None, typer.Option("--file", help="Policy file to use instead of the control plane's.")
     ] = None,
-    direction: Annotated[str, typer.Option(help="input or output.")] = "input",
+    direction: Annotated[str, typer.Option(help="Direction: input or output.")] = "input",
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """See what a guardrail finds in a text. Status 1 where it blocks it. Nothing is kept of the text."""
+    """Show what a guardrail finds in a text. Status 1 if it blocks it. The text is not stored."""
     with one_line_errors():
         side = _side(direction)
         said = sys.stdin.read() if text == "-" else text
@@ -62,14 +62,14 @@ def test(
 
 @app.command("report")
 def report(
-    last: Annotated[float, typer.Option(min=0.01, max=9_480, help="Of the last so many hours.")] = 24,
-    tenant: Annotated[str, typer.Option(help="Of one tenant.")] = "",
-    dry: Annotated[bool, typer.Option("--dry", help="Of stages that run dry alone.")] = False,
+    last: Annotated[float, typer.Option(min=0.01, max=9_480, help="Look-back window in hours.")] = 24,
+    tenant: Annotated[str, typer.Option(help="Only this tenant (default: all).")] = "",
+    dry: Annotated[bool, typer.Option("--dry", help="Only stages with dry_run.")] = False,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Count what stages found: what those that act did, and what those that run dry would have done."""
+    """Count verdicts by tenant and stage, with what dry-run stages would have done."""
     with one_line_errors():
         now = datetime.now(UTC)
         period = Period(now - timedelta(hours=last), now)

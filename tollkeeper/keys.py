@@ -13,7 +13,7 @@ from tollkeeper.tenants import control_port
 
 app = group_of("keys")
 
-Tenant = Annotated[str, typer.Option("--tenant", help="The tenant that pays.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="The key's tenant.")]
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's id, key_...; `list` shows it.")]
 
 
@@ -22,7 +22,7 @@ def rotate(
     key: KeyId,
     tenant: Tenant,
     overlap_seconds: Annotated[
-        str, typer.Option(help="Seconds that the present secret still works; 0 ends it and earlier ones now.")
+        str, typer.Option(help="Seconds that the current secret keeps working; 0 ends it and earlier ones now.")
     ],
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",

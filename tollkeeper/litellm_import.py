@@ -70,11 +70,15 @@ def litellm_command(
     tenant: Annotated[str, typer.Option("--tenant", help="Tenant that gets the teams, keys and budgets.")] = "default",
     keys: Annotated[
         Path | None,
-        typer.Option("--keys", help="JSON that LiteLLM's /key/list?return_full_object=true and /team/list answered."),
+        typer.Option(
+            "--keys", help="JSON file with the answers of LiteLLM's /key/list?return_full_object=true and /team/list."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be made and make nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be created, and create nothing.")
+    ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write it as YAML for `tollkeeper apply` instead.")
+        Path | None, typer.Option("--output", "-o", help="Write YAML for `tollkeeper apply` to this file instead.")
     ] = None,
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
@@ -82,7 +86,7 @@ def litellm_command(
 ) -> None:
     """Import models, prices, teams, budgets and keys of a LiteLLM proxy. Keys get new secrets, printed once.
 
-    What cannot be carried over is listed on stderr.
+    What cannot be imported is listed on stderr.
     """
     with one_line_errors():
         listed = [] if keys is None else _read_keys(keys)

@@ -13,9 +13,15 @@ DEFAULT_DATA: Final = Path(".tollkeeper")
 
 Data = Annotated[Path, typer.Option("--data", envvar="TOLLKEEPER_DATA", help="The data directory.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-PortBase = Annotated[int | None, typer.Option("--port-base", help="Lay all ports out from here upwards.")]
+PortBase = Annotated[
+    int | None,
+    typer.Option("--port-base", help="First of the ports to use; others follow upwards (default: each process's own)."),
+]
 Host = Annotated[
-    str, typer.Option("--host", envvar="TOLLKEEPER_HOST", help="Where gateway, control plane and dashboard listen.")
+    str,
+    typer.Option(
+        "--host", envvar="TOLLKEEPER_HOST", help="Address that gateway, control plane and dashboard listen on."
+    ),
 ]
 Dashboard = Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Run the dashboard.")]
 StoreUrl = Annotated[
@@ -46,7 +52,8 @@ Workers = Annotated[
 EngineModel = Annotated[
     str,
     typer.Option(
-        "--model", help="A Hugging Face directory or hub name to serve as well; NAME=DIRECTORY gives it a name."
+        "--model",
+        help="Hugging Face directory or hub name of a model to serve; NAME=DIRECTORY names it; repeat for more.",
     ),
 ]
 ProvidersPython = Annotated[
@@ -74,13 +81,21 @@ Install = Annotated[
     ),
 ]
 ControlUrl = Annotated[
-    str, typer.Option("--control-url", envvar="TOLLKEEPER_CONTROL_URL", help="Where the control plane answers.")
+    str,
+    typer.Option(
+        "--control-url",
+        envvar="TOLLKEEPER_CONTROL_URL",
+        help="Base URL of the control plane (default: this machine's).",
+    ),
 ]
 GatewayUrl = Annotated[
-    str, typer.Option("--gateway-url", envvar="TOLLKEEPER_GATEWAY_URL", help="Where the gateway answers.")
+    str,
+    typer.Option(
+        "--gateway-url", envvar="TOLLKEEPER_GATEWAY_URL", help="Base URL of the gateway (default: this machine's)."
+    ),
 ]
-ModelName = Annotated[str, typer.Option("--model", help="The model to ask; the built-in one where left out.")]
-RunId = Annotated[str, typer.Option("--run-id", help="On every record of the run; made up where left out.")]
+ModelName = Annotated[str, typer.Option("--model", help="Model to use (default: the built-in one).")]
+RunId = Annotated[str, typer.Option("--run-id", help="Run id on every record (default: generated).")]
 
 
 def default_gateway() -> str:

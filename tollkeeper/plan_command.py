@@ -11,38 +11,64 @@ from tollkeeper.printing import one_line_errors, print_json, print_table
 
 
 def plan_command(
-    replicas: Annotated[int, typer.Option(min=1, max=1024, help="How many there are.")] = 1,
+    replicas: Annotated[int, typer.Option(min=1, max=1024, help="Number of replicas.")] = 1,
     ttft_p95_ms: Annotated[
-        float | None, typer.Option("--ttft-p95-ms", help="Find the replicas that keep this time to first token.")
+        float | None,
+        typer.Option(
+            "--ttft-p95-ms", help="Find the fewest replicas with a p95 time to first token of at most this, in ms."
+        ),
     ] = None,
-    gap_p95_ms: Annotated[float | None, typer.Option("--gap-p95-ms", help="... and this time between tokens.")] = None,
-    hours: Annotated[float, typer.Option(min=0.01, max=720, help="Replay so many hours of recorded requests.")] = 1.0,
-    model: Annotated[str, typer.Option(help="Of this model alone.")] = "",
-    trace: Annotated[Path | None, typer.Option(help="Replay a trace in their place; some lie in bench/traces.")] = None,
-    made: Annotated[int | None, typer.Option(min=1, max=5_000_000, help="... or so many made requests.")] = None,
-    rate: Annotated[float, typer.Option(min=0.0001, help="Made requests a second.")] = 1.0,
-    input_tokens: Annotated[float, typer.Option(min=1, help="Mean prompt of made requests.")] = 512,
-    output_tokens: Annotated[float, typer.Option(min=1, help="Mean answer of made requests.")] = 128,
-    setup: Annotated[Path | None, typer.Option(help="A replica as JSON; left out: fitted to measured steps.")] = None,
-    policy: Annotated[str, typer.Option(help="How the router chooses: a pool's policy.")] = "cost",
-    seed: Annotated[int, typer.Option(help="The same seed gives the same plan.")] = 0,
-    traffic: Annotated[float, typer.Option(help="What if: so many times the requests a second.")] = 1.0,
-    without: Annotated[list[str] | None, typer.Option(help="What if: this tenant is served elsewhere.")] = None,
-    chunk_tokens: Annotated[int | None, typer.Option(min=1, help="What if: so many tokens a step.")] = None,
-    gpu: Annotated[str, typer.Option(help="The GPU that the replica was measured on.")] = "",
-    to_gpu: Annotated[str, typer.Option(help="What if: on this GPU.")] = "",
+    gap_p95_ms: Annotated[
+        float | None,
+        typer.Option(
+            "--gap-p95-ms", help="Find the fewest replicas with a p95 time between tokens of at most this, in ms."
+        ),
+    ] = None,
+    hours: Annotated[
+        float, typer.Option(min=0.01, max=720, help="Look-back window of recorded requests, in hours.")
+    ] = 1.0,
+    model: Annotated[str, typer.Option(help="Only this model's requests (default: all).")] = "",
+    trace: Annotated[
+        Path | None, typer.Option(help="Trace file to replay instead, such as those in bench/traces.")
+    ] = None,
+    made: Annotated[
+        int | None, typer.Option(min=1, max=5_000_000, help="Number of generated requests to use instead.")
+    ] = None,
+    rate: Annotated[float, typer.Option(min=0.0001, help="Rate of generated requests, per second.")] = 1.0,
+    input_tokens: Annotated[
+        float, typer.Option(min=1, help="Mean prompt length of generated requests, in tokens.")
+    ] = 512,
+    output_tokens: Annotated[
+        float, typer.Option(min=1, help="Mean answer length of generated requests, in tokens.")
+    ] = 128,
+    setup: Annotated[
+        Path | None, typer.Option(help="JSON file that describes a replica (default: fitted to measured steps).")
+    ] = None,
+    policy: Annotated[str, typer.Option(help="Routing policy of the pool.")] = "cost",
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    traffic: Annotated[float, typer.Option(help="What if: multiply the request rate by this.")] = 1.0,
+    without: Annotated[list[str] | None, typer.Option(help="What if: without this tenant; repeat for more.")] = None,
+    chunk_tokens: Annotated[int | None, typer.Option(min=1, help="What if: maximum tokens per step.")] = None,
+    gpu: Annotated[str, typer.Option(help="GPU that the replica was measured on, such as h100.")] = "",
+    to_gpu: Annotated[str, typer.Option(help="What if: this GPU, such as h200.")] = "",
     quantization: Annotated[str, typer.Option(help="What if: weights in bf16, fp8, int8 or int4.")] = "",
-    parameters: Annotated[float | None, typer.Option(help="Billions of weights, to know what else fits.")] = None,
-    kv_token_bytes: Annotated[float | None, typer.Option(help="A token's keys and values, in all layers.")] = None,
-    kv_blocks: Annotated[int | None, typer.Option(min=1, help="The cache's size, where it is not known.")] = None,
-    usd_per_gpu_hour: Annotated[str, typer.Option(help="What a GPU-hour costs.")] = "",
-    to_usd_per_gpu_hour: Annotated[str, typer.Option(help="... on the other GPU.")] = "",
-    spot_share: Annotated[float | None, typer.Option(help="What if: this share on spot machines.")] = None,
+    parameters: Annotated[
+        float | None, typer.Option(help="Billions of weights, to compute the room for the KV cache.")
+    ] = None,
+    kv_token_bytes: Annotated[float | None, typer.Option(help="Bytes of KV cache per token, in all layers.")] = None,
+    kv_blocks: Annotated[
+        int | None, typer.Option(min=1, help="Size of the KV cache in blocks, if it is not measured.")
+    ] = None,
+    usd_per_gpu_hour: Annotated[str, typer.Option(help="USD per GPU hour.")] = "",
+    to_usd_per_gpu_hour: Annotated[str, typer.Option(help="USD per GPU hour of the GPU of --to-gpu.")] = "",
+    spot_share: Annotated[
+        float | None, typer.Option(help="What if: this share of replicas on spot machines, 0 to 1.")
+    ] = None,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Simulate a pool: the router's policies, the scheduler's rules and fitted step times on recorded traffic."""
+    """Simulate a pool on recorded traffic: routing policy, scheduler and fitted step times."""
     use_compiled()
     # Here: what is compiled is found from now on, and numpy would slow every other command down.
     from tollkeeper.planning import Asked, answer

@@ -38,7 +38,8 @@ from tollkeeper.tenants import control_port
 app = group_of("prices", without=("show",))
 
 Litellm = Annotated[
-    Path | None, typer.Option("--litellm", help="LiteLLM's price table as a file, for what the price list lacks.")
+    Path | None,
+    typer.Option("--litellm", help="LiteLLM's price table as a file, for models that the price list lacks."),
 ]
 
 
@@ -46,13 +47,13 @@ Litellm = Annotated[
 def show(
     version: Annotated[str, typer.Argument(metavar="VERSION", help="A card's version, or a provider such as openai.")],
     model: Annotated[
-        str, typer.Argument(metavar="[MODEL]", help="With a provider: its model, as the built-in price list has it.")
+        str, typer.Argument(metavar="[MODEL]", help="With a provider: its model in the built-in price list.")
     ] = "",
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show a price card; with PROVIDER and MODEL, what the built-in price list says, with its dates."""
+    """Show a price card; with PROVIDER and MODEL, the entry of the built-in price list."""
     with one_line_errors():
         if model:
             cards = catalogue_cards(version, model)
@@ -69,7 +70,7 @@ def show(
 @app.command("import")
 def import_list(
     litellm: Litellm = None,
-    tenant: Annotated[str, typer.Option(help="For this tenant alone, over what all pay.")] = "",
+    tenant: Annotated[str, typer.Option(help="Only for this tenant (default: for all).")] = "",
     percent: Annotated[
         int, typer.Option(min=-100, max=1000, help="Percent added to (10) or subtracted from (-10) the list price.")
     ] = 0,
@@ -79,7 +80,7 @@ def import_list(
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Make a card for every hosted model that has none, so that gateways price it. Cards that hold stay as they are."""
+    """Create a price card for every hosted model without one. Existing cards stay unchanged."""
     now = datetime.now(UTC)
     listed: list[PriceCard] = []
     with one_line_errors(), open_control(data, os.environ) as database, database.session() as session:

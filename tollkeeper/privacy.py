@@ -35,10 +35,10 @@ TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", help="The tenan
 UserArgument = Annotated[
     str, typer.Argument(metavar="USER", help="The end user, as requests name it.", callback=_named)
 ]
-To = Annotated[Path, typer.Argument(help="A directory that does not exist yet.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. It cannot be undone.")]
+To = Annotated[Path, typer.Argument(help="New directory to write to.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation. It cannot be undone.")]
 Grace = Annotated[
-    float, typer.Option("--grace-seconds", min=0, help="For requests under way to end and their records to arrive.")
+    float, typer.Option("--grace-seconds", min=0, help="Seconds to wait for requests in progress and their records.")
 ]
 
 
@@ -76,9 +76,9 @@ def erase_tenant_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Refuse a tenant's keys, then delete all its rows: store, control database, files and batches. For good.
+    """Refuse a tenant's keys, then delete all its rows, files and batches, permanently.
 
-    What GPUs did for it stays in their ledger without its name. Repeat it where requests may have been under way.
+    Its GPU time stays in the ledger without its name. Repeat it if requests may have been in progress.
     """
     _confirm(yes, f"Erase tenant {tenant} with all its history, for good?")
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
@@ -124,9 +124,9 @@ def erase_user(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Take an end user's name out of every record, and delete what was said, for good.
+    """Remove an end user's name from every record and delete prompts and answers, permanently.
 
-    The requests stay, nameless: bills and rollups are made of them.
+    The requests stay without a name: bills and rollups are made from them.
     """
     _confirm(yes, f"Erase end user {user} of tenant {tenant}, for good?")
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:

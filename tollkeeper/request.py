@@ -23,14 +23,14 @@ from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-app = typer.Typer(help="Single requests: find them, and see where one's time and money went.", no_args_is_help=True)
+app = typer.Typer(help="Find requests, and show where one's time and money went.", no_args_is_help=True)
 
-RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id, as in the reply's x-request-id.")]
+RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id, as in the response's x-request-id.")]
 
 
 @app.command("show")
 def show(request: RequestId, data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJson = False) -> None:
-    """Show one request: its time by stage, its cost by kind of token, and why its slowest tokens were slow."""
+    """Show a request: time by stage, cost by usage kind, and why its slowest tokens were slow."""
     with one_line_errors():
         identifier = _identifier(request)
         with open_installation(data, store_url, os.environ) as opened:
@@ -46,19 +46,21 @@ def show(request: RequestId, data: Data = DEFAULT_DATA, store_url: StoreUrl = ""
 
 @app.command("find")
 def find(
-    search: Annotated[str, typer.Argument(help="Such as 'user:alice error:rate_limited ttft>500ms'.")] = "",
-    last: Annotated[float, typer.Option(min=0.01, max=9_480, help="Of the last so many hours.")] = 1,
-    tenant: Annotated[str, typer.Option(help="Of one tenant.")] = "",
-    team: Annotated[str, typer.Option(help="Of one team.")] = "",
-    model: Annotated[str, typer.Option(help="Of one model.")] = "",
-    outcome: Annotated[str, typer.Option(help="ok, error, cancelled or rejected.")] = "",
-    sort: Annotated[str, typer.Option(help=f"By {', '.join(SORTS)}.")] = "newest",
-    page: Annotated[int, typer.Option(help=f"Which {PAGE_ROWS} of them.")] = 1,
+    search: Annotated[
+        str, typer.Argument(help="Search terms, such as 'user:alice error:rate_limit_exceeded ttft>500ms'.")
+    ] = "",
+    last: Annotated[float, typer.Option(min=0.01, max=9_480, help="Look-back window in hours.")] = 1,
+    tenant: Annotated[str, typer.Option(help="Only this tenant (default: all).")] = "",
+    team: Annotated[str, typer.Option(help="Only this team (default: all).")] = "",
+    model: Annotated[str, typer.Option(help="Only this model (default: all).")] = "",
+    outcome: Annotated[str, typer.Option(help="Only this outcome: ok, error, cancelled or rejected.")] = "",
+    sort: Annotated[str, typer.Option(help=f"Order: {', '.join(SORTS)}.")] = "newest",
+    page: Annotated[int, typer.Option(help=f"Page to show, of {PAGE_ROWS} requests each.")] = 1,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Find requests. All words must match; a search names what it is about, or is a part of a name."""
+    """Find requests. All search terms must match; docs/requests.md lists them."""
     with one_line_errors():
         now = datetime.now(UTC)
         question = RequestQuestion(

@@ -14,21 +14,23 @@ from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-app = typer.Typer(help="How long rows are kept.", no_args_is_help=True)
+app = typer.Typer(help="Retention: how long rows are kept.", no_args_is_help=True)
 
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Such as requests or content; `list` shows them.")]
+TableName = Annotated[
+    str, typer.Argument(metavar="TABLE", help="Table, such as requests or content; `list` shows them.")
+]
 
 
 @app.command("set")
 def set_days(
     table: TableName,
-    days: Annotated[int | None, typer.Option(min=1, help="For how many days.")] = None,
-    tenant: Annotated[str, typer.Option(help="For this tenant alone; left out: for everyone.")] = "",
-    default: Annotated[bool, typer.Option("--default", help="Take a tenant's rule away.")] = False,
+    days: Annotated[int | None, typer.Option(min=1, help="Days to keep rows.")] = None,
+    tenant: Annotated[str, typer.Option(help="Only this tenant's rows (default: everyone's).")] = "",
+    default: Annotated[bool, typer.Option("--default", help="Remove a tenant's rule.")] = False,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
 ) -> None:
-    """Set a table's time. A tenant's rule is carried out by `apply`, everyone's by the store itself."""
+    """Set a table's retention. Run `apply` daily for tenants' rules; the store applies everyone's itself."""
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         if (days is None) != default or (default and not tenant):
             raise ConfigurationError("give --days N, or --tenant TENANT with --default")
@@ -43,7 +45,7 @@ def set_days(
 
 @app.command("list")
 def list_all(data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJson = False) -> None:
-    """List the tables' times and the tenants' rules."""
+    """List the tables' retention and the tenants' rules."""
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         rows: list[dict[str, Any]] = [
             {"table": table.name, "tenant": "", "keeps": table.ttl or "for good"} for table in list_tables(opened.store)
@@ -61,7 +63,7 @@ def list_all(data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJso
 
 @app.command("apply")
 def apply(data: Data = DEFAULT_DATA, store_url: StoreUrl = "") -> None:
-    """Delete what tenants' rules no longer keep. Call it once a day, by cron or a timer."""
+    """Delete rows that tenants' rules no longer keep. Run it once a day, by cron or a timer."""
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         rows = apply_rules(opened.store, datetime.now(UTC), typer.echo)
     typer.echo(f"{rows} rows deleted")

@@ -20,13 +20,13 @@ from tollkeeper.tenants import control_port
 app = group_of("rollouts", without=("show",))
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The rollout's id.")]
-Reason = Annotated[str, typer.Option(help="Why; for the audit trail.")]
+Reason = Annotated[str, typer.Option(help="Reason, for the audit log.")]
 _PATH = "/v1/rollouts"
 
 
 @app.command("show", epilog=examples_of(BY_NAME["rollouts"], "show"))
 def show(name: Name, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """Show what gateways see of a rollout now: both arms over the last minutes, and bounds that are passed."""
+    """Show what gateways see now: both arms over the last minutes, and violated guards."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         found = client.get(f"{_PATH}/{path_segment(name)}/standing")
     if as_json:
@@ -44,7 +44,7 @@ def show(name: Name, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as
 def pause(
     name: Name, reason: Reason = "", data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
 ) -> None:
-    """Keep the share as it is; bounds still hold."""
+    """Keep the current share. Guards stay active."""
     _act("pause", name, reason, data, control_url, as_json)
 
 
@@ -52,7 +52,7 @@ def pause(
 def resume(
     name: Name, reason: Reason = "", data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
 ) -> None:
-    """Go on; or begin again at the first step what was rolled back or aborted."""
+    """Continue a paused rollout, or restart a rolled-back or aborted one at its first step."""
     _act("resume", name, reason, data, control_url, as_json)
 
 
@@ -60,7 +60,7 @@ def resume(
 def advance(
     name: Name, reason: Reason = "", data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
 ) -> None:
-    """Take the next step now."""
+    """Start the next step now."""
     _act("advance", name, reason, data, control_url, as_json)
 
 
@@ -76,20 +76,22 @@ def promote(
 def abort(
     name: Name, reason: Reason = "", data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
 ) -> None:
-    """Give everything back to the incumbent."""
+    """Stop the rollout: the incumbent answers everything."""
     _act("abort", name, reason, data, control_url, as_json)
 
 
 @app.command("report")
 def report(
     name: Name,
-    hours: Annotated[float, typer.Option(min=0.01, max=9_480, help="Of the last so many.")] = 24,
-    tenant: Annotated[str, typer.Option(help="Of one tenant's requests; copies are the platform's.")] = "",
+    hours: Annotated[float, typer.Option(min=0.01, max=9_480, help="Look-back window in hours.")] = 24,
+    tenant: Annotated[
+        str, typer.Option(help="Only this tenant's requests (default: all); shadows belong to the platform.")
+    ] = "",
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Compare both arms, and copies with their originals: each figure with its 95 % interval."""
+    """Compare both arms, and shadows with their originals, with 95 % intervals."""
     from analytics.comparison.rollout_report import rollout_report  # here: it loads for seconds
 
     with one_line_errors():

@@ -30,8 +30,8 @@ app = group_of("routes", without=("show",))
 app.command("eval")(eval_command)
 app.command("drill")(drill_command)
 
-RouteId = Annotated[str, typer.Argument(metavar="ROUTE", help="The name that applications ask for.")]
-ByModel = Annotated[list[str] | None, typer.Option(metavar="MODEL=NUMBER", help="May be given for several models.")]
+RouteId = Annotated[str, typer.Argument(metavar="ROUTE", help="The route's name.")]
+_BY_MODEL: Final = "MODEL=NUMBER"
 _PATH = "/v1/routes"
 _STATES: Final[Mapping[str, str]] = {
     "ready": "The gateway reads prompts for this route.",
@@ -71,26 +71,44 @@ def show(
 @app.command("explain")
 def explain_route(
     route: RouteId,
-    tenant: Annotated[str, typer.Option(help="Who asks.")] = "",
-    tag: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A tag of the request.")] = None,
-    prompt_tokens: Annotated[int | None, typer.Option(min=0, help="How long the prompt is.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="How long the answer may be.")] = None,
-    latency_budget_ms: Annotated[int | None, typer.Option(min=1, help="Within what the answer is wanted.")] = None,
-    region: Annotated[str, typer.Option(help="Where the gateway stands.")] = "",
-    at: Annotated[str, typer.Option(help="When, such as 2027-01-31T22:30:00+01:00; left out: now.")] = "",
+    tenant: Annotated[str, typer.Option(help="The caller's tenant.")] = "",
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A tag of the request; repeat for more.")
+    ] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(min=0, help="Prompt length in tokens.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Maximum answer length in tokens.")] = None,
+    latency_budget_ms: Annotated[int | None, typer.Option(min=1, help="The request's latency budget, in ms.")] = None,
+    region: Annotated[str, typer.Option(help="The gateway's region.")] = "",
+    at: Annotated[
+        str, typer.Option(help="Time of the request, such as 2027-01-31T22:30:00+01:00 (default: now).")
+    ] = "",
     conversation: Annotated[str, typer.Option(help="The conversation's id.")] = "",
-    intent: Annotated[str, typer.Option(help="What the prompt is read as.")] = "",
-    complexity: Annotated[str, typer.Option(help="simple or complex.")] = "",
-    budget_left: ByModel = None,
-    cost_usd: ByModel = None,
-    ttft_seconds: ByModel = None,
-    answer_seconds: ByModel = None,
-    config: Annotated[Path | None, typer.Option(help="A gateway's YAML file, in place of the control plane.")] = None,
+    intent: Annotated[str, typer.Option(help="Intent that the prompt is classified as.")] = "",
+    complexity: Annotated[str, typer.Option(help="Complexity of the prompt: simple or complex.")] = "",
+    budget_left: Annotated[
+        list[str] | None,
+        typer.Option(metavar=_BY_MODEL, help="Share of its budgets that is left for a model, 0 to 1; repeat for more."),
+    ] = None,
+    cost_usd: Annotated[
+        list[str] | None,
+        typer.Option(metavar=_BY_MODEL, help="Cost of the request at a model, in USD; repeat for more."),
+    ] = None,
+    ttft_seconds: Annotated[
+        list[str] | None,
+        typer.Option(metavar=_BY_MODEL, help="A model's recent time to first token, in seconds; repeat for more."),
+    ] = None,
+    answer_seconds: Annotated[
+        list[str] | None,
+        typer.Option(metavar=_BY_MODEL, help="A model's predicted answer time, in seconds; repeat for more."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A gateway's YAML file to use instead of the control plane.")
+    ] = None,
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say where a route would lead a request like this, and why not elsewhere. Nothing is called."""
+    """Explain where a route would send a request, and why not elsewhere. No model is called."""
     with one_line_errors():
         asked = _request(
             {

@@ -22,18 +22,18 @@ _COLUMNS = ("name", "requests", "lost", "answered by", "slowest (s)")
 
 def drill_command(
     provider: Annotated[
-        str, typer.Argument(help="Who is out: a target's `provider`, or its kind where none is named.")
+        str, typer.Argument(help="Provider that fails: a target's `provider`, or its kind if it names none.")
     ],
     config: Annotated[Path, typer.Option(help="A gateway's YAML file.")],
-    fault: Annotated[str, typer.Option(help="How it fails: refused, error, limited or stall.")] = "error",
-    seconds: Annotated[float, typer.Option(help="For how long it is out.")] = 60.0,
-    rate: Annotated[float, typer.Option(help="Requests a second for every model and route that it serves.")] = 5.0,
+    fault: Annotated[str, typer.Option(help="Kind of failure: refused, error, limited or stall.")] = "error",
+    seconds: Annotated[float, typer.Option(help="Outage duration in seconds.")] = 60.0,
+    rate: Annotated[float, typer.Option(help="Requests per second for each model and route of the provider.")] = 5.0,
     as_json: AsJson = False,
 ) -> None:
-    """Say who would answer while a provider is out, what would be lost, and when all would be as before.
+    """Simulate a provider's outage: who would answer, what would be lost, and when it would recover.
 
-    The gateway's own code does it, with the file's breakers, budgets, playbooks and timeouts, in time that is only
-    counted: nothing is called. Ends with 1 where requests are lost that another could have answered.
+    Uses the gateway's own code with the file's breakers, budgets, playbooks and timeouts, in virtual time. Nothing is
+    called. Status 1 if requests are lost that another target could have answered.
     """
     with one_line_errors():
         source = FileSource(config, b"")

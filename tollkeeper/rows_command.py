@@ -35,7 +35,9 @@ def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: A
 def repair(
     table: Table,
     row: Row,
-    values: Annotated[list[str], typer.Option("--set", help="COLUMN=VALUE, repeatable. VALUE is JSON, or else text.")],
+    values: Annotated[
+        list[str], typer.Option("--set", help="COLUMN=VALUE, with VALUE as JSON or text; repeat for more.")
+    ],
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
 ) -> None:

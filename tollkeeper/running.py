@@ -71,12 +71,12 @@ def demo_command(
     store_url: StoreUrl = "",
     engine: Engine = True,
     model: EngineModel = "",
-    seconds: Annotated[float, typer.Option(min=1, help="How long the traffic lasts.")] = 60,
-    speed: Annotated[float, typer.Option(min=0.01, max=1000, help="How fast the recorded traffic is played.")] = 1,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds of traffic to replay.")] = 60,
+    speed: Annotated[float, typer.Option(min=0.01, max=1000, help="Speed-up of the recorded traffic.")] = 1,
     opens_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the dashboard in a browser.")] = True,
-    slack: Annotated[str, typer.Option(help="A Slack webhook to tell; left out: one on this machine.")] = "",
+    slack: Annotated[str, typer.Option(help="Slack webhook to notify (default: a local one).")] = "",
 ) -> None:
-    """Run everything, as `up`, with a minute of a real service's traffic from three tenants."""
+    """Run everything, as `up`, with recorded traffic of three tenants."""
     with one_line_errors():
         certificate, ports = gateway_certificate(), _ports(port_base)
         choices = Choices(data, ports, host, store_url, dashboard, engine, model=model, certificate=certificate)
@@ -94,7 +94,7 @@ def doctor_command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what this machine has, what it lacks and how to get it. Status 1 where Tollkeeper cannot run."""
+    """Check this machine: what it has, what is missing and how to get it. Status 1 if Tollkeeper cannot run."""
     with one_line_errors():
         if forget_losses:
             _forget_losses(data)

@@ -30,20 +30,18 @@ app = typer.Typer(help="Providers' keys, and the installation's secrets.", no_ar
 _KEY_BYTES: Final = 32
 _MOST_REASON: Final = 500
 _KEYS_PATH: Final = "/v1/stored-keys"
-KeyName = Annotated[str, typer.Argument(help="Its name: a-z, 0-9 and -; targets say stored:NAME.")]
+KeyName = Annotated[str, typer.Argument(help="Name of the key: a-z, 0-9 and -. Targets refer to it as stored:NAME.")]
 
 
 @app.command("put")
 def put(
     name: KeyName,
-    file: Annotated[
-        Path | None, typer.Option("--file", help="Read it from here; left out: from standard input.")
-    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="File to read it from (default: standard input).")] = None,
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Store a provider's key, or another in its place; gateways use it within a second."""
+    """Store or replace a provider's key. Gateways use it within a second."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         stored = client.put(f"{_KEYS_PATH}/{path_segment(name)}", {"value": _read_value(file)})
     if as_json:
@@ -54,7 +52,7 @@ def put(
 
 @app.command("list")
 def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """List stored keys, without what they are."""
+    """List stored keys, without their values."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         found: list[dict[str, Any]] = client.get(f"{_KEYS_PATH}?limit=1000")["data"]
     if as_json:
@@ -74,15 +72,15 @@ def delete(name: KeyName, data: Data = DEFAULT_DATA, control_url: ControlUrl = "
 @app.command("rotate")
 def rotate(
     forget_old: Annotated[
-        bool, typer.Option("--forget-old", help="Throw the older sealing keys away; backups made before need them.")
+        bool, typer.Option("--forget-old", help="Delete the older encryption keys. Earlier backups need them.")
     ] = False,
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a new sealing key, and seal everything anew by it: providers' keys, channels' addresses, webhooks.
+    """Create a new encryption key and encrypt everything again: providers' keys, channel addresses, webhooks.
 
-    Nothing is restarted. With keys in the environment, put the new one first there and restart; this then seals by it.
+    No restart is needed. If the keys are in the environment, put the new one first there and restart before.
     """
     files = SecretFiles(data / "secrets")
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
@@ -104,13 +102,13 @@ def rotate(
 @app.command("accept")
 def accept(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"Secrets to replace: {', '.join(DEPENDS)}.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why the secret was lost. Stays in the audit log.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why the secret was lost; stays in the audit log.")],
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Replace secrets that are lost for good, with everything stopped; what depends on them has to be made again.
+    """Replace lost secrets, with everything stopped. What depends on them must be created again.
 
-    A secret that is missing is made; one that is there is taken as the installation's.
+    A missing secret is created; one that is there is accepted.
     """
     with one_line_errors():
         if not 0 < len(reason.strip()) <= _MOST_REASON or not reason.isprintable():

@@ -29,12 +29,12 @@ _OBJECTIVES = "objectives"
 
 @app.command("apply", hidden=True)
 def apply(
-    file: Annotated[Path, typer.Argument(help="A YAML file: `objectives:` with a list of them, fields as over HTTP.")],
+    file: Annotated[Path, typer.Argument(help="YAML file with a list `objectives:`, fields as over HTTP.")],
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Create the objectives of a YAML file, or put them in the place of those of the same ids."""
+    """Create or replace the objectives of a YAML file."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         applied = [client.put(f"{_PATH}/{path_segment(name)}", body) for name, body in _objectives_in(file)]
     if as_json:
@@ -46,13 +46,13 @@ def apply(
 
 @app.command("report")
 def report(
-    slo: Annotated[str, typer.Argument(metavar="ID", help="One objective; left out: all.")] = "",
-    tenant: Annotated[str, typer.Option(help="Those of one tenant.")] = "",
+    slo: Annotated[str, typer.Argument(metavar="ID", help="The objective's id (default: all).")] = "",
+    tenant: Annotated[str, typer.Option(help="Only this tenant's objectives (default: all).")] = "",
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say how objectives stand: good requests, what is left of the error budget, how fast it burns."""
+    """Show objectives: good requests, remaining error budget, burn rates."""
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         opened.database.check_schema()
         with opened.database.session() as session:

@@ -17,7 +17,7 @@ from contracts.recording.records import event_name_of
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-app = typer.Typer(help="What waits on disk for the store.", no_args_is_help=True)
+app = typer.Typer(help="The collector's spool: records that wait on disk for the store.", no_args_is_help=True)
 
 _TIME_BYTES: Final = 8  # before each record of the gateway's dead letters
 
@@ -67,12 +67,12 @@ class Inspection:
 @app.command("inspect")
 def inspect_command(
     data: Data = DEFAULT_DATA,
-    letters: Annotated[int, typer.Option(min=0, help="How many of the last dead letters to show.")] = 10,
+    letters: Annotated[int, typer.Option(min=0, help="Number of recent dead letters to show.")] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Show what waits for the store and what could not be stored. Changes nothing; the collector may run meanwhile.
+    """Show records waiting for the store and dead letters. Changes nothing; the collector may run.
 
-    Payloads are not shown: they may hold what a log line or a span says of a person.
+    Payloads are not shown, because they may contain personal data.
     """
     with one_line_errors():
         found = inspect(data, letters)

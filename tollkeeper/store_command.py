@@ -25,15 +25,14 @@ TARGET_PASSWORD = "TOLLKEEPER_STORE_MOVE_PASSWORD"
 
 @app.command("check")
 def check(
-    hours: Annotated[int, typer.Option(min=1, max=72, help="For how far back tokens are compared.")] = DEFAULT_HOURS,
+    hours: Annotated[int, typer.Option(min=1, max=72, help="Look-back window for tokens, in hours.")] = DEFAULT_HOURS,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Look for damage, also to journals and spools, holes in numbers, rollups that are not their base, and tokens on
-    nobody's account.
+    """Check the store: damage, missing numbers, wrong rollups, unaccounted tokens; also journals and spools.
 
-    One named line for each finding, and status 1 where there is one.
+    Prints one line for each finding. Status 1 if there is any.
     """
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         say = say_nothing if as_json else _remark
@@ -48,16 +47,16 @@ def check(
 @app.command("rebuild")
 def rebuild_command(
     rollup: Annotated[str, typer.Argument(metavar="ROLLUP", help="The rollup's table, such as tenant_cost_day.")] = "",
-    is_listing: Annotated[bool, typer.Option("--list", help="List all rollups and what each is made of.")] = False,
+    is_listing: Annotated[bool, typer.Option("--list", help="List all rollups with their base tables.")] = False,
     is_confirmed: Annotated[bool, typer.Option("--yes", help="Apply the rebuild without asking.")] = False,
     is_dry: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Repair a rollup that differs from the rows that it is made of, as `store check` reports it.
+    """Repair a rollup that differs from its base table, as `store check` reports.
 
-    Shows what would change and asks. Safe while requests are served, and to repeat.
+    Shows the changes and asks. Safe while requests are served; can be repeated.
     """
     with one_line_errors():
         if is_listing == bool(rollup):
@@ -102,18 +101,18 @@ def _asked() -> bool:
 @app.command("move")
 def move(
     to: Annotated[str, typer.Option("--to", help="The other store's URL, such as http://127.0.0.1:8123.")],
-    to_database: Annotated[str, typer.Option("--to-database", help="The database there.")] = "tollkeeper",
-    to_user: Annotated[str, typer.Option("--to-user", help="A user who may create tables there.")] = "writer",
+    to_database: Annotated[str, typer.Option("--to-database", help="Database name there.")] = "tollkeeper",
+    to_user: Annotated[str, typer.Option("--to-user", help="User with the right to create tables there.")] = "writer",
     to_data: Annotated[
-        Path | None, typer.Option("--to-data", help="The other data directory, where that is an embedded store too.")
+        Path | None, typer.Option("--to-data", help="Data directory of the other store, if that is an embedded one.")
     ] = None,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Copy everything into another store while this one is used, and lead the collector there.
+    """Copy everything into another store while this one is in use, then switch the collector.
 
-    The other one's password is in TOLLKEEPER_STORE_MOVE_PASSWORD, or with --to-data in its secrets.
+    The other store's password is in TOLLKEEPER_STORE_MOVE_PASSWORD, or with --to-data in its secrets.
     """
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         secrets = SecretFiles((to_data or data) / "secrets")

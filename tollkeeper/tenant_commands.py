@@ -21,12 +21,12 @@ TenantId = Annotated[str, typer.Argument(metavar="ID", help="The tenant's id.")]
 @app.command("content", hidden=True)
 def content(
     tenant: TenantId,
-    keeps: Annotated[bool, typer.Option("--keep/--no-keep", help="Keep its prompts and answers, redacted.")],
+    keeps: Annotated[bool, typer.Option("--keep/--no-keep", help="Store its prompts and answers, redacted.")],
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Keep a tenant's prompts and answers, or stop: an older name of `set --content`."""
+    """Store a tenant's prompts and answers, or stop. Older name of `set --content`."""
     _switch(
         tenant,
         "keeps_content",
@@ -46,7 +46,7 @@ def audit(
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Audit a tenant's requests, or stop: an older name of `set --audit`."""
+    """Audit a tenant's requests, or stop. Older name of `set --audit`."""
     _switch(
         tenant,
         "audits_requests",

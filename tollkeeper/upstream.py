@@ -27,6 +27,7 @@ app = typer.Typer(
 _EXAMPLES: Final = [
     "tollkeeper upstream add llama --url http://10.0.0.5:8000/v1 --price 0.20 0.60",
     "tollkeeper upstream add gpt-4o-mini --url https://api.openai.com/v1 --api-key-env OPENAI_API_KEY",
+    "tollkeeper upstream add claude-sonnet-4-5 --url https://api.anthropic.com/v1 --api-key-env ANTHROPIC_API_KEY",
     "tollkeeper upstream add claude --provider anthropic --model claude-sonnet-4-5 --api-key-env ANTHROPIC_API_KEY",
 ]
 # Providers by the host of their OpenAI-compatible API.
@@ -42,6 +43,11 @@ _HOSTS: Final[Mapping[str, str]] = {
     "api.x.ai": "x-ai",
     "api.cohere.com": "cohere",
     "generativelanguage.googleapis.com": "google",
+}
+# What these hosts speak beside chats.
+_APIS: Final[Mapping[str, list[str]]] = {
+    "api.openai.com": ["chat", "responses"],
+    "api.anthropic.com": ["chat", "messages"],
 }
 _MAX_SLUG: Final = 63
 
@@ -81,6 +87,14 @@ def add(
     price_from_catalogue: Annotated[
         bool, typer.Option("--price-from-catalogue", help="Take the price from the built-in price list.")
     ] = False,
+    apis: Annotated[
+        str,
+        typer.Option(
+            "--apis",
+            help="APIs that the server speaks itself, of chat, messages and responses, with commas "
+            "(default: by its host, else chat). Requests of these pass through as they came.",
+        ),
+    ] = "",
     pool: Annotated[str, typer.Option("--pool", help="Pool to add it to (default: a new one named after NAME).")] = "",
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
@@ -99,7 +113,7 @@ def add(
         with ControlClient.of_installation(data, control_url, control_port()) as client:
             reference = _key(client, name, api_key_env, key_ref)
             plan = _apply(
-                client, name, pool or _slug(name), _target(name, url, provider, upstream_model, reference), found
+                client, name, pool or _slug(name), _target(name, url, provider, upstream_model, reference, apis), found
             )
     if as_json:
         print_json(plan)
@@ -115,11 +129,15 @@ def add(
         typer.echo("Hosted providers need LiteLLM: `tollkeeper doctor` says whether it is installed.")
 
 
-def _target(name: str, url: str, provider: str, model: str, key: str) -> dict[str, Any]:
+def _target(name: str, url: str, provider: str, model: str, key: str, apis: str) -> dict[str, Any]:
+    if apis and not url:
+        raise ConfigurationError("--apis is for a server with a --url; LiteLLM is asked in its own way")
+    spoken = [one.strip() for one in apis.split(",") if one.strip()] or _APIS.get(urlsplit(url).hostname or "", [])
     entry: dict[str, Any] = {"name": _slug(name), "kind": "openai_http" if url else "litellm"}
     entry |= {"url": url} if url else {}
     entry["model"] = model if url or "/" in model else f"{provider}/{model}"
     entry |= {"provider": provider} if provider else {}
+    entry |= {"settings": {"apis": spoken}} if spoken else {}
     return entry | ({"key": key} if key else {})
 
 

@@ -7,6 +7,7 @@ import httpx
 
 from backends.channels.base import ChannelSettings, Outcome
 from backends.channels.inward import InwardAddress, reachable_address
+from backends.channels.tls import trusted_authorities
 
 _TRIED_AGAIN = frozenset({408, 425, 429})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -22,7 +23,9 @@ class HttpPost:
         timeout = httpx.Timeout(settings.timeout_seconds, connect=0.6 * settings.timeout_seconds)
         # Nothing is kept open: connections are pooled by address, and two receivers of one address are not one server.
         limits = httpx.Limits(max_keepalive_connections=0)
-        self._client = httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=timeout, limits=limits)
+        self._client = httpx.AsyncClient(
+            verify=trusted_authorities(), follow_redirects=False, trust_env=False, timeout=timeout, limits=limits
+        )
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
         """Make one attempt within the bound, looking the host's name up included. Never raises."""

@@ -8,6 +8,7 @@ import httpx
 
 from backends.channels.inward import InwardAddress, Network, reachable_address
 from backends.channels.question import HttpAnswer
+from backends.channels.tls import trusted_authorities
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _MOST_AT_ONCE: Final = 256
@@ -25,7 +26,9 @@ class HttpQuestion:
         self._setting = setting
         limits = httpx.Limits(max_keepalive_connections=0)
         # trust_env: a proxy from the environment would see what people say.
-        self._client = httpx.AsyncClient(follow_redirects=False, trust_env=False, limits=limits)
+        self._client = httpx.AsyncClient(
+            verify=trusted_authorities(), follow_redirects=False, trust_env=False, limits=limits
+        )
         self._room = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def ask(

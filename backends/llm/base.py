@@ -88,6 +88,9 @@ class Sink(DeltaSink, Protocol):
     def scores(self, scores: list[float]) -> None:
         """Take how well the texts of each pair go together, which the gateway renders."""
 
+    def native(self) -> None:
+        """Note that what follows is in the words of the client's own API, and goes on as it is."""
+
     def served(self, model: str, version: str) -> None:
         """Take what answers, before any of its answer: the model as it is called there, and which version of it.
 

@@ -12,6 +12,7 @@ from backends.llm.scripted import read_script
 from contracts.errors import ConfigurationError
 from contracts.pricing.failure_billing import read_billing
 from contracts.serving.configuration import TargetSpec
+from contracts.serving.spoken_apis import drops_unknown, spoken_apis
 
 _SHAPES: dict[str, type[msgspec.Struct]] = {
     "openai_http": OpenAISettings,
@@ -29,6 +30,7 @@ def check_settings(spec: TargetSpec) -> None:
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"target {spec.id!r}, settings: {error}") from error
     read_billing(spec)
+    drops_unknown(spec)
     if spec.kind in ("openai_http", "litellm"):
         read_timeouts(spec)
     if spec.kind == "scripted":
@@ -41,3 +43,4 @@ def check_settings(spec: TargetSpec) -> None:
     read_tls_names(spec, is_https=spec.url.startswith("https://"))
     read_abilities(spec)
     read_paths(spec)
+    spoken_apis(spec)

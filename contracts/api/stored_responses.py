@@ -1,6 +1,7 @@
 """An answer of the Responses API as it is kept: whose it is, what it was given, what it said."""
 
 import re
+from hashlib import sha256
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from contracts.access.owner import Owner
 
 RESPONSE_PREFIX: Final = "resp_"
 _RESPONSE: Final = re.compile(r"resp_([0-9a-f]{32})")
+_ANY_RESPONSE: Final = re.compile(r"resp_[A-Za-z0-9_-]{1,200}")
 _ITEM: Final = re.compile(r"[a-z]+_([0-9a-f]{32})[io][0-9a-f]{4}")
 
 MAX_RESPONSE_BYTES: Final = 32 * 1024 * 1024  # input and answer of one response together
@@ -54,8 +56,20 @@ def item_id(kind: str, request_id: UUID, place: int, *, is_output: bool) -> str:
 
 
 def is_response_id(text: str) -> bool:
-    """Say whether this could be the id of a response of ours."""
+    """Return whether this could be the id of a response: the gateway's, or one that a provider gave."""
+    return _ANY_RESPONSE.fullmatch(text) is not None
+
+
+def is_own_id(text: str) -> bool:
+    """Return whether this could be the id of a response that the gateway put together."""
     return _RESPONSE.fullmatch(text) is not None
+
+
+def kept_under(identifier: str) -> str:
+    """Return what a response is kept under: its id, or a digest of one that a provider gave, as these are longer."""
+    if is_own_id(identifier):
+        return identifier
+    return RESPONSE_PREFIX + sha256(identifier.encode()).hexdigest()[:32]
 
 
 def response_of_item(item: str) -> str | None:

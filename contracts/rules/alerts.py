@@ -19,6 +19,7 @@ RuleKind = Literal[
     "telemetry_loss",
     "ledger_mismatch",
     "unpriced_usage",
+    "bill_mismatch",
     "abuse",
 ]
 ChannelKind = Literal["webhook", "slack", "email", "pagerduty", "teams", "google_chat", "alertmanager"]
@@ -27,7 +28,7 @@ Event = Literal["firing", "resolved", "test"]
 RULE_KINDS: Final[tuple[RuleKind, ...]] = get_args(RuleKind)
 CHANNEL_KINDS: Final[tuple[ChannelKind, ...]] = get_args(ChannelKind)
 # What an engine, a GPU or the collector did is nobody's but the platform's.
-PLATFORM_KINDS: Final = frozenset({"saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch"})
+PLATFORM_KINDS: Final = frozenset({"saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch", "bill_mismatch"})
 
 _EMAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*")
 _ROUTING_KEY: Final = re.compile(r"[A-Za-z0-9]{32}")
@@ -64,6 +65,9 @@ _SETTINGS: Final[Mapping[RuleKind, Mapping[str, NumberSetting]]] = {
         "unexplained_percent": NumberSetting(0.5, 0.01, 100, "of a GPU's wall clock in an hour, at the least"),
     },
     "unpriced_usage": {"requests": NumberSetting(1, 1, 1e9, "without a price in a day, at the least")},
+    "bill_mismatch": {
+        "unknown_usd": NumberSetting(1, 0, 1e9, "USD of a provider's month that no cause explains, more than this"),
+    },
     "abuse": {"sightings": NumberSetting(1, 1, 1e9, "requests above a policy's limit, at the least")},
 }
 _REPEAT: Final = {
@@ -104,9 +108,7 @@ class Rule:
         if known is None:
             raise InvalidRequest(f"kind {kind!r} is unknown; known: {', '.join(RULE_KINDS)}", param="kind")
         if tenant and known in PLATFORM_KINDS:
-            raise InvalidRequest(
-                f"{kind} is about engines that all tenants share; leave the tenant out", param="tenant"
-            )
+            raise InvalidRequest(f"{kind} is about what all tenants share; leave the tenant out", param="tenant")
         numbers, thresholds, slo = dict[str, float](), tuple[int, ...](), ""
         texts = {_OWNER: "", _RUNBOOK: ""}
         for name, value in stated.items():

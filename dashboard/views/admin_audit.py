@@ -19,7 +19,7 @@ _MOST: Final = 500
 _COLUMNS: Final[dict[str, Any]] = {
     "When": st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm:ss"),
     "Who": _text(help="The token's or user's name and id; `admin` is the installation's owner"),
-    "Did": _text(help="A noun and a verb, such as key.revoke"),
+    "Action": _text(help="A noun and a verb, such as key.revoke"),
     "To": _text(help="What was changed"),
     "From": _text(width="small", help="The address of who asked"),
     "Detail": _text(width="large", help="What it was changed to; never a secret"),
@@ -32,13 +32,13 @@ _PLACES: Final[dict[str, Any]] = {
         width=270, help="Changes of the configuration, what vouches for them from outside, and audited requests"
     ),
     "State": _text(width="small"),
-    "Entries": st.column_config.NumberColumn(format="localized", help="That were looked at"),
+    "Entries": st.column_config.NumberColumn(format="localized", help="Verified entries"),
     "Up to": st.column_config.NumberColumn(format="localized", help="The number of the last entry"),
     "Checkpoints": st.column_config.NumberColumn(format="localized", help="Signatures over all that is before them"),
-    "Signed up to": st.column_config.NumberColumn(
+    "Signed until entry": st.column_config.NumberColumn(
         format="localized", help="The entry that the last checkpoint signs; what is behind it is at most seconds old"
     ),
-    "Remarks": _text(width="large", help="The first fault, and what the log says of itself: torn ends, backups"),
+    "Remarks": _text(width="large", help="The first fault, and notes in the log: torn ends, backups"),
 }
 _NOUNS: Final = (
     "all", "tenant", "team", "project", "key", "limit", "budget", "model", "route", "pool", "target", "price",
@@ -65,7 +65,7 @@ def draw_audit(visit: Visit) -> None:
             {
                 "When": moment(visit, row["at"]),
                 "Who": row["actor"],
-                "Did": row["action"],
+                "Action": row["action"],
                 "To": row["subject"],
                 "From": row["address"],
                 "Detail": json.dumps(row["detail"], ensure_ascii=False) if row["detail"] else "",
@@ -79,11 +79,11 @@ def draw_audit(visit: Visit) -> None:
         frame,
         key="admin_audit",
         columns=_COLUMNS,
-        help="Every change of the configuration, whoever made it: the dashboard, the command line, a program.",
+        help="Every configuration change, from dashboard, command line or API.",
         empty="Nothing was changed that fits.",
     )
     if page["has_more"]:
-        note(f"The last {_MOST} changes are shown; GET /v1/audit of the control plane gives all.")
+        note(f"The last {_MOST} changes are shown; GET /v1/audit of the control plane has all.")
 
 
 def _verification(visit: Visit) -> None:
@@ -116,14 +116,13 @@ def _verification(visit: Visit) -> None:
                 "Changes up to entry",
                 count(None if changes is None else changes["last"]),
                 f"{count(None if changes is None else changes['entries'])} entries",
-                "Each carries the hash of the one before: none was edited, taken out or put in between.",
+                "Each entry carries the hash of the one before: none was edited, removed or inserted.",
             ),
             Figure(
                 "Vouched for up to",
                 count(None if changes is None else changes["vouched_upto"]),
                 "by the chain of files",
-                "Up to this entry a signed chain outside of the database says the same, so that not even its end was "
-                "cut. It follows within a second or two.",
+                "A signed chain outside the database confirms entries up to this one. It lags by a second or two.",
             ),
             Figure(
                 "Checkpoints",
@@ -143,7 +142,7 @@ def _verification(visit: Visit) -> None:
     )
     with st.container(horizontal=True, vertical_alignment="center"):
         checked = visit.formats.moment(datetime.fromisoformat(found["checked_at"]))
-        state = "It is being verified anew." if found["is_running"] else ""
+        state = "Verification is running." if found["is_running"] else ""
         note(f"As of {checked} {visit.formats.zone_name}. {state}")
         _again("Verify again", wants_new=True)
 
@@ -169,14 +168,14 @@ def _place_row(place: Mapping[str, Any]) -> dict[str, object]:
     fault, is_chain = place["fault"], place["checkpoints"] is not None
     remarks = [*([_told(fault)] if fault is not None else []), *place["notes"]]
     if place["erased"]:
-        remarks.append(f"{place['erased']} entries were emptied by erasures, which say so")
+        remarks.append(f"{place['erased']} entries were emptied by erasures, which are recorded")
     return {
         "What": _named(str(place["place"])),
         "State": "✓ verifies" if fault is None else "✗ changed",
         "Entries": place["entries"],
         "Up to": place["last"],
         "Checkpoints": place["checkpoints"],
-        "Signed up to": place["signed_upto"] if is_chain else place["vouched_upto"],
+        "Signed until entry": place["signed_upto"] if is_chain else place["vouched_upto"],
         "Remarks": "; ".join(remarks),
     }
 

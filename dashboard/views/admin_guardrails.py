@@ -26,22 +26,22 @@ _FOUND: Final[dict[str, Any]] = {
     "Tenant": _text(width="small"),
     "Stage": _text(width="small", help="Its name in the policy"),
     "Where": _text(width="small", help="Before the model: in what is asked. After it: in the answer"),
-    "Did": _text(width="small", help="What became of such a request; a dry stage changes nothing and only counts"),
+    "Action": _text(width="small", help="What became of such a request; a dry stage changes nothing and only counts"),
     "Requests": _number(format="localized", help="In which the stage found something"),
-    "Of all": _number(format="%.2f %%", help="Share of the tenant's requests in this time"),
-    "Findings": _number(format="localized", help="Things found: a request may hold several"),
-    "Kinds": _text(width="medium", help="What was found, with the number of requests that held it"),
+    "Share of requests": _number(format="%.2f %%", help="Share of the tenant's requests in this time"),
+    "Findings": _number(format="localized", help="Findings: a request may have several"),
+    "Kinds": _text(width="medium", help="Findings, with the number of requests"),
 }
 _POLICIES: Final[dict[str, Any]] = {
     "Guardrail": _text(width="small"),
     "Tenants": _text(width="small", help="Whose requests it covers"),
     "Routes": _text(width="small", help="Requests for which it covers"),
     "Before the model": _text(width="medium", help="Stages in order: what each does; dry: it only records"),
-    "After the model": _text(width="medium", help="Stages that look at answers"),
-    "Made": st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm"),
+    "After the model": _text(width="medium", help="Stages that inspect answers"),
+    "Created": st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm"),
 }
 _INCIDENTS: Final[dict[str, Any]] = {
-    "Began": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss", width="small"),
+    "Started": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss", width="small"),
     "Open": st.column_config.CheckboxColumn(width="small", help="Seen again within its window"),
     "Most": _number(format="localized", help="The most that was counted in one window"),
     "Limit": _number(format="localized", help="What the policy allows in a window"),
@@ -73,16 +73,16 @@ def _policies(visit: Visit) -> None:
                     "Routes": ", ".join(row["rules"].get("routes", ())) or _EVERY,
                     "Before the model": _stages(row["rules"], "input"),
                     "After the model": _stages(row["rules"], "output"),
-                    "Made": moment(visit, row["created_at"]),
+                    "Created": moment(visit, row["created_at"]),
                 }
                 for row in rows
             ]
         ),
         key="admin_guardrails",
         columns=_POLICIES,
-        help="Ordered stages that look at what is asked and answered. `tollkeeper guardrails` makes and tests them "
-        "(docs/guardrails.md).",
-        empty="There is no guardrail: nothing looks at what is asked and answered.",
+        help="Ordered stages that inspect requests and answers. Create and test them with `tollkeeper "
+        "guardrails` (docs/guardrails.md).",
+        empty="No guardrails: requests and answers are not inspected.",
     )
 
 
@@ -105,7 +105,7 @@ def _findings(visit: Visit) -> None:
         key="admin_guardrails_found",
         columns=_FOUND,
         data=lambda: _found_whole(counts),
-        help="Counted from requests' verdicts, which say what kind of thing was found and never the thing. The same as "
+        help="Counted from requests' verdicts, which have the kind of finding, never the text. Same as "
         f"`tollkeeper guardrails report --last {hours}`.",
         empty=f"No stage has found anything in {words}.",
     )
@@ -116,11 +116,11 @@ def _found(one: StageCount) -> dict[str, object]:
         "Tenant": one.tenant,
         "Stage": one.stage,
         "Where": _SIDES.get(one.direction, one.direction),
-        "Did": "dry: would have " + _DONE.get(one.action, one.action)
+        "Action": "dry: would have " + _DONE.get(one.action, one.action)
         if one.is_dry_run
         else _DONE.get(one.action, one.action),
         "Requests": one.requests,
-        "Of all": 100 * one.requests / one.of_requests if one.of_requests else None,
+        "Share of requests": 100 * one.requests / one.of_requests if one.of_requests else None,
         "Findings": one.findings,
         "Kinds": ", ".join(f"{kind} {count:,}" for kind, count in sorted(one.kinds.items())),
     }
@@ -137,7 +137,7 @@ def _incidents(visit: Visit) -> None:
         Table(
             [
                 {
-                    "Began": moment(visit, row["first_at"]),
+                    "Started": moment(visit, row["first_at"]),
                     "Open": row["is_open"],
                     "Tenant": row["tenant"],
                     "Key": row["key"],

@@ -30,13 +30,13 @@ _text = st.column_config.TextColumn
 _COLUMNS: Final[dict[str, Any]] = {
     "Key": _text(help="Its id: records and costs name it so"),
     "Name": _text(),
-    "Ends in": _text(width="small", help="The last characters of its secret"),
+    "Last characters": _text(width="small", help="The last characters of its secret"),
     "State": _text(width="small"),
     "Team": _text(width="small"),
     "Project": _text(width="small"),
-    "For": _text(width="small", help="A service account stands for a program, not for a person"),
+    "For": _text(width="small", help="A service account is a program's, not a person's"),
     "May use": _text(help="Its scopes, which restrict what its tenant may"),
-    "Made": when_column(),
+    "Created": when_column(),
     "Ends": when_column("Refused from then on"),
 }
 _OVERLAPS: Final[Mapping[str, int]] = {"at once": 0, "in an hour": 3600, "in a day": 86_400, "in a week": 604_800}
@@ -54,13 +54,13 @@ def draw_keys(visit: Visit) -> None:
             {
                 "Key": row["id"],
                 "Name": row["name"],
-                "Ends in": row["hint"],
+                "Last characters": row["hint"],
                 "State": _state(visit, row),
                 "Team": row["team_id"],
                 "Project": row["project_id"],
                 "For": "program" if row["is_service_account"] else "person",
                 "May use": _scopes(row["scopes"]),
-                "Made": moment(visit, row["created_at"]),
+                "Created": moment(visit, row["created_at"]),
                 "Ends": moment(visit, row["expires_at"]),
             }
             for row in rows

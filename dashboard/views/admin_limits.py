@@ -27,12 +27,12 @@ _UNITS: Final[Mapping[str, str]] = {
     "usd": "USD",
 }
 _COLUMNS: Final[dict[str, Any]] = {
-    "At most": _text(alignment="right", help="In any window of that length, wherever it begins"),
+    "At most": _text(alignment="right", help="In any window of that length, whenever it starts"),
     "Of": _text(help="What is counted"),
-    "In any": _text(width="small"),
+    "Window": _text(width="small"),
     "Level": _text(width="small", help="What it counts by"),
-    "Whom": _text(help="*: each on its own"),
-    "Model": _text(help="Counts this model alone; empty: all together"),
+    "Subject": _text(help="*: each on its own"),
+    "Model": _text(help="Count only this model; empty: all together"),
     "Counters away": _text(width="small", help="While shared counters are away: each gateway's share, or refuse"),
     "Without a price": _text(width="small", help="Of limits in USD: a model that has no price is refused, or allowed"),
     "Limit": _text(help="Its id: refusals name it"),
@@ -50,9 +50,9 @@ def draw_limits(visit: Visit) -> None:
             {
                 "At most": _amount(row),
                 "Of": _UNITS[row["metric"]],
-                "In any": row["window"],
+                "Window": row["window"],
                 "Level": row["level"],
-                "Whom": row["subject"] or (tenant if row["level"] == "tenant" else ""),
+                "Subject": row["subject"] or (tenant if row["level"] == "tenant" else ""),
                 "Model": row["model"],
                 "Counters away": row["when_away"],
                 "Without a price": row["when_unpriced"] if row["metric"] == _MONEY else None,
@@ -91,7 +91,9 @@ def _new_limit(visit: Visit, tenant: str) -> None:
         )  # fmt: skip
         level = left.selectbox("Level", get_args(Level), help="What it counts by")
         subject = middle.text_input(
-            "Whom", max_chars=300, help="team; team/project; key id; user; tag as name=value. * counts each on its own"
+            "Subject",
+            max_chars=300,
+            help="team; team/project; key id; user; tag as name=value. * counts each on its own",
         )
         model = right.text_input("Model", placeholder="all together", max_chars=200)
         away = left.selectbox("While counters are away", get_args(WhenAway), help="Each gateway's share, or refuse")
@@ -121,7 +123,7 @@ def _limit(visit: Visit, tenant: str, limit: Mapping[str, Any]) -> None:
     with panel(f"{_amount(limit)} {_UNITS[limit['metric']]}", unit=str(limit["id"])):
         with st.form(f"change_{limit['id']}", border=False, enter_to_submit=False):
             plain = str(limit["amount"] if limit["amount_usd"] is None else limit["amount_usd"])
-            amount = st.text_input("At most", plain, help="The count goes on under the new amount")
+            amount = st.text_input("At most", plain, help="The current count stays")
             if submit("Save", may=may):
                 try:
                     amounts = _written(str(limit["metric"]), amount)
@@ -133,8 +135,8 @@ def _limit(visit: Visit, tenant: str, limit: Mapping[str, Any]) -> None:
         if st.button("Delete", icon=":material/delete:", disabled=not may, key=f"delete_limit_{limit['id']}"):
             ask_first(
                 "Delete this limit?",
-                f"{quoted(_amount(limit))} {_UNITS[limit['metric']]} of {quoted(limit['subject'] or tenant)} are no "
-                "longer held to; what it has counted is forgotten.",
+                f"{quoted(_amount(limit))} {_UNITS[limit['metric']]} of {quoted(limit['subject'] or tenant)} are "
+                "no longer limited; the count is deleted.",
                 "Delete",
                 lambda: visit.control.delete(path),
                 "Limit deleted",

@@ -24,10 +24,10 @@ _TENANTS: Final[dict[str, Any]] = {
     "Time zone": _text(help="Of its days and months: budgets and bills end at its midnight"),
     "Weight": _number(help="Its share where tenants compete for a model, relative to others"),
     "Active": _check(help="Where not, all its keys are refused"),
-    "Keeps content": _check(help="Whether what its requests say is kept, redacted"),
-    "Made": when_column(),
+    "Keeps content": _check(help="Whether its prompts and answers are stored, redacted"),
+    "Created": when_column(),
 }
-_TEAMS: Final[dict[str, Any]] = {"Team": _text(), "Name": _text(), "Projects": _text(), "Made": when_column()}
+_TEAMS: Final[dict[str, Any]] = {"Team": _text(), "Name": _text(), "Projects": _text(), "Created": when_column()}
 _SLUG: Final = "1 to 63 of a-z, 0-9 and -; it never changes"
 
 
@@ -43,7 +43,7 @@ def draw_organisation(visit: Visit) -> None:
                 "Weight": row["weight"],
                 "Active": row["is_active"],
                 "Keeps content": row["keeps_content"],
-                "Made": moment(visit, row["created_at"]),
+                "Created": moment(visit, row["created_at"]),
             }
             for row in rows
         ]
@@ -90,7 +90,7 @@ def _change_tenant(visit: Visit, tenant: Mapping[str, Any]) -> None:
             zones = _zones()
             zone = st.selectbox("Time zone", zones, index=zones.index(tenant["time_zone"]))
             weight = st.number_input("Weight", 1, 1000, tenant["weight"])
-            keeps = st.checkbox("Keep what its requests say, redacted", tenant["keeps_content"])
+            keeps = st.checkbox("Store its prompts and answers, redacted", tenant["keeps_content"])
             if submit("Save", may=_may_change(visit)):
                 body = {"name": title, "time_zone": zone, "weight": weight, "keeps_content": keeps}
                 with outcome(f"Tenant {name} changed"):
@@ -123,7 +123,7 @@ def _teams(visit: Visit, tenant: str) -> None:
                 "Team": team["id"],
                 "Name": team["name"],
                 "Projects": ", ".join(project["id"] for project in projects[team["id"]]) or "none",
-                "Made": moment(visit, team["created_at"]),
+                "Created": moment(visit, team["created_at"]),
             }
             for team in teams
         ]

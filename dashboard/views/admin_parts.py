@@ -18,7 +18,7 @@ from dashboard.table import Table
 from dashboard.visit import Visit
 
 Rows = Sequence[Mapping[str, Any]]
-_READ_ONLY: Final = "Your role may look at this, and change nothing here."
+_READ_ONLY: Final = "Your role may view this, not change it."
 
 
 def chosen_tenant(visit: Visit) -> str | None:
@@ -108,7 +108,7 @@ def ask_first(title: str, sentence: str, word: str, act: Callable[[], object], d
     @st.dialog(title)
     def asked() -> None:
         st.markdown(sentence)
-        written = st.text_input(f"Write {escaped(typed)} to go on", key="ask_first_typed") if typed else ""
+        written = st.text_input(f"Write {escaped(typed)} to continue", key="ask_first_typed") if typed else ""
         yes, no = st.columns(2)
         if no.button("Cancel", width="stretch", key="ask_first_no"):
             st.rerun()
@@ -128,7 +128,7 @@ def show_secret(title: str, secret: str, sentence: str) -> None:
     def shown() -> None:
         st.markdown(sentence)
         st.code(secret, language=None, wrap_lines=True)
-        st.caption("It is kept as a digest alone: whoever loses it needs a new one.")
+        st.caption("Only a hash is stored. If you lose it, create a new one.")
         if st.button("I have copied it", type="primary", width="stretch", key="secret_copied"):
             st.rerun()
 

@@ -28,8 +28,8 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Input": _text(width="small", alignment="right", help="USD per million tokens of text"),
     "Cached input": _text(width="small", alignment="right", help="USD per million tokens read from a cache"),
     "Output": _text(width="small", alignment="right", help="USD per million tokens of text"),
-    "Besides": _text(help="Other kinds of tokens, tiers and batches that the card prices"),
-    "For": _text(help="Provider and tenant that it holds for"),
+    "Other rules": _text(help="Other kinds of tokens, tiers and batches that the card prices"),
+    "For": _text(help="Provider and tenant that it applies to"),
     "From": when_column("Empty: from the beginning"),
     "Until": when_column("Empty: until it is ended"),
 }
@@ -60,8 +60,8 @@ def draw_prices(visit: Visit) -> None:
         costs,
         costs_frame,
         key="admin_standard_costs",
-        columns={**_COLUMNS, "Besides": _text(help="Whether an operator set it, or analytics fitted it")},
-        help="What models of one's own are charged at, the same for all, whatever a request really cost.",
+        columns={**_COLUMNS, "Other rules": _text(help="Whether an operator set it, or analytics fitted it")},
+        help="Internal prices of your own models, the same for everybody, whatever a request cost.",
         empty="There is no standard cost card.",
         name="version",
     )
@@ -89,7 +89,7 @@ def _price_row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
         "Model": row["model"],
         "Version": row["version"],
         **{title: _usd(rates.get(leaf)) for leaf, title in _LEAVES.items()},
-        "Besides": ", ".join(others),
+        "Other rules": ", ".join(others),
         "For": ", ".join(filter(None, (row["provider"], row["tenant_id"]))) or "everyone",
         "From": _from(visit, row),
         "Until": moment(visit, row["valid_to"]),
@@ -103,7 +103,7 @@ def _cost_row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
         "Input": _usd(row["input_usd_per_mtok"]),
         "Cached input": _usd(row["cached_input_usd_per_mtok"]),
         "Output": _usd(row["output_usd_per_mtok"]),
-        "Besides": row["origin"],
+        "Other rules": row["origin"],
         "For": "everyone",
         "From": _from(visit, row),
         "Until": moment(visit, row["valid_to"]),
@@ -134,11 +134,11 @@ def _new_price(visit: Visit) -> None:
             leaf: column.text_input(f"{title}, USD per million tokens")
             for column, (leaf, title) in zip((left, middle, right), _LEAVES.items(), strict=True)
         }
-        provider = left.text_input("Provider", max_chars=63, help="Holds for its targets alone; empty: any")
-        tenant = middle.text_input("Tenant", max_chars=63, help="Holds for it alone, before the general card")
+        provider = left.text_input("Provider", max_chars=63, help="Only for this provider's targets; empty: any")
+        tenant = middle.text_input("Tenant", max_chars=63, help="Only for this tenant, before the general card")
         standard = right.checkbox("A standard cost card of a model of our own")
         replaces = left.text_input(
-            "Replaces", max_chars=120, help="Version of the card that ends where this one begins; empty: none"
+            "Replaces", max_chars=120, help="Version of the card that ends when this one starts; empty: none"
         )
         if submit("Create card", may=may):
             try:
@@ -193,7 +193,7 @@ def _end(visit: Visit, card: Mapping[str, Any], path: str) -> None:
             confirmed = st.checkbox(
                 "End it although the date is in the past",
                 disabled=not may,
-                help="Requests since then keep the price on their records; leave this off to read what would change",
+                help="Requests since then keep their recorded price; leave this off to see what would change",
             )
             if submit("End this card", may=may):
                 body = {"valid_to": utc_of(visit, ends), "effect": "confirmed" if confirmed else None}

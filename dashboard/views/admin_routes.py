@@ -18,10 +18,10 @@ _text = st.column_config.TextColumn
 _COLUMNS: Final[dict[str, Any]] = {
     "Route": _text(help="The name that applications ask for"),
     "Shares by weight": _text(help="Its entries, with what their weights come to"),
-    "Then": _text(help="Fallbacks, in their order"),
-    "Besides": _text(help="What else its rules say"),
+    "Fallbacks": _text(help="Fallbacks, in their order"),
+    "Other rules": _text(help="Other rules"),
     "Offered": st.column_config.CheckboxColumn(help="Where not, applications do not have it"),
-    "Made": when_column(),
+    "Created": when_column(),
 }
 _EXAMPLE: Final = {
     "choose": [{"model": "small", "weight": 9}, {"model": "large", "weight": 1}],
@@ -37,10 +37,10 @@ def draw_routes(visit: Visit) -> None:
             {
                 "Route": row["id"],
                 "Shares by weight": _shared(row["rules"]),
-                "Then": ", ".join(_name(entry) for entry in row["rules"].get("fallbacks", ())),
-                "Besides": ", ".join(name for name in row["rules"] if name not in ("choose", "fallbacks")),
+                "Fallbacks": ", ".join(_name(entry) for entry in row["rules"].get("fallbacks", ())),
+                "Other rules": ", ".join(name for name in row["rules"] if name not in ("choose", "fallbacks")),
                 "Offered": row["is_active"],
-                "Made": moment(visit, row["created_at"]),
+                "Created": moment(visit, row["created_at"]),
             }
             for row in rows
         ]
@@ -51,8 +51,8 @@ def draw_routes(visit: Visit) -> None:
         frame,
         key="admin_routes",
         columns=_COLUMNS,
-        help="A route leads to models by weight, where conditions hold, with fallbacks (docs/routes.md). Choose a line "
-        "to change it or to see where a request would go.",
+        help="A route leads to models by weight and conditions, with fallbacks (docs/routes.md). Select a "
+        "line to change it or to see where a request would go.",
         empty="There is no route: applications name models themselves.",
     )
     if visit.viewer.tenant is None:

@@ -25,22 +25,22 @@ _MODELS: Final[dict[str, Any]] = {
     "Description": _text(),
     "Context": st.column_config.NumberColumn(format="localized", help="Tokens of prompt and answer together"),
     "Offered": st.column_config.CheckboxColumn(help="Where not, applications do not have it"),
-    "Made": when_column(),
+    "Created": when_column(),
 }
 _POOLS: Final[dict[str, Any]] = {
     "Pool": _text(),
     "Policy": _text(help="How its targets are ranked for a request (docs/replicas.md)"),
-    "Region": _text(help="Where its targets stand; empty: in none"),
+    "Region": _text(help="Region of its targets; empty: none"),
     "Targets": _text(help="Its replicas"),
-    "Made": when_column(),
+    "Created": when_column(),
 }
 _TARGETS: Final[dict[str, Any]] = {
     "Target": _text(),
     "Kind": _text(width="small"),
     "Address": _text(help="Where it listens"),
-    "Model there": _text(help="Its name there; empty: the one applications use"),
-    "Provider": _text(width="small", help="Whose prices hold"),
-    "Credential": _text(help="Where it lies; it is never shown"),
+    "Model at target": _text(help="Its name there; empty: the one applications use"),
+    "Provider": _text(width="small", help="Whose prices apply"),
+    "Credential": _text(help="Reference to the key; the key is never shown"),
     "Weight": st.column_config.NumberColumn(width="small"),
 }
 
@@ -57,7 +57,7 @@ def draw_serving(visit: Visit) -> None:
                 "Policy": row["policy"],
                 "Region": row["region"],
                 "Targets": ", ".join(target["id"] for target in targets[row["id"]]) or "none",
-                "Made": moment(visit, row["created_at"]),
+                "Created": moment(visit, row["created_at"]),
             }
             for row in rows
         ]
@@ -93,7 +93,7 @@ def _models(visit: Visit) -> None:
                 "Description": row["description"],
                 "Context": row["context_tokens"],
                 "Offered": row["is_active"],
-                "Made": moment(visit, row["created_at"]),
+                "Created": moment(visit, row["created_at"]),
             }
             for row in rows
         ]
@@ -149,7 +149,7 @@ def _pool(visit: Visit, pool: str, targets: list[dict[str, Any]]) -> None:
                 "Target": target["id"],
                 "Kind": target["kind"],
                 "Address": target["url"],
-                "Model there": target["model"],
+                "Model at target": target["model"],
                 "Provider": target["provider"],
                 "Credential": target["key_ref"],
                 "Weight": target["weight"],
@@ -194,7 +194,7 @@ def _new_target(visit: Visit, pool: str, path: str) -> None:
         kind = middle.selectbox("Kind", _KINDS)
         weight = right.number_input("Weight", 1, 1000, 1)
         url = left.text_input("Address", max_chars=500, placeholder="http://127.0.0.1:8000/v1")
-        model = middle.text_input("Model there", max_chars=200)
+        model = middle.text_input("Model at target", max_chars=200)
         provider = right.text_input("Provider", max_chars=63)
         key_ref = left.text_input("Credential", max_chars=200, placeholder="env:NAME or file:/PATH")
         settings = st.text_area("Settings, as JSON", "{}", height=90, help="docs/targets.md has what there is")

@@ -30,20 +30,20 @@ _USERS: Final[dict[str, Any]] = {
     "E-mail": _text(help="What the user signs in with"),
     "Name": _text(),
     "Role": _text(width="small", help="What may be seen and changed (docs/dashboard.md)"),
-    "Reaches": _text(width="small", help="The tenant, or team, that is seen; all: the whole platform"),
-    "Signs in by": _text(width="small", help="A password of this installation, or the identity provider alone"),
-    "Let in": st.column_config.CheckboxColumn(help="Where not, nobody signs in with it"),
-    "Made": when_column(),
+    "Access": _text(width="small", help="The tenant, or team, that is seen; all: the whole platform"),
+    "Signs in by": _text(width="small", help="A password of this installation, or only the identity provider"),
+    "Enabled": st.column_config.CheckboxColumn(help="If not, nobody can sign in with it"),
+    "Created": when_column(),
 }
 _TOKENS: Final[dict[str, Any]] = {
     "Token": _text(help="Its id"),
     "Name": _text(help="Whose it is; the audit shows it"),
-    "Ends in": _text(width="small", help="The last characters of its secret"),
+    "Last characters": _text(width="small", help="The last characters of its secret"),
     "Role": _text(width="small"),
-    "Reaches": _text(width="small"),
+    "Access": _text(width="small"),
     "Account": _text(help="Who made it, and with whose account it ends; empty: the installation's owner"),
-    "State": _text(help="A token is refused where it has ended, and while its account may not give it"),
-    "Made": when_column(),
+    "State": _text(help="A token is refused after its end, and while its account may not grant its role"),
+    "Created": when_column(),
     "Ends": when_column(),
 }
 
@@ -57,10 +57,10 @@ def draw_users(visit: Visit) -> None:
                 "E-mail": row["email"],
                 "Name": row["name"],
                 "Role": _spoken(row["role"]),
-                "Reaches": _reach(row),
+                "Access": _reach(row),
                 "Signs in by": "password" if row["has_password"] else "identity provider",
-                "Let in": row["is_active"],
-                "Made": moment(visit, row["created_at"]),
+                "Enabled": row["is_active"],
+                "Created": moment(visit, row["created_at"]),
             }
             for row in rows
         ],
@@ -73,7 +73,7 @@ def draw_users(visit: Visit) -> None:
         key="admin_users",
         columns=_USERS,
         help="People who sign in to this dashboard. Choose a line to change or remove one.",
-        empty="Nobody has an account: who sits at this machine sees everything, and nobody else gets in.",
+        empty="No accounts: anybody at this machine sees everything, and nobody else can sign in.",
     )
     _new_user(visit)
     if chosen is not None:
@@ -118,7 +118,7 @@ def _new_user(visit: Visit) -> None:
         password = right.text_input(
             "Password",
             type="password",
-            help="Empty: signs in by the identity provider alone",
+            help="Empty: signs in only with the identity provider",
             autocomplete="new-password",
         )
         role = _role_fields("new_user")
@@ -148,11 +148,11 @@ def _user(visit: Visit, user: Mapping[str, Any]) -> None:
                 if st.button("Keep out", icon=":material/block:", disabled=not may, key=f"user_out_{user['id']}"):
                     ask_first(
                         "Keep this user out?",
-                        f"All sessions of {quoted(email)} end, and none begins until you let them in again; tokens of "
-                        "programs that the account made are refused until then.",
+                        f"All sessions of {quoted(email)} end, and new ones are refused until you "
+                        "enable the account again; so are API tokens that it created.",
                         "Keep out",
                         lambda: visit.control.patch(path, {"is_active": False}),
-                        f"{email} is kept out",
+                        f"{email} is disabled",
                     )
             elif st.button("Let in again", disabled=not may, key=f"user_in_{user['id']}"):
                 with outcome(f"{email} is let in"):
@@ -175,12 +175,12 @@ def _tokens(visit: Visit, emails: Mapping[str, str]) -> None:
             {
                 "Token": row["id"],
                 "Name": row["name"],
-                "Ends in": row["hint"],
+                "Last characters": row["hint"],
                 "Role": _spoken(row["role"]),
-                "Reaches": _reach(row),
+                "Access": _reach(row),
                 "Account": emails.get(row["account_id"], row["account_id"] or None),
                 "State": f"✗ {row['refused']}" if row["refused"] else "✓ works",
-                "Made": moment(visit, row["created_at"]),
+                "Created": moment(visit, row["created_at"]),
                 "Ends": moment(visit, row["expires_at"]),
             }
             for row in rows
@@ -194,7 +194,7 @@ def _tokens(visit: Visit, emails: Mapping[str, str]) -> None:
         key="admin_tokens",
         columns=_TOKENS,
         help="What programs and the command line use the control plane and the analytics process with.",
-        empty="There is none but the owner's, which lies in the data directory.",
+        empty="Only the owner's token exists, in the data directory.",
     )
     with form("New token", "new_token", visit) as may:
         left, right = st.columns(2)

@@ -48,7 +48,7 @@ def draw_channels(visit: Visit) -> None:
                     "Address": row["address"],
                     "Takes": ", ".join([*row.get("severities", ()), *row.get("tenants", ())]) or "everything",
                     "Last delivery": latest.get(str(row["id"]), "none yet"),
-                    "Made": visit.formats.moment(datetime.fromisoformat(row["created_at"])),
+                    "Created": visit.formats.moment(datetime.fromisoformat(row["created_at"])),
                 }
                 for row in channels
             ]
@@ -57,7 +57,7 @@ def draw_channels(visit: Visit) -> None:
         columns={"Address": st.column_config.TextColumn(help="As much of it as may be shown")},
         help="Choose a row to send a test to it or to delete it. Addresses are never shown whole.",
         on_select=partial(_open_row, [str(row["id"]) for row in channels]),
-        empty="No channel yet: rules have nobody to tell.",
+        empty="No channels: rules notify nobody.",
     )
     chosen = address.get("channel")
     channel = next((row for row in channels if row["id"] == chosen), None)
@@ -111,7 +111,7 @@ def _latest(visit: Visit, channel: str) -> None:
             key="channel_notices",
         )
         if rows[0]["state"] in _ON_THE_WAY:
-            note("It is sent by the analytics process; this looks again every two seconds.")
+            note("The analytics process sends it; this refreshes every two seconds.")
 
     is_waiting = any(
         row["channel"] == channel and row["state"] in _ON_THE_WAY
@@ -134,7 +134,7 @@ def _create(visit: Visit) -> None:
             "Address",
             key="new_channel_address",
             type="password",
-            help="A URL, an e-mail address, or PagerDuty's routing key. It is kept sealed and not shown again.",
+            help="A URL, an e-mail address, or PagerDuty's routing key. It is stored encrypted and not shown again.",
         )
         severities = st.multiselect(
             "Severities", ["page", "ticket"], key="new_channel_severities", help="Alerts it takes; none chosen: all"

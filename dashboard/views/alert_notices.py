@@ -28,7 +28,7 @@ def draw_notices(visit: Visit) -> None:
         notices_frame(visit, rows),
         key="notices_table",
         columns={
-            "State": st.column_config.TextColumn(help="Given up after a day; may have arrived: nobody knows"),
+            "State": st.column_config.TextColumn(help="Given up after a day; it may have arrived"),
             "Last fault": st.column_config.TextColumn(width="large"),
         },
         help=f"The latest {_MOST}, as `tollkeeper alerts deliveries` has them.",
@@ -45,7 +45,7 @@ def notices_frame(visit: Visit, rows: Sequence[Mapping[str, Any]]) -> Table:
                 "Channel": row["channel"],
                 "Event": row["event"],
                 "State": _STATES.get(row["state"], row["state"]),
-                "Tries": row["attempts"],
+                "Attempts": row["attempts"],
                 "Last fault": row["last_error"] or None,
             }
             for row in rows

@@ -31,7 +31,7 @@ def draw_rules(visit: Visit) -> None:
         columns={"Rule": st.column_config.TextColumn(help="Its id"), "Settings": st.column_config.TextColumn()},
         help="Looked at every 15 seconds. The platform's rules cover all tenants, each on its own.",
         on_select=partial(_open_row, [str(rule["id"]) for rule in rules]),
-        empty="No rule yet: nothing raises an alert, and nobody is told of anything.",
+        empty="No rules: no alerts are raised.",
     )
     chosen = address.get("rule")
     rule = next((rule for rule in rules if rule["id"] == chosen), None)
@@ -46,7 +46,7 @@ def _row(rule: Mapping[str, Any]) -> dict[str, object]:
         "Rule": rule["id"],
         "Kind": KIND_WORDS.get(rule["kind"], rule["kind"]),
         "Whose": rule["tenant_id"] or "the platform's",
-        "Tells": ", ".join(rule["channels"]) or "nobody",
+        "Notifies": ", ".join(rule["channels"]) or "nobody",
         "Settings": ", ".join(f"{name} {_shown(value)}" for name, value in rule["settings"].items()) or "as usual",
         "Active": rule["is_active"],
     }
@@ -73,7 +73,9 @@ def _create(visit: Visit, channels: Sequence[str]) -> None:
                 tenant = (
                     "" if kind in PLATFORM_KINDS else tenant_choice(visit, "new_rule_tenant", platform="all tenants")
                 )
-            told = third.multiselect("Tells", channels, key="new_rule_channels", help="Channels; none: only shown here")
+            told = third.multiselect(
+                "Notifies", channels, key="new_rule_channels", help="Channels; none: only shown here"
+            )
             settings = _settings(kind, {}, "new_rule")
             if st.form_submit_button("Create rule", type="primary"):
                 body = {"id": name.strip(), "kind": kind, "tenant": tenant, "settings": settings, "channels": told}
@@ -88,14 +90,14 @@ def _change(visit: Visit, rule: Mapping[str, Any], channels: Sequence[str]) -> N
         with st.form(key, border=False):
             is_active = st.toggle("Active", value=rule["is_active"], key=f"{key}_active")
             known = [*channels, *(name for name in rule["channels"] if name not in channels)]
-            told = st.multiselect("Tells", known, default=rule["channels"], key=f"{key}_channels")
+            told = st.multiselect("Notifies", known, default=rule["channels"], key=f"{key}_channels")
             settings = _settings(kind, rule["settings"], key)
             if st.form_submit_button("Save", type="primary"):
                 with outcome("Rule changed"):
                     visit.control.patch(path, {"is_active": is_active, "channels": told, "settings": settings})
         with st.container(horizontal=True):
             with st.popover("Delete", icon=":material/delete:"):
-                st.markdown("Its open alerts end, and nobody is told.")
+                st.markdown("Its open alerts end without a notification.")
                 if st.button("Delete this rule", type="primary", key=f"{key}_delete"):
                     with outcome("Rule deleted"):
                         visit.control.delete(path)
@@ -114,7 +116,7 @@ def _settings(kind: RuleKind, stated: Mapping[str, Any], key: str) -> dict[str, 
             key=f"{key}_{kind}_{name}",
             format="%g",
             help=f"{setting.meaning[:1].upper()}{setting.meaning[1:]}; {setting.least:g} to {setting.most:g}, "
-            f"{setting.default:g} unless told otherwise",
+            f"{setting.default:g} by default",
         )
         if value is not None and value != setting.default:
             found[name] = float(value)

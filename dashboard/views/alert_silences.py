@@ -39,9 +39,9 @@ def draw_silences(visit: Visit) -> None:
             ]
         ),
         key=_TABLE,
-        columns={"Subject": st.column_config.TextColumn(help="Alerts whose fingerprint begins with this")},
-        help="What is silenced is raised and shown, and nobody is told. What is still true at the end is told then. "
-        "Choose a row to end it.",
+        columns={"Subject": st.column_config.TextColumn(help="Alerts whose fingerprint starts with this")},
+        help="Silenced alerts are raised and shown, but not sent. Alerts still open at the end are sent "
+        "then. Select a row to end it.",
         on_select=partial(_open_row, [str(row["id"]) for row in silences]),
         empty="Nothing is silenced.",
     )

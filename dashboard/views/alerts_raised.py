@@ -36,11 +36,11 @@ def draw_alerts(visit: Visit) -> None:
         alerts_frame(visit, alerts),
         key=_TABLE,
         columns=_columns(),
-        help="As `tollkeeper alerts list` has them, the latest first. An alert is open for as long as its condition "
-        "holds. Choose a row to take it up or to silence it.",
+        help="Same as `tollkeeper alerts list`, latest first. An alert is open while its condition "
+        "holds. Select a row to acknowledge or silence it.",
         data=lambda: Table([_exported(alert) for alert in alerts]),
         on_select=partial(_open_row, [str(alert["id"]) for alert in alerts]),
-        empty="No alert is open." if not with_past else "No alert was ever raised. Rules say what raises one.",
+        empty="No alert is open." if not with_past else "No alert was raised yet. Rules decide what raises one.",
     )
     chosen = address.get("alert")
     alert = next((alert for alert in alerts if alert["id"] == chosen), None)
@@ -65,7 +65,7 @@ def alerts_frame(visit: Visit, alerts: Sequence[AlertFacts]) -> Table:
                 "Team": alert["team"],
                 "Since": formats.moment(datetime.fromisoformat(alert["opened_at"])),
                 "For": since_words(alert["opened_at"], alert["resolved_at"], visit.now),
-                "Taken up by": alert["acknowledged_by"],
+                "Acknowledged by": alert["acknowledged_by"],
                 "Rule": alert["rule"],
             }
             for alert in alerts
@@ -85,7 +85,7 @@ def _detail(visit: Visit, alert: AlertFacts) -> None:
     formats = visit.formats
     whose = alert["tenant"] or "the platform"
     with panel(str(alert["summary"]), unit=f"{alert['severity']}, {whose}, rule {alert['rule']}"):
-        told = "nobody was told: it is silenced, or its rule names no channel" if alert["is_silenced"] else "told"
+        told = "not sent: it is silenced, or its rule names no channel" if alert["is_silenced"] else "notified"
         lines = [
             f"Open since {formats.moment(datetime.fromisoformat(alert['opened_at']))}; {told}.",
             "It is not over." if alert["resolved_at"] is None else "It is over.",
@@ -103,7 +103,7 @@ def _detail(visit: Visit, alert: AlertFacts) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             if alert["acknowledged_at"] is None and visit.viewer.token is not None:
                 if st.button("Take it up", icon=":material/pan_tool:", type="primary", key="alert_acknowledge"):
-                    with outcome("Taken up"):
+                    with outcome("Acknowledged"):
                         visit.control.post(f"/v1/alerts/{path_segment(str(alert['id']))}/acknowledge", {})
             if alert["resolved_at"] is None and visit.viewer.role in (Role.OWNER, Role.ADMIN):
                 _silence(visit, alert)
@@ -139,7 +139,7 @@ def _exported(alert: AlertFacts) -> Mapping[str, object]:
 
 def _columns() -> dict[str, Any]:
     return {
-        "State": st.column_config.TextColumn(help="open, taken up, silenced (nobody was told), or over"),
+        "State": st.column_config.TextColumn(help="open, acknowledged, silenced (not sent) or ended"),
         "Severity": st.column_config.TextColumn(help="page: now; ticket: in working hours"),
         "What": st.column_config.TextColumn(width="large"),
         "Team": st.column_config.TextColumn(),

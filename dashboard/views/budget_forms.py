@@ -47,7 +47,7 @@ def create_form(visit: Visit) -> None:
             tenant = tenant_choice(visit, "new_budget_tenant")
         level = second.selectbox("Level", LEVELS, key="new_budget_level", help="Who shares the amount")
         subject = third.text_input("Subject", key="new_budget_subject", help=_SUBJECT_HELP)
-        model = fourth.text_input("Model", key="new_budget_model", help="Counts this model alone; empty: all together")
+        model = fourth.text_input("Model", key="new_budget_model", help="Count only this model; empty: all together")
         first, second, third, fourth = st.columns(4)
         amount = first.text_input("Amount", key="new_budget_amount", placeholder="50.00")
         unit = second.selectbox("Unit", (_USD, _GPU), key="new_budget_unit")
@@ -55,7 +55,7 @@ def create_form(visit: Visit) -> None:
             "Period", PERIODS, key="new_budget_period", help="Calendar period in the tenant's time zone"
         )
         kind = fourth.selectbox(
-            "Kind", ("hard", "soft"), key="new_budget_kind", help="Hard: never overspent. Soft: only told"
+            "Kind", ("hard", "soft"), key="new_budget_kind", help="Hard: never overspent. Soft: only notifies"
         )
         rest = _rest("new_budget", {})
         if not st.form_submit_button("Create budget", type="primary"):
@@ -123,7 +123,7 @@ def _rest(key: str, shown: Mapping[str, Any]) -> dict[str, Any]:
         "Tell at, in per cent",
         value=", ".join(f"{percent}" for percent in shown.get("thresholds", [50, 80, 100])),
         key=f"{key}_thresholds",
-        help="Percent of the amount, rising, such as 50, 80, 100. Each is told once in a period.",
+        help="Percent of the amount, rising, such as 50, 80, 100. Each notifies once per period.",
     )
     webhook = second.text_input(
         "Webhook",

@@ -21,7 +21,7 @@ from dashboard.views.budget_words import PERIOD_WORDS, STATE_TONES, STATE_WORDS,
 from dashboard.visit import Visit
 
 _TABLE: Final = "budgets_table"
-_EVENT_COLUMNS: Final = ("At", "Threshold", "Whom", "Spent", "Of", "Webhook")
+_EVENT_COLUMNS: Final = ("At", "Threshold", "Subject", "Spent", "Of", "Webhook")
 
 
 def draw_budgets(visit: Visit) -> None:
@@ -38,7 +38,7 @@ def draw_budgets(visit: Visit) -> None:
         "delete a budget.",
         data=lambda: export_frame(bars),
         on_select=partial(_open_row, [bar.spec.id for bar in bars]),
-        empty="No budget yet. A budget says how much money or GPU time may be used in a day, week or month.",
+        empty="No budgets. A budget limits the money or GPU time used in a day, week or month.",
     )
     chosen = address.get("budget")
     bar = next((bar for bar in bars if bar.spec.id == chosen), None)
@@ -58,12 +58,12 @@ def budgets_frame(visit: Visit, bars: Sequence[BudgetBar]) -> Table:
     return Table(
         [
             {
-                "Whom": whom(bar),
+                "Subject": whom(bar),
                 "Allows": f"{amount(formats, bar.spec, bar.spec.amount)} {PERIOD_WORDS[bar.spec.period]}",
                 "Used": bar.used_share,
                 "Spent": amount(formats, bar.spec, bar.used),
                 "Reserved": amount(formats, bar.spec, bar.reserved),
-                "At this pace": amount(formats, bar.spec, bar.projected),
+                "Forecast": amount(formats, bar.spec, bar.projected),
                 "Until": None if bar.period_end is None else formats.moment(bar.period_end),
                 "Kind": "hard" if bar.spec.is_hard else "soft",
                 "State": STATE_WORDS[bar.state],
@@ -104,7 +104,7 @@ def _figures(bars: Sequence[BudgetBar]) -> None:
                 "Budgets",
                 str(len(bars)),
                 "counted now",
-                "Budgets by whom they count: one that each has of its own counts as up to five.",
+                "Budgets by what they count; a budget with a counter per subject shows up to five.",
             ),
             Figure(
                 "Used up",
@@ -139,7 +139,7 @@ def _detail(visit: Visit, bar: BudgetBar) -> None:
         show_figures(
             [
                 Figure("Spent", amount(formats, spec, bar.used), formats.percent(bar.used_share), "In this period."),
-                Figure("Reserved", amount(formats, spec, bar.reserved), "by requests under way", "On top of spent."),
+                Figure("Reserved", amount(formats, spec, bar.reserved), "by requests in progress", "On top of spent."),
                 Figure(
                     "Remaining",
                     amount(formats, spec, max(spec.amount - bar.used - bar.reserved, 0)),
@@ -147,17 +147,17 @@ def _detail(visit: Visit, bar: BudgetBar) -> None:
                     "Neither spent nor reserved.",
                 ),
                 Figure(
-                    "At this pace",
+                    "Forecast",
                     amount(formats, spec, bar.projected),
                     _pace_words(visit, bar),
-                    "What the period comes to at the mean pace since it began, or since the budget was made; told "
-                    "once a tenth of it has been counted.",
+                    "Forecast for the period at the mean rate since its start, or since the budget's "
+                    "creation; shown after a tenth of the period.",
                     STATE_TONES[bar.state],
                 ),
             ]
         )
         if state is None:
-            note("It counts nothing now: it has not begun, or it has ended.")
+            note("It counts nothing now: it has not started, or it has ended.")
         _events(visit, shown["events"])
         if visit.viewer.can_write:
             with st.container(horizontal=True, vertical_alignment="center"):
@@ -188,7 +188,7 @@ def _events(visit: Visit, events: Sequence[Mapping[str, Any]]) -> None:
         {
             "At": visit.formats.moment(datetime.fromisoformat(event["at"])),
             "Threshold": f"{event['threshold_percent']} %",
-            "Whom": event["subject"] or "the tenant",
+            "Subject": event["subject"] or "the tenant",
             "Spent": event["spent"],
             "Of": event["amount"],
             "Webhook": _told(event),
@@ -202,24 +202,24 @@ def _events(visit: Visit, events: Sequence[Mapping[str, Any]]) -> None:
 
 def _told(event: Mapping[str, Any]) -> str:
     if event["delivered_at"]:
-        return "told"
-    return f"{event['attempts']} tries: {event['last_error']}" if event["last_error"] else "—"
+        return "notified"
+    return f"{event['attempts']} attempts: {event['last_error']}" if event["last_error"] else "—"
 
 
 def _columns() -> dict[str, Any]:
     return {
-        "Whom": st.column_config.TextColumn(width="medium", help="Tenant / level and subject / model"),
+        "Subject": st.column_config.TextColumn(width="medium", help="Tenant / level and subject / model"),
         "Allows": st.column_config.TextColumn(help="Amount and calendar period, in the tenant's time zone"),
         "Used": st.column_config.ProgressColumn(
             format="percent", min_value=0, max_value=1, help="Spent part of the amount"
         ),
         "Spent": st.column_config.TextColumn(help="Charged in this period, at the standard rate"),
         "Reserved": st.column_config.TextColumn(help="Held by requests that have not ended, on top of spent"),
-        "At this pace": st.column_config.TextColumn(
-            help="What the period comes to at the mean pace since it began; a dash before a tenth of it was counted"
+        "Forecast": st.column_config.TextColumn(
+            help="Forecast for the period at the mean rate since its start; a dash before a tenth of it"
         ),
         "Until": st.column_config.TextColumn(help="End of the period"),
-        "Kind": st.column_config.TextColumn(help="Hard: never overspent. Soft: only told"),
+        "Kind": st.column_config.TextColumn(help="Hard: never overspent. Soft: only notifies"),
     }
 
 

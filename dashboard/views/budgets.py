@@ -40,5 +40,5 @@ BUDGETS = Page(
     draw,
     filters=("tenant", "team"),
     is_live=False,
-    about="How much may be spent and how that stands; what was raised, and who is told.",
+    about="Budgets and their state; alerts, rules, channels and notifications.",
 )

@@ -59,7 +59,7 @@ def draw(visit: Visit) -> None:
         with figures:
             _figures(visit, None if isinstance(answer, Pending) else answer.total)
     if isinstance(answer, Pending):
-        note("Features and keys are read from single requests; this takes a few seconds and appears by itself.")
+        note("Features and keys are computed from single requests; this appears in a few seconds.")
         return
     if view == "compare":
         draw_comparison(visit, place, within, level)
@@ -153,8 +153,8 @@ def _figures(visit: Visit, total: CostSum | None) -> None:
                 "Cost",
                 formats.money(total.cost_usd),
                 _of_which(visit, total),
-                "Sum of every request's cost at the price that held when it ran, and of the corrections booked since, "
-                "as `tollkeeper cost report` has it. "
+                "Sum of every request's cost at its price when it ran, and of the corrections booked since, "
+                "as in `tollkeeper cost report`. "
                 "Estimated: the answer was cancelled, cut off or came without counts, so its tokens are an estimate.",
             ),
             Figure(
@@ -196,8 +196,7 @@ def _figures(visit: Visit, total: CostSum | None) -> None:
                 f"{formats.count(total.failed_requests)} failed, at no cost"
                 if total.failed_requests
                 else "none failed",
-                "Requests of which nobody reported what they used: they are in no sum of money. Failed requests cost "
-                "nothing.",
+                "Requests with unknown usage: they are in no sum of money. Failed requests cost nothing.",
                 "warn" if total.unknown_usage_requests else None,
             ),
         ]

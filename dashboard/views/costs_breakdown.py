@@ -45,7 +45,7 @@ def draw_breakdown(visit: Visit, place: CostPlace, answer: CostBreakdown) -> Non
         empty="No request was recorded in this range.",
     )
     if len(answer.lines) > len(shown):
-        st.caption(f"The {_MOST_ROWS:,} dearest of {len(answer.lines):,} are shown; the export has all.")
+        st.caption(f"The {_MOST_ROWS:,} most expensive of {len(answer.lines):,} are shown; the export has all.")
     st.caption(
         "Choose a row to open it. — means not known, never zero."
         + (" Names that are empty are of requests that state none." if any(not name for name in names) else "")
@@ -161,8 +161,8 @@ def _over_time(visit: Visit, place: CostPlace, level: CostLevel | None) -> None:
         charts.bars(over_time, charts.cost_in(visit.formats), colors, visit.formats.zone),
         key="costs_over_time",
         unit=f"{visit.formats.currency} per {step}, by {dimension}",
-        help="Sums of what has a price. The eight that cost most have a colour; all others are grey. Pale bars are "
-        "still filling or begin before the range.",
+        help="Sums of priced requests. The eight most expensive have a colour; others are grey. Pale bars are "
+        "incomplete: still filling, or cut by the range.",
         data=lambda: series_frame(over_time),
     )
 

@@ -44,12 +44,12 @@ def draw_comparison(visit: Visit, place: CostPlace, within: CostRange, level: Co
     else:
         answer = visit.read(compare_costs, place, within, before, level)
     if isinstance(answer, Pending):
-        note("Both periods are read from single requests; this takes a few seconds and appears by itself.")
+        note("Both periods are computed from single requests; this appears in a few seconds.")
         return
     _figures(visit, answer)
     drivers = visit.read_slow(cost_drivers, place, within, before, keep_seconds=_KEEP_SECONDS)
     if isinstance(drivers, Pending):
-        note("What moved it is being taken apart.")
+        note("The causes are being computed.")
     else:
         _drivers(visit, answer, drivers)
     if level is not None:
@@ -79,7 +79,7 @@ def _figures(visit: Visit, answer: CostComparison) -> None:
                 "Change",
                 signed_money(formats, change),
                 signed_percent(total.change_share),
-                "Now less before, of what has a price. Unknown where one of the two has none.",
+                "Difference of priced requests. Unknown if one of the two has no price.",
                 tone,
             ),
             Figure(
@@ -135,8 +135,8 @@ def _drivers(visit: Visit, answer: CostComparison, drivers: Change) -> None:
         figure,
         key="costs_drivers",
         unit=visit.formats.currency,
-        help=f"The change taken apart, exactly: {meanings}. Requests change first, then models and lengths, then "
-        "caching, then the price; each part is what its step adds.",
+        help=f"Exact decomposition of the change: {meanings}. Requests change first, then models and lengths, then "
+        "caching, then the price; each part is the effect of its step.",
         data=lambda: Table({"part": names, "usd": amounts}),
     )
 

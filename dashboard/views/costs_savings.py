@@ -41,10 +41,10 @@ def draw_savings(visit: Visit, place: CostPlace, within: CostRange) -> None:
 def _saved(visit: Visit, place: CostPlace, within: CostRange, cards: CardList) -> None:
     answer = visit.read_slow(saved_report, question_of(place, within), cards, keep_seconds=_KEEP_SECONDS)
     if isinstance(answer, Pending):
-        note("Savings are computed from single requests; this takes a few seconds and appears by itself.")
+        note("Savings are computed from single requests; this appears in a few seconds.")
         return
     if place.feature is not None or place.key is not None:
-        note("Savings are of the whole project: they are not told apart by feature.")
+        note("Savings are for the whole project, not by feature.")
     _figures(visit, answer)
     show_table(
         "Prompt caches, by who earned it",
@@ -59,7 +59,7 @@ def _saved(visit: Visit, place: CostPlace, within: CostRange, cards: CardList) -
                     "Read": one.read_tokens,
                     "Written": one.written_tokens,
                     "Saved": float(usd(one.saved_pico_usd)),
-                    "Paid to write": float(usd(one.write_pico_usd)),
+                    "Cache write cost": float(usd(one.write_pico_usd)),
                     "Net": float(usd(one.net_pico_usd)),
                     "GPU time saved": None if one.saved_gpu_ns is None else one.saved_gpu_ns / 1e9,
                     "Read unpriced": one.unpriced_tokens,
@@ -70,8 +70,8 @@ def _saved(visit: Visit, place: CostPlace, within: CostRange, cards: CardList) -
         key="costs_cache_savings",
         columns=_cache_columns(),
         formats=visit.formats,
-        help="What the tokens read from a cache would have cost as plain input, less what they did; less what writing "
-        "them cost above plain input. At the price cards that held.",
+        help="Cost of the cached tokens as uncached input, less their actual cost and the "
+        "surcharge for cache writes, at the price cards valid then.",
         data=lambda: _caches_export(answer),
         empty="No token was read from a prompt cache in this range.",
     )
@@ -88,7 +88,7 @@ def _figures(visit: Visit, answer: SavedReport) -> None:
                 "Saved by prompt caches",
                 formats.money(usd(answer.caches_pico_usd)),
                 f"{formats.counted(reads, 'token')} read from caches",
-                "Net of what writing to the caches cost above plain input. Exact, at the price cards that held.",
+                "Net of the surcharge for cache writes. Exact, at the price cards valid then.",
             ),
             Figure(
                 "Saved by batches",
@@ -97,11 +97,11 @@ def _figures(visit: Visit, answer: SavedReport) -> None:
                 "What batches cost less than the same requests asked at once, by the same card. Exact.",
             ),
             Figure(
-                "Saved by kept answers",
+                "Saved by cached responses",
                 f"about {formats.money(usd(answer.answers_pico_usd))}",
-                f"{formats.count(answers)} {plural('answer', answers)} given again",
+                f"{formats.count(answers)} {plural('answer', answers)} served from the cache",
                 "An estimate: as many requests of the same tenant to the same model, at their mean cost in this range, "
-                "less what was paid for the kept answers.",
+                "less what the cached responses cost.",
             ),
         ]
     )
@@ -120,8 +120,8 @@ def _recommended(visit: Visit, place: CostPlace, cards: CardList) -> None:
             "What": _KINDS.get(one.kind, one.kind),
             "Tenant": one.tenant or "the platform",
             "Model": one.model,
-            "Do this": one.action,
-            "Mind": one.caution,
+            "Recommendation": one.action,
+            "Caveat": one.caution,
             "Evidence": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in one.evidence.items()),
         }
         for one in found
@@ -132,9 +132,9 @@ def _recommended(visit: Visit, place: CostPlace, cards: CardList) -> None:
         key="costs_recommendations",
         formats=visit.formats,
         columns={
-            "Saving": Money(4, "Of the days looked at; a dash where it has no price yet"),
-            "Do this": st.column_config.TextColumn(width="large"),
-            "Mind": st.column_config.TextColumn(width="medium", help="What the figures cannot know"),
+            "Saving": Money(4, "For the period examined; a dash if it has no price yet"),
+            "Recommendation": st.column_config.TextColumn(width="large"),
+            "Caveat": st.column_config.TextColumn(width="medium", help="What the figures cannot know"),
             "Evidence": st.column_config.TextColumn(width="large"),
         },
         help="As `tollkeeper savings` prints it, at the price cards of now. Savings do not add up: two may speak of "
@@ -171,8 +171,8 @@ def _cache_columns() -> dict[str, Any]:
         "Read": number("Read tokens", format="compact", help="Input tokens read from a cache"),
         "Written": number("Written tokens", format="compact", help="Input tokens written to a cache"),
         "Saved": Money(4, "By reading"),
-        "Paid to write": Money(4, "Above what plain input costs"),
+        "Cache write cost": Money(4, "Above what plain input costs"),
         "Net": Money(4, "Below 0 where more was written than ever read"),
-        "GPU time saved": number(format="%.3g s", help="Prefill that an engine of ours did not do, in seconds"),
+        "GPU time saved": number(format="%.3g s", help="Prefill time that your engines saved, in seconds"),
         "Read unpriced": number(format="localized", help="Tokens read without a known price"),
     }

@@ -17,7 +17,7 @@ from dashboard.table import Table
 from dashboard.views.costs_words import LEVEL_NAMES, label_of, signed_money
 from dashboard.visit import Visit
 
-_HOURS: Final = 24  # as `tollkeeper gpu variance` looks back unless told otherwise
+_HOURS: Final = 24  # as `tollkeeper gpu variance` looks back by default
 _MOST_ROWS: Final = 1_000
 _PARTS: Final = ("co_tenancy", "idle", "volume", "cache")
 
@@ -46,7 +46,7 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
                 formats.money(charged),
                 "at the standard rate",
                 "What budgets were charged: the standard cost of each request, at most what was reserved for it. "
-                "Nothing is charged where no budget covers a request.",
+                "Nothing is charged if no budget covers a request.",
             ),
             Figure(
                 "Cost less charged",
@@ -66,11 +66,11 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
             "Difference": Money(6, "Cost less charged", is_signed=True),
             "Requests": st.column_config.NumberColumn(format="localized"),
             "GPU time": st.column_config.NumberColumn(
-                format="%.3g s", help="Seconds of our own GPUs; a dash where a provider answered"
+                format="%.3g s", help="Seconds of your own GPUs; a dash if a provider answered"
             ),
         },
         formats=visit.formats,
-        help="The dearest first.",
+        help="Most expensive first.",
         data=lambda: _charged_export(answer),
         empty="No request was recorded in this range.",
     )
@@ -113,7 +113,7 @@ def _gpus(visit: Visit) -> None:
     known: Standards = visit.read_control(standards, asked)
     found = visit.read_slow(variance_report, known, asked, _HOURS)
     if isinstance(found, Pending):
-        note("The cost of our own GPUs is being computed from their ledger; it appears by itself.")
+        note("The cost of your own GPUs is being computed; it appears shortly.")
         return
     period = last_hours(asked, _HOURS)
     show_table(
@@ -158,8 +158,8 @@ def _variance_columns() -> dict[str, Any]:
         "Standard": Money(4, "By the fitted card"),
         "Actual": Money(4, "What the GPUs cost, idleness included"),
         "Actual less standard": Money(4, "Above 0 the platform has paid more than it charged", is_signed=True),
-        "Co-tenancy": Money(4, "Requests took more GPU time than the card's rates say, or less", is_signed=True),
+        "Co-tenancy": Money(4, "Requests took more or less GPU time than the card's rates imply", is_signed=True),
         "Idle": Money(4, "Idleness and what was in vain cost more than planned, or less", is_signed=True),
         "Volume": Money(4, "Fewer tokens than planned bore the planned idleness, or more", is_signed=True),
-        "Cache": Money(4, "More of the input came from a cache than planned and bore less, or more", is_signed=True),
+        "Cache": Money(4, "More or less input came from a cache than planned", is_signed=True),
     }

@@ -87,8 +87,8 @@ def _over_time(visit: Visit, place: CostPlace, answer: CostBreakdown) -> None:
         charts.style(figure, prefix=visit.formats.money_signs[0], suffix=visit.formats.money_signs[1]),
         key="costs_units_over_time",
         unit=f"{visit.formats.currency} per {step}, by {dimension}",
-        help="Cost of the requests that have a price, over their input and output tokens together. A point's label "
-        "says how many others have none. A line has a gap where nothing with a price was used.",
+        help="Cost of the requests that have a price, over their input and output tokens together. A point's "
+        "label shows how many others have none. A gap means no priced usage.",
         data=lambda: Table(
             [
                 {

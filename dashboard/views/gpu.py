@@ -52,7 +52,7 @@ def _sensors(visit: Visit) -> None:
     try:
         sensors = visit.read(gpu_sensors, visit.scope)
     except InvalidRequest as error:  # of a range longer than they are kept: nothing failed
-        with panel("Sensors", help="Activity, power, memory and heat of GPUs, looked at by the engine hosts."):
+        with panel("Sensors", help="Activity, power, memory and temperature of GPUs, sampled by the engine hosts."):
             note(states.escaped(f"{error.message[:1].upper()}{error.message[1:]}."))
         return
     draw_sensors(visit, sensors)
@@ -77,8 +77,8 @@ def _draw_ledger(visit: Visit, load: Load, use: GpuUse) -> None:
     if not ledger.engines:
         with panel("Ledger", unit="% of wall clock", help=LEDGER_HELP):
             st.markdown(
-                "No engine of this installation told of a step in this range. `tollkeeper up` starts one with a small "
-                "built-in model; `tollkeeper up --model NAME=DIRECTORY` serves another, on a GPU where there is one."
+                "No engine reported a step in this range. `tollkeeper up` starts one with a small "
+                "built-in model; `tollkeeper up --model NAME=DIRECTORY` serves another, on a GPU if there is one."
             )
             st.caption("Requests that providers answer have no GPU time: what they cost is on the page Costs.")
         return
@@ -102,8 +102,8 @@ def _draw_use(visit: Visit, use: GpuUse) -> None:
         stacked_bars(use.steps, drawn, visit.formats.zone, suffix=" s"),
         key="gpu_use",
         unit=f"seconds per {_step(visit)}",
-        help="GPU time that requests were charged with, by tenant and team, in the step in which a request began. What "
-        "a step of the engine took is split over its requests by what each made it compute.",
+        help="GPU time charged to requests, by tenant and team, at the start of each request. "
+        "An engine step's time is split over its requests by the work of each.",
         data=lambda: line_frame(use.steps, drawn),
     )
 

@@ -16,7 +16,7 @@ LINES: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("attributed_ns", "Useful", "#2f7ed8", "charged to requests"),
     ("recompute_ns", "Recomputed", "#7065d8", "done again after a preemption"),
     ("wasted_ns", "Wasted", "#d0505c", "for requests whose client had left"),
-    ("unattributed_ns", "Uncharged", "#2a97a8", "steps that nobody was charged for"),
+    ("unattributed_ns", "Uncharged", "#2a97a8", "steps charged to nobody"),
     ("host_gap_ns", "Host gap", "#c2921a", "between steps with work waiting: the host was busy"),
     ("load_ns", "Loading", "#5a9e3d", "loading a model"),
     ("warmup_ns", "Warm-up", "#1f9d76", "warming up"),
@@ -27,8 +27,9 @@ LINES: Final[tuple[tuple[str, str, str, str], ...]] = (
 )
 _UNEXPLAINED_GOAL: Final = 0.005  # of the wall clock: what the ledger promises
 LEDGER_HELP: Final = (
-    "Every nanosecond of each engine's life lies on one line; the shares of a step sum to 100 %. Idle and host gap "
-    "come from the engine's queue, not by subtraction; what no record explains is a line of its own. Shares of the "
+    "Every nanosecond of an engine's life is in one category; the shares of a step add up to 100 %. Idle time and "
+    "host gaps come from the engine's queue, not from subtraction; unexplained time is a category of its own. Shares "
+    "of the "
     "wall clock of all devices that an engine runs on. Same figures as `tollkeeper gpu ledger`."
 )
 
@@ -110,9 +111,7 @@ def draw_ledger(visit: Visit, ledger: LedgerSeries) -> None:
     )
     if ledger.until < visit.scope.end:
         until = visit.formats.moment(ledger.until)
-        st.caption(
-            f"Made of finished hours, up to {until} {visit.formats.zone_name}: single steps are kept for 72 hours."
-        )
+        st.caption(f"From finished hours, up to {until} {visit.formats.zone_name}: single steps are kept for 72 hours.")
     if ledger.missing_steps:
         st.caption(
             f":material/warning: {visit.formats.counted(ledger.missing_steps, 'step record')} never arrived: their "

@@ -23,7 +23,7 @@ _THROTTLES: Final = (
     (0x8, "hardware"),
     (0x10, "sync boost"),
     (0x20, "heat"),
-    (0x40, "heat, by hardware"),
+    (0x40, "temperature, by hardware"),
     (0x80, "power brake"),
     (0x100, "display clocks"),
 )
@@ -36,14 +36,14 @@ _LOADS: Final[tuple[tuple[str, str, str, Reading, str], ...]] = (
         "KV cache in use",
         "% of blocks",
         lambda point: _percent(point.kv_share),
-        "Blocks of the KV cache that requests hold, on average over the steps. Near 100 %, requests are preempted.",
+        "KV cache blocks used by requests, averaged over the steps. Near 100 %, requests are preempted.",
     ),
     (
         "hits",
         "Prefix hits",
         "% of prompt tokens",
         lambda point: _percent(point.prefix_hits),
-        "Prompt tokens that were in the prefix cache and not computed, over all prompt tokens that engines began.",
+        "Prompt tokens found in the prefix cache, over all prompt tokens.",
     ),
     (
         "waiting",
@@ -68,8 +68,8 @@ _SENSOR_HELP: Final[Mapping[str, str]] = {
     "memory is the limit.",
     "power_watts": "What the device drew, on average.",
     "memory_used_bytes": "Memory in use on the device, by whomever.",
-    "temperature_celsius": "The hottest look in each step.",
-    "kernel": "Share of time in which at least one kernel ran (NVML's utilisation): says nothing of how much of the "
+    "temperature_celsius": "The highest reading in each step.",
+    "kernel": "Share of time in which at least one kernel ran (NVML's utilisation); not how much of the "
     "device it used.",
 }
 
@@ -86,7 +86,7 @@ def load_figures(visit: Visit, load: Load) -> list[Figure]:
             "Prefix hits",
             visit.formats.percent(cached / (cached + prefill) if cached + prefill else None),
             f"{visit.formats.count(cached)} tokens spared",
-            "Prompt tokens found in the prefix cache, over all prompt tokens that engines began.",
+            "Prompt tokens found in the prefix cache, over all prompt tokens.",
         ),
         Figure(
             "Batch size",
@@ -109,7 +109,7 @@ def draw_load(visit: Visit, load: Load) -> None:
             with column:
                 if not any(value is not None for line in drawn for value in line.values):
                     with panel(title, unit=unit, help=said):
-                        note("No engine told of this in the range.")
+                        note("No engine reported this in the range.")
                     continue
                 show_chart(
                     title,
@@ -126,10 +126,10 @@ def draw_load(visit: Visit, load: Load) -> None:
 def draw_sensors(visit: Visit, sensors: SensorSeries) -> None:
     """Draw what GPUs told of themselves; what none could measure is said, and never drawn as zero."""
     if not sensors.devices:
-        with panel("Sensors", help="Activity, power, memory and heat of GPUs, looked at by the engine hosts."):
+        with panel("Sensors", help="Activity, power, memory and temperature of GPUs, sampled by the engine hosts."):
             st.markdown(
-                "No GPU was looked at in this range: the engines compute on processors of the machine, or run "
-                "elsewhere. SM and DRAM activity, power and memory are **not measured**, which is not zero."
+                "No GPU readings in this range: the engines use CPUs, "
+                "or run elsewhere. SM and DRAM activity, power and memory are **not measured**, which is not zero."
             )
         return
     present = [one for one in _SENSORS if any(device.has(one[0]) for device in sensors.devices)]
@@ -177,7 +177,7 @@ def fault_frame(devices: Sequence[Device]) -> Table:
             rows.append(
                 {
                     "Device": device.device,
-                    "Slowed by": _reasons(bits) or None,
+                    "Throttled by": _reasons(bits) or None,
                     "ECC errors": ecc,
                     "XID": xid,
                 }

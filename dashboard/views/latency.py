@@ -30,8 +30,8 @@ MEASURES: Final[dict[Timed, tuple[str, str]]] = {
     "end_to_end": ("End to end", "From a request's arrival to the end of its answer, of those answered whole."),
 }
 _COUNTED: Final = (
-    "Counted as objectives count: not what was refused, and no fault of the caller. By steps a fifth to a third apart: "
-    "which step a percentile lies in is exact, its place in the step is estimated."
+    "Counted as for SLOs: without refusals and caller errors. Percentiles come from counts in steps a "
+    "fifth to a third apart: the step is exact, the position in it estimated."
 )
 _NS_PER_MS: Final = 1e6
 _LONG_SECONDS: Final = 60
@@ -236,5 +236,5 @@ LATENCY = Page(
     ":material/speed:",
     draw,
     filters=("range", "tenant", "team", "model"),
-    about="How long requests took, over time and by prompt length, and whether promises are kept.",
+    about="Latency over time and by prompt length, and SLOs.",
 )

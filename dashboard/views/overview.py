@@ -102,8 +102,8 @@ def _key_figures(visit: Visit, answer: Overview) -> None:
                 f"{formats.count(total.unpriced_requests)} without a price"
                 if total.unpriced_requests
                 else "all priced",
-                "Sum of every request's cost at the price that held when it ran. Requests without a price and of "
-                "unknown usage are left out; failed ones cost nothing.",
+                "Sum of every request's cost at its price when it ran. Requests without a price or "
+                "with unknown usage are not included; failed ones are free.",
             ),
             Figure(
                 "TTFT p50",
@@ -129,7 +129,7 @@ _MEANINGS: Final = {
     charts.REQUESTS.title: "All requests recorded, refused ones included.",
     charts.TOKENS.title: "Input and output tokens of the requests whose usage is known; cached input included.",
 }
-_COST_MEANS: Final = "Sums of what has a price, each request at the price that held when it ran."
+_COST_MEANS: Final = "Sums of priced requests, each at its price when it ran."
 
 
 def _charts(visit: Visit, answer: Overview, over_time: Series, colors: Mapping[str, str]) -> None:
@@ -152,7 +152,7 @@ def _charts(visit: Visit, answer: Overview, over_time: Series, colors: Mapping[s
             )
     notes = []
     if over_time.partial:
-        notes.append("Pale bars are still filling or begin before the range.")
+        notes.append("Pale bars are incomplete: still filling, or cut by the range.")
     without_price = answer.total.unpriced_requests + answer.total.unknown_usage_requests
     if without_price:
         unpriced = formats.counted(without_price, "request")

@@ -22,8 +22,8 @@ def draw_budget_bars(visit: Visit) -> None:
     with panel(
         "Budgets",
         unit="spent of the amount in the period that is now",
-        help="What gateways have charged, a few seconds old. The mark is what the period comes to at the mean pace "
-        "since it began. A hard budget refuses what would exceed it; a soft one only tells.",
+        help="Charges by gateways, a few seconds old. The mark is the forecast at the mean rate since the period's "
+        "start. A hard budget refuses requests that would exceed it; a soft one only notifies.",
     ):
         bars = visit.read_control(budget_bars, AskedAt(visit.now), visit.scope.tenant, visit.scope.team)
         if not bars:

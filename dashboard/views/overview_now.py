@@ -43,8 +43,8 @@ def draw_now(visit: Visit, answer: Overview) -> None:
         month,
         "costs",
         "Month to date",
-        f"Spent since the first of the month in {zone}, as `tollkeeper cost report` has it; and what the whole month "
-        "will come to: the median, and the range that holds it in 8 of 10 futures. The forecast counts days in UTC, as "
+        f"Spent since the first of the month in {zone}, as `tollkeeper cost report` has it; and the forecast "
+        "for the month: median and 80 % interval. The forecast counts days in UTC, as "
         "`tollkeeper forecast` does.",
         {"range": "month"},
     ):
@@ -60,7 +60,7 @@ def draw_now(visit: Visit, answer: Overview) -> None:
     with _card(
         promised,
         "latency",
-        "Promises",
+        "SLOs",
         "Objectives whose error budget is not used up and does not burn, as `tollkeeper slo report` has them.",
     ):
         _promises(visit)
@@ -68,7 +68,7 @@ def draw_now(visit: Visit, answer: Overview) -> None:
         alerts,
         "budgets",
         "Open alerts",
-        "Alerts whose condition holds now. Page: somebody is to look at once; ticket: in working hours.",
+        "Open alerts. Page: needs attention now. Ticket: during working hours.",
         {"tab": "alerts"},
     ):
         _alerts(visit)
@@ -171,7 +171,7 @@ def _speed(visit: Visit, answer: Overview) -> None:
 
 def _promises(visit: Visit) -> None:
     if visit.viewer.team is not None:
-        _say("—", "kept by tenant, not by team")
+        _say("—", "by tenant, not by team")
         return
     promised = visit.read_control(promises, visit.scope.tenant)
     total = len(promised.objectives)
@@ -199,7 +199,7 @@ def _alerts(visit: Visit) -> None:
     found = visit.read_control(open_by_severity, visit.scope.tenant, visit.scope.team)
     pages, tickets = found.get("page", 0), found.get("ticket", 0)
     if not pages and not tickets:
-        _say("0", "nothing that a rule looks at is wrong", "good")
+        _say("0", "no rule's condition holds", "good")
         return
     _say(
         str(pages + tickets),

@@ -81,7 +81,7 @@ def _columns(frame: Table) -> dict[str, Any]:
         "Cached": number(format="localized", help="Prompt tokens read from a cache"),
         "Output": number(format="localized", help="Generated tokens, reasoning included"),
         "Cost": Money(_cost_places(frame), "Unpriced requests are left out"),
-        "No price": number(format="localized", help="Requests whose usage is known and for which no price card holds"),
+        "No price": number(format="localized", help="Requests with known usage and no valid price card"),
         "Usage unknown": number(format="localized", help="Requests whose tokens were not reported"),
     }
     for name, meaning in (("TTFT", "Time to first token"), ("Token", "Time between two tokens")):

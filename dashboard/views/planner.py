@@ -49,7 +49,7 @@ def _ask(visit: Visit) -> None:
         show_refusal(error)
         return
     if st.button(
-        "Play the plan",
+        "Run simulation",
         type="primary",
         icon=":material/play_arrow:",
         disabled=is_busy,
@@ -69,12 +69,12 @@ def _show(visit: Visit) -> None:
     if run is None:
         with panel("Outcome", help="Percentiles, how busy replicas would be, and what they would cost."):
             st.markdown(
-                "Choose what is replayed and what would be otherwise, then play the plan. It stands here beside what "
-                "is: how soon answers begin, how busy replicas are, what they cost, and how many are needed."
+                "Choose the workload and the changes, then run the simulation. The result shows "
+                "latency, utilisation, cost and the number of replicas, compared with the current state."
             )
             note(
-                "The same plan gives the same answer, here and at the command line. The gateway's limits, queues and "
-                "retries are left out: a plan is of what replicas can bear."
+                "The same plan has the same result here and on the command line. Limits, "
+                "queues and retries of the gateway are not simulated."
             )
     elif not run.is_over:
         st.fragment(_progress, run_every=_LOOK_SECONDS)(run)
@@ -115,15 +115,15 @@ def _recommendations(visit: Visit) -> None:
         found = visit.read_slow(recommended, *_question(visit), keep_seconds=_KEPT_SECONDS)
         if isinstance(found, Pending):
             with panel("Recommendations"):
-                note("The last week's records are being looked through.")
+                note("The last week's records are being analysed.")
             return
         show_table(
             "Recommendations",
             recommendations_frame(found, visit.formats),
             key="planner_recommendations",
             columns=RECOMMENDATION_COLUMNS,
-            help=f"What the last {_DAYS} days' records say could have been saved by the price cards of now, the "
-            "largest first. They are not added up: two may speak of the same request.",
+            help=f"What the last {_DAYS} days' records could have saved at current prices, "
+            "largest first. Do not add them up: two may concern the same request.",
             empty="Nothing in the last week's records would save a tenth of what it concerns.",
         )
 

@@ -40,7 +40,7 @@ def asked_for(visit: Visit) -> PlanJob:
             help="As `tollkeeper plan --json` prints it under `replica`",
         )
     changes = _changes(visit)
-    with panel("Objective", help="The fewest replicas that keep it are sought, with the changes above."):
+    with panel("Objective", help="Finds the fewest replicas that keep it, with the changes above."):
         left, right = st.columns(2)
         ttft = left.number_input(
             "TTFT p95, ms", 0.001, None, None, key="plan_ttft", placeholder="not asked", help="Time to first token"
@@ -72,7 +72,7 @@ def _workload(visit: Visit) -> tuple[float, str, Made | None]:
         )
         model = right.selectbox(
             "Model", ["", *visit.choices("model")], key="plan_model", format_func=lambda name: name or "All models",
-            help="Requests and measured steps of this model alone",
+            help="Only this model's requests and measured steps",
         )  # fmt: skip
         if kind == _RECORDED:
             return hours, model, None
@@ -85,11 +85,13 @@ def _workload(visit: Visit) -> tuple[float, str, Made | None]:
 
 
 def _changes(visit: Visit) -> WhatIf:
-    with panel("What if", help="What would be otherwise; left as it is, nothing is."):
+    with panel("What if", help="Changes to simulate; the defaults change nothing."):
         left, right = st.columns(2)
-        traffic = left.number_input("Traffic, times", 0.01, 1000.0, 1.0, key="plan_traffic", help="Requests a second")
+        traffic = left.number_input(
+            "Traffic multiplier", 0.01, 1000.0, 1.0, key="plan_traffic", help="Requests a second"
+        )
         spot = right.number_input(
-            "On spot machines, %", 0, 100, None, key="plan_spot", placeholder="none", help="60 % cheaper, taken back "
+            "On spot machines, %", 0, 100, None, key="plan_spot", placeholder="none", help="60 % cheaper, interrupted "
             "once in twenty hours for three minutes",
         )  # fmt: skip
         without = st.multiselect(
@@ -106,7 +108,7 @@ def _changes(visit: Visit) -> WhatIf:
             chunk = right.number_input("Tokens a step", 1, None, None, key="plan_chunk", placeholder=_SAME)
             parameters = left.number_input(
                 "Parameters, billions", 0.001, None, None, key="plan_parameters", placeholder="not said",
-                help="With the next, tells how much cache fits beside the weights",
+                help="With the next field, computes how much cache fits beside the weights",
             )  # fmt: skip
             kv_bytes = right.number_input(
                 "KV bytes a token", 1.0, None, None, key="plan_kv_bytes", placeholder="not said",
@@ -161,7 +163,7 @@ def _price(text: str) -> Decimal | None:
     try:
         price = Decimal(text.strip())
     except ArithmeticError as error:
-        raise InvalidRequest(f"{text[:40]!r} is no price of a GPU-hour; give USD such as 2.50") from error
+        raise InvalidRequest(f"{text[:40]!r} is not a price per GPU hour; enter USD such as 2.50") from error
     if not price.is_finite() or price < 0:
         raise InvalidRequest(f"a GPU-hour cannot cost {text[:40]} USD")
     return price

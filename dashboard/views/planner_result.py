@@ -105,7 +105,7 @@ def _figures(visit: Visit, answer: Mapping[str, Any], plans: Mapping[str, tuple[
             "Cost",
             formats.money(_decimal(last["cost_usd"])),
             f"as it is {formats.money(_decimal(now['cost_usd']))}",
-            "Of all replicas over the workload. Unknown where no price of a GPU-hour is given.",
+            "For all replicas over the workload. Unknown without a price per GPU hour.",
         ),
     ]
     sizing = answer.get("sizing")
@@ -118,7 +118,7 @@ def _figures(visit: Visit, answer: Mapping[str, Any], plans: Mapping[str, tuple[
                 "Replicas needed",
                 found,
                 f"tried {tried}",
-                sizing["reason"] or "The fewest that keep the objective for every request.",
+                sizing["reason"] or "The fewest that meet the objective for every request.",
                 None if sizing["replicas"] else "bad",
             ),
         )

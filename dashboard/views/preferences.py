@@ -23,12 +23,12 @@ _EXAMPLE: Final = Decimal("1234.56")
 def draw(visit: Visit) -> None:
     """Draw the choices; each holds at once, and in this browser from then on."""
     viewer = visit.viewer
-    with panel("You", help="What you see and may change is decided by your role, wherever you come from."):
+    with panel("You", help="Your role decides what you see and may change."):
         st.markdown(f"{escaped(viewer.name)}, {escaped(viewer.standing)}")
         if viewer.is_local:
             note(
-                "You sit at the machine that the dashboard runs on, which is why nobody asked for a password. "
-                "`tollkeeper accounts add` makes accounts for others."
+                "You use the machine that the dashboard runs on, so no password is needed. "
+                "Create accounts for others with `tollkeeper accounts add`."
             )
     chosen: Preferences = st.session_state.get(PREFERENCES_KEY) or visit_preferences(visit)
     with panel("How it is written", help="Kept in a cookie of this browser; links that you share do not carry it."):
@@ -85,5 +85,5 @@ PREFERENCES = Page(
     draw,
     filters=(),
     is_live=False,
-    about="Time zone, numbers, dates and currency, as you want them in this browser.",
+    about="Time zone, numbers, dates and currency in this browser.",
 )

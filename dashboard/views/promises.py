@@ -22,9 +22,9 @@ _KEPT_SECONDS: Final = 15
 _STATUS: Final = {"kept": "✓ kept", "burning": "▲ burning", "broken": "✗ broken", "no_requests": "no requests"}
 _MAX_BARS: Final = 200.0
 BURN_HELP: Final = (
-    "How many times faster than allowed the error budget was used up: 1 uses it up just at the window's end. A pair "
-    "alerts where both its windows burn at least so many times too fast: the long one says that it matters, the short "
-    "one that it goes on (SRE Workbook, chapter 5)."
+    "How many times faster than allowed the error budget was used up: 1 uses it up exactly at the window's end. "
+    "A pair alerts if both windows burn at least this fast: the long one shows that it matters, the short one that "
+    "it continues (SRE Workbook, chapter 5)."
 )
 
 
@@ -35,9 +35,9 @@ def draw_promises(visit: Visit) -> None:
     if not promised.objectives:
         with panel("Objectives"):
             st.markdown(
-                "No objective is set. One is made with "
-                "`tollkeeper slo create chat-ttft --indicator ttft --target 99 --ttft-ms 500`; requests that came "
-                "before count too."
+                "No objectives. Create one "
+                "with `tollkeeper slos create chat-ttft --indicator ttft --target 99 --ttft-ms 500`; past requests "
+                "count too."
             )
         return
     found = visit.read_slow(standings, promised, AskedAt(visit.now), keep_seconds=_KEPT_SECONDS)
@@ -57,7 +57,7 @@ def _standing_table(found: Sequence[Standing]) -> None:
         "Objectives",
         frame,
         key="slo_standings",
-        help="How each objective stands over its own window, up to now. Same figures as `tollkeeper slo report`.",
+        help="State of each objective over its own window, until now. Same figures as `tollkeeper slos report`.",
         columns={
             "Status": st.column_config.TextColumn(
                 help="Broken: the budget is used up. Burning: it is being used up fast enough to alert."
@@ -71,10 +71,10 @@ def _standing_table(found: Sequence[Standing]) -> None:
                 max_value=100,
                 help="What is left of the bad requests that the target allows; below 0 it is overspent",
             ),
-            "Allowed": number("Bad allowed", format="%.1f", help="Bad requests that the target allows of those so far"),
+            "Allowed": number("Bad allowed", format="%.1f", help="Bad requests that the target allows so far"),
             "Bad": number("Bad so far", format="localized", help="Bad requests in the window"),
             "Requests": number(format="localized", help="Requests that count, in the window"),
-            "Window": st.column_config.TextColumn(help="Days over which the budget holds"),
+            "Window": st.column_config.TextColumn(help="Days that the budget covers"),
         },
     )
 
@@ -88,7 +88,7 @@ def standing_frame(found: Sequence[Standing]) -> Table:
             {
                 "Objective": standing.objective.id,
                 "Status": _STATUS[standing.status],
-                "Promise": promise_text(standing.objective),
+                "SLO": promise_text(standing.objective),
                 "About": about_text(standing.objective),
                 "Target": float(standing.objective.target_percent),
                 "Good": shown["good_percent"],
@@ -151,8 +151,7 @@ def _history(visit: Visit, promised: Promises, found: Sequence[Standing]) -> Non
         figure,
         key="slo_history",
         unit="% left",
-        help="What was left at the end of each day of the window, of the bad requests that the target allows of all of "
-        "the window's requests so far.",
+        help="Remaining share of the allowed bad requests at the end of each day of the window.",
         data=lambda: line_frame(steps, drawn),
     )
 

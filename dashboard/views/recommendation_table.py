@@ -19,13 +19,13 @@ _KINDS: Final[Mapping[Kind, str]] = {
     "cheaper_provider": "other provider",
 }
 RECOMMENDATION_COLUMNS: Final[dict[str, Any]] = {
-    "Saves": _text(width="small", help="Of the days looked at, by the price cards of now; a dash: it has no price yet"),
+    "Saving": _text(width="small", help="For the period examined, at current prices; a dash: no price yet"),
     "By": _text(help="Which kind of change"),
     "Tenant": _text(width="small", help="Whose requests; (platform): of replicas, which serve all"),
     "Model": _text(),
-    "Do": _text(width="large", help="What to change"),
-    "Evidence": _text(width="large", help="What the records say; shares are of 1"),
-    "But": _text(width="medium", help="What the records cannot know"),
+    "Recommendation": _text(width="large", help="What to change"),
+    "Evidence": _text(width="large", help="Figures from the records; shares are of 1"),
+    "Caveat": _text(width="medium", help="What the records cannot know"),
 }
 
 
@@ -34,13 +34,13 @@ def recommendations_frame(found: Iterable[Recommendation], formats: Formats) -> 
     return Table(
         [
             {
-                "Saves": formats.money(one.saving_usd),
+                "Saving": formats.money(one.saving_usd),
                 "By": _KINDS[one.kind],
                 "Tenant": one.tenant or "(platform)",
                 "Model": group_name(one.model),
-                "Do": one.action,
+                "Recommendation": one.action,
                 "Evidence": _said(one.evidence),
-                "But": one.caution,
+                "Caveat": one.caution,
             }
             for one in found
         ],

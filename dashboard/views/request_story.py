@@ -139,16 +139,16 @@ def _figures(visit: Visit, request: SingleRequest) -> None:
                 "Cost",
                 formats.money(request.cost_usd),
                 _priced_as(request),
-                "At the card that held when it ran. Budgets were charged "
+                "At the price card valid when it ran. Budgets were charged "
                 f"{'an unknown amount' if charged is None else formats.money(charged)}.",
             ),
             Figure(
                 "GPU time",
                 formats.duration(None if request.gpu is None else request.gpu.total_ns),
-                "no engine of ours" if request.gpu is None else request.gpu.method,
+                "no own engine" if request.gpu is None else request.gpu.method,
                 "Its share of the time of the engine's steps.",
             ),
-            Figure("Tries", str(request.counts["attempts"]), "asked for it", "How many targets were asked for it."),
+            Figure("Attempts", str(request.counts["attempts"]), "asked for it", "Number of attempts."),
         ]
     )
 
@@ -194,8 +194,8 @@ def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
     title = "Why its slowest tokens were slow"
     help = (
         "The time before each of the five slowest tokens, by what the engine did meanwhile. Own: computing for this "
-        "request. Co-tenant prefill and decode: for other requests in the same steps. Preempted: steps without it "
-        "after it had begun. Host: the engine between steps. Outside: the way, the gateway, an engine that is not ours."
+        "request. Co-tenant prefill and decode: for other requests in the same steps. Preempted: steps without "
+        "it after its start. Host: the engine between steps. Outside: network, gateway, or another server."
     )
     if not slow.tokens:
         with panel(title, help=help):
@@ -204,9 +204,9 @@ def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
     if not slow.has_steps:
         with panel(title, help=help):
             why = (
-                "Its engine's steps are no longer kept (72 hours), or have not arrived yet."
+                "Its engine's steps have expired (72 hours), or have not arrived yet."
                 if request.is_of_engine
-                else "A provider answered it: what happened there is not told."
+                else "A hosted provider answered it: no details are available."
             )
             slowest = slow.tokens[0]
             note(
@@ -264,8 +264,8 @@ def _draw_cost(visit: Visit, request: SingleRequest) -> None:
         Table(rows, columns=["Tokens of", "Tokens", "Rate", "Cost"]),
         key="request_cost",
         formats=visit.formats,
-        help="Tokens by kind, each in one line only, at the rates of the card that priced it. What the card does not "
-        "explain is a line of its own: a card that is gone, a kept answer's own price, further tries.",
+        help="Tokens by kind at the rates of its price card. What the card does not explain "
+        "has its own line: a deleted card, a cached response's price, further attempts.",
         columns={
             "Tokens": number(format="localized"),
             "Rate": Money(4, "Per million tokens"),
@@ -322,7 +322,7 @@ def _draw_decision(visit: Visit, request: SingleRequest) -> None:
             key="request_candidates",
             unit="predicted ms to first token",
             help=f"{help} The score of a target is the time to the first token that was predicted for it; the chosen "
-            "one is in full colour, the line is what came.",
+            "one is in full colour, the line is the actual time.",
             data=lambda: Table(
                 [(one.replica, one.predicted_ms, one.cached_tokens, one.is_chosen) for one in decision.candidates],
                 columns=["target", "predicted_ms", "cached_tokens", "is_chosen"],
@@ -343,17 +343,14 @@ def _draw_decision(visit: Visit, request: SingleRequest) -> None:
         if not decision.said:
             where = request.labels["replica"] or "nobody"
             st.markdown(f"Answered by **{escaped(where)}**.")
-            note(
-                "Its alternatives were not noted: a pool of one target leaves no choice, and of others only a sample "
-                "of requests keeps its scores."
-            )
+            note("Its alternatives were not recorded: the pool has one target, or the request is not in the sample.")
 
 
 def _draw_tries(visit: Visit, request: SingleRequest) -> None:
     if not request.tries:
         return
     show_table(
-        "Tries",
+        "Attempts",
         Table(
             [
                 {
@@ -371,7 +368,7 @@ def _draw_tries(visit: Visit, request: SingleRequest) -> None:
         key="request_tries",
         formats=visit.formats,
         columns={
-            "After": st.column_config.NumberColumn("After ms", format="%.4g", help="When it began, from the arrival"),
+            "After": st.column_config.NumberColumn("After ms", format="%.4g", help="Start, from the arrival"),
             "Took": st.column_config.NumberColumn("Took ms", format="%.4g"),
             "Cost": Money(6),
         },
@@ -386,8 +383,8 @@ def _draw_facts(request: SingleRequest) -> None:
     if request.verdicts:
         rows.append(("verdicts", ", ".join(request.verdicts)))
     show_table(
-        "Everything else that is kept",
+        "All other fields",
         Table(rows, columns=["Fact", "Value"]),
         key="request_facts",
-        help="The record as it is stored. Prompts and answers are not part of it; what was not reported is left out.",
+        help="The record as stored. It has no prompts and answers, and no fields that were not reported.",
     )

@@ -51,8 +51,8 @@ _VIEWS: Final[dict[str, dict[str, str | None]]] = {
     "All": {"q": None, "outcome": None, "sort": None},
     "Failed": {"q": None, "outcome": "error", "sort": None},
     "Refused": {"q": None, "outcome": "rejected", "sort": None},
-    "Slow to start": {"q": None, "outcome": None, "sort": "ttft"},
-    "Tried again": {"q": "attempts>1", "outcome": None, "sort": None},
+    "Slow first token": {"q": None, "outcome": None, "sort": "ttft"},
+    "Retried": {"q": "attempts>1", "outcome": None, "sort": None},
     "Most expensive": {"q": None, "outcome": None, "sort": "cost"},
 }
 _LONG_SECONDS: Final = 60
@@ -78,7 +78,7 @@ def draw(visit: Visit) -> None:
     else:
         answer = visit.read(find_requests, question)
     if isinstance(answer, Pending):
-        note("All requests of the range are being looked at …")
+        note("All requests of the range are being searched …")
         return
     if not answer.requests and question.page == 1 and not visit.seen("tenant"):
         states.show_first_steps()
@@ -148,7 +148,7 @@ def _draw_matches(visit: Visit, matches: MatchesOverTime) -> None:
         figure,
         key="requests_over_time",
         unit=f"per {charts.step_name(matches.step)}",
-        help="All requests that match, by outcome, when they began. Same number as `tollkeeper request find`.",
+        help="All matching requests by outcome and start. Same number as `tollkeeper request find`.",
         data=lambda: line_frame(matches.steps, drawn),
     )
 
@@ -203,7 +203,7 @@ def list_frame(visit: Visit, answer: FoundPage) -> Table:
     return Table(
         [
             {
-                "Began": f"{one.started_at.astimezone(zone):%-d %b %H:%M:%S}",
+                "Started": f"{one.started_at.astimezone(zone):%-d %b %H:%M:%S}",
                 "Outcome": _OUTCOME_NAMES[one.outcome] + (f" {one.status}" if one.outcome != "ok" else ""),
                 "Tenant": one.tenant,
                 "Team": one.team or None,
@@ -214,7 +214,7 @@ def list_frame(visit: Visit, answer: FoundPage) -> Table:
                 "In": one.input_tokens,
                 "Out": one.output_tokens,
                 "Cost": None if one.cost_usd is None else float(one.cost_usd),
-                "Tries": one.attempts,
+                "Attempts": one.attempts,
                 "User": one.end_user or None,
             }
             for one in answer.requests
@@ -225,18 +225,18 @@ def list_frame(visit: Visit, answer: FoundPage) -> Table:
 def _columns() -> dict[str, Any]:
     number, words = st.column_config.NumberColumn, st.column_config.TextColumn
     return {
-        "Began": words(help="When it reached the gateway, in your time zone"),
-        "Outcome": words(help="What became of it, and the status where it was not answered", width="small"),
+        "Started": words(help="When it reached the gateway, in your time zone"),
+        "Outcome": words(help="Outcome, and the status if it was not answered", width="small"),
         "Tenant": words(width="small"),
         "Team": words(width="small"),
-        "Model": words(help="The model that served it, else the one asked for"),
+        "Model": words(help="The model that served it, else the requested one"),
         "Why": words(help="The error's code, or why the answer ended"),
         "Duration": number("Duration ms", format="%.4g", help="From its arrival to the end of its answer"),
         "TTFT": number("TTFT ms", format="%.4g", help="From its arrival to its first token"),
         "In": number("In tokens", format="localized", help="Prompt tokens, cached ones included"),
         "Out": number("Out tokens", format="localized", help="Generated tokens, reasoning included"),
-        "Cost": Money(6, "At the price that held; missing is unpriced, not free"),
-        "Tries": number(format="%d", help="Targets that were tried"),
+        "Cost": Money(6, "At its price then; missing means unpriced, not free"),
+        "Attempts": number(format="%d", help="Targets that were tried"),
         "User": words(help="The end user that the application named"),
     }
 

@@ -55,7 +55,7 @@ def draw(visit: Visit) -> None:
     """Draw the page."""
     board = _board(visit)
     if isinstance(board, Pending):
-        note("The tries and choices of so many single requests are being counted.")
+        note("The attempts and choices of the requests are being counted.")
         return
     # Targets are the platform's: who sees one tenant sees its requests, and not how the machines are.
     state = read_gateway_state() if visit.viewer.tenant is None else None
@@ -93,13 +93,13 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
             "Reached a target",
             formats.count(total.requests),
             f"{formats.percent(total.error_share)} failed",
-            "Requests that were sent to a target; kept answers and refusals were not.",
+            "Requests that were sent to a target, without cache hits and refusals.",
         ),
         Figure(
             "Needed several tries",
             formats.percent(total.retried_share),
             f"{formats.counted(total.retried, 'request')}",
-            "Share of these requests that were tried again, fell back, were hedged or went on elsewhere.",
+            "Share of these requests with a retry, fallback, hedge or continuation.",
         ),
         Figure(
             "Further tries",
@@ -124,8 +124,7 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
             "Mean regret",
             formats.duration(None if board.mean_regret_ms is None else board.mean_regret_ms * 1e6),
             f"{formats.counted(board.samples, 'choice')} sampled",
-            "By how much the cheapest prediction was below the time to first token that came, on the requests that "
-            "keep their alternatives (one in a hundred).",
+            "Actual time to first token less the best prediction, for sampled requests (one in a hundred).",
         ),
     ]
     if state is not None:
@@ -134,7 +133,7 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
 
 
 def _left_alone(visit: Visit, state: GatewayState) -> Figure:
-    text = "Targets that get no requests now because their circuit breaker is open or they asked for a pause."
+    text = "Targets without requests now: circuit open, or the target asked for a pause."
     if state.problem:
         return Figure(
             "Circuit open", "—", "gateway not reached", f"{text} Unknown: {states.escaped(state.problem)}.", "warn"
@@ -150,8 +149,8 @@ def _targets(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
         targets_frame(target_lines(board), state, visit.viewer.zone),
         key="routing_targets",
         columns=TARGET_COLUMNS,
-        help="Every target that answered or failed in the range. State, in flight and wait are of this moment, as the "
-        "gateway says; all else is of the range.",
+        help="Every target that answered or failed in the range. State, in flight and wait "
+        "are current; the rest is for the range.",
     )
 
 
@@ -160,7 +159,7 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
     left, middle, right = st.columns([5, 5, 3], gap="small")
     with left:
         show_chart(
-            "Failed tries",
+            "Failed attempts",
             failed_tries(board, zone),
             key="routing_failed_tries",
             unit="tries by target",
@@ -183,8 +182,8 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
             reasons(counts),
             key="routing_reasons",
             unit="tries",
-            help="fallback: another target or model. retry: anew after a pause. hedge: a second target asked as well. "
-            "continuation: an answer that went on elsewhere. escalation: a better model in a cascade.",
+            help="fallback: another target or model. retry: again after a pause. hedge: a second target in "
+            "parallel. continuation: an answer continued elsewhere. escalation: a better model in a cascade.",
             data=lambda: Table({"reason": list(counts), "tries": list(counts.values())}),
         )
 
@@ -237,9 +236,9 @@ def _routes(visit: Visit, board: RoutingBoard) -> None:
             shares_frame(shares),
             key="routing_shares",
             columns=SHARE_COLUMNS,
-            help="What each entry of a route is stated to take of its requests, and what it took. They differ where "
-            "conditions did not hold, where a model failed and a fallback answered, or where weights were "
-            "changed in the range. `elsewhere`: a model that answered and is no entry now.",
+            help="Configured and actual share of each entry of a route. They differ if "
+            "conditions did not hold, a fallback answered, or weights changed in the range. `elsewhere`: a model "
+            "that answered and is not an entry now.",
         )
 
 
@@ -247,8 +246,8 @@ def _choices(visit: Visit, board: RoutingBoard) -> None:
     if not board.regret:
         with panel("Regret", help="What choices between targets were worth."):
             note(
-                "No sampled choice in this range. One request in a hundred keeps what the alternatives were predicted "
-                "to take, where a pool has several targets (TOLLKEEPER_ROUTING_SAMPLE_SHARE)."
+                "No sampled choice in this range. One request in a hundred records its alternatives, "
+                "if the pool has several targets (TOLLKEEPER_ROUTING_SAMPLE_SHARE)."
             )
         return
     show_table(
@@ -256,8 +255,7 @@ def _choices(visit: Visit, board: RoutingBoard) -> None:
         regret_frame(board.regret),
         key="routing_regret",
         columns=REGRET_COLUMNS,
-        help="Regret: what came, less the cheapest prediction, where that is above 0. Some of it is what predictions "
-        "missed by, for which no other choice would have been better.",
+        help="Regret: actual time less the best prediction, if above 0. Part of it is prediction error.",
     )
     left, right = st.columns([3, 2], gap="small")
     zone = visit.viewer.zone
@@ -278,8 +276,8 @@ def _choices(visit: Visit, board: RoutingBoard) -> None:
             prediction_bars(decision),
             key="routing_alternatives",
             unit="predicted ms to first token",
-            help="What was predicted for each target when the request came, the chosen one in full colour; the line is "
-            "the time that came.",
+            help="Prediction for each target when the request arrived, the chosen one in full colour; "
+            "the line is the actual time.",
             data=lambda: Table(
                 {"target": list(decision.predicted_ms), "predicted_ms": list(decision.predicted_ms.values())}
             ),

@@ -47,7 +47,7 @@ def failed_tries(board: RoutingBoard, zone: ZoneInfo) -> Plot:
     ticks = {"dtick": 1} if max(together.values(), default=0) < _FEW_TRIES else {"nticks": 4}
     figure.update_yaxes(tickformat=",d", **ticks)
     if not found:
-        _say(figure, "No try failed and was made up for")
+        _say(figure, "No failed attempts")
     return _with_legend(figure)
 
 
@@ -127,7 +127,7 @@ def breaker_history(state: GatewayState, start: datetime, end: datetime, zone: Z
             marker={"color": STATUS["bad"]},
         )
     if not shown:
-        _say(figure, "No target was left alone in this range")
+        _say(figure, "No circuit was open in this range")
     figure.update_layout(barmode="overlay")
     figure = charts.style(figure)
     figure.update_layout(hovermode="closest")

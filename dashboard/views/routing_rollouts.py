@@ -48,9 +48,9 @@ _ARMS: Final[dict[str, Any]] = {
     "Arm": _text(width="small"),
     "Model": _text(width="small"),
     "Requests": _number(format="localized", help="In the guards' window"),
-    "Errors": _number(format="localized", help="Failures of the model; a client that left counts for nobody"),
+    "Errors": _number(format="localized", help="Failures of the model; disconnected clients do not count"),
     "Refusals": _number(format="localized", help="Answers that decline to answer"),
-    "TTFT p95": _number("TTFT p95 ms", format="%.4g", help="19 of 20 first tokens came sooner; within a twentieth"),
+    "TTFT p95": _number("TTFT p95 ms", format="%.4g", help="95th percentile, within 5 %"),
     "Gap p95": _number("Gap p95 ms", format="%.4g", help="Time between two tokens; within a twentieth"),
     "Duration p95": _number("Duration p95 ms", format="%.4g", help="Arrival to end; within a twentieth"),
     "Cost": _number("Mean cost USD", format="%.3g", help="Of a request, for comparing; bills are exact"),
@@ -61,13 +61,13 @@ _LINES: Final[dict[str, Any]] = {
     "Incumbent": _text(width="small"),
     "Candidate": _text(width="small"),
     "Compared": _text(width="small", help="ratio: candidate over incumbent. difference: candidate less incumbent"),
-    "From": _text("95 % from", width="small", help="The interval in which the comparison lies, as far as can be told"),
+    "From": _text("95 % from", width="small", help="Interval of the comparison"),
     "To": _text("to", width="small"),
-    "Seen in": _number(format="localized", help="Observations that the interval is told by"),
+    "Seen in": _number(format="localized", help="Observations behind the interval"),
 }
 _HELP: Final = (
-    "A candidate takes a growing share of a route and is rolled back by itself where it is worse. Changed by "
-    "`tollkeeper rollout` and the control plane (docs/rollout.md)."
+    "A candidate takes a growing share of a route and is rolled back automatically if it is worse. Change it "
+    "with `tollkeeper rollouts` or the control plane (docs/rollout.md)."
 )
 
 
@@ -79,7 +79,7 @@ def draw_rollouts(visit: Visit) -> None:
     rows = visit.control.get_all("/v1/rollouts")
     if not rows:
         with panel("Rollouts", help="A candidate that takes over a route step by step, judged at each."):
-            note("No model is being rolled out. `tollkeeper rollout` begins one (docs/rollout.md).")
+            note("No rollouts. Start one with `tollkeeper rollouts create` (docs/rollout.md).")
         return
     ids = [str(row["id"]) for row in rows]
     chosen = address.get(_CHOSEN)
@@ -140,8 +140,8 @@ def _standing(visit: Visit, rollout: Mapping[str, Any]) -> None:
     )
     gateways = visit.formats.counted(found["gateways"], "gateway")
     note(
-        f"{gateways} told of it; {visit.formats.count(found['step_requests'])} requests of the candidate since the "
-        "step began."
+        f"{gateways} report it; {visit.formats.count(found['step_requests'])} requests of the candidate since "
+        "the step started."
     )
     for breach in found["breaches"]:
         st.markdown(f":red[● {escaped(breach)}]")
@@ -163,7 +163,7 @@ def _arm(arm: str, model: str, seen: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _report(visit: Visit, rollout: str) -> None:
-    """Draw what requests of the range say of both arms, with intervals, and of copies beside their originals."""
+    """Draw what requests of the range say of both arms, with intervals, and of shadows and their originals."""
     start, end = (each.replace(second=0, microsecond=0) for each in (visit.scope.start, visit.scope.end))
     end += timedelta(minutes=1)  # one answer for as long as the minute lasts
     found = visit.read_beside(compared_arms, rollout, start, end, keep_seconds=_KEPT_SECONDS)
@@ -190,13 +190,13 @@ def _report(visit: Visit, rollout: str) -> None:
                 "Copies",
                 count(found.copies),
                 "at the platform's expense",
-                "Requests of the incumbent that went to the candidate as well; nobody saw these answers.",
+                "Requests of the incumbent that were copied to the candidate; the answers were discarded.",
             ),
         ]
     )
     for of, title, help in (
         ("arms", "how both arms did", "Requests of this range, drawn for one or the other."),
-        ("copies", "copies beside their originals", "The same requests, asked of both."),
+        ("copies", "shadows and their originals", "The same requests, asked of both."),
     ):
         lines = [line for line in found.lines if line.of == of and (of == "arms" or found.copies)]
         if lines:

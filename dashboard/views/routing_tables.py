@@ -25,49 +25,51 @@ TARGET_COLUMNS: Final[dict[str, Any]] = {
     "Requests": _number(format="localized", help="Requests that it answered, or failed as the last one asked"),
     "Of its pool": _number(format=_PERCENT, help="Share of its pool's requests"),
     "Errors": _number(format=_PERCENT, help="Requests that ended in failure here, of those that ended here"),
-    "Failed tries": _number(format="localized", help="Failed attempts, also if another attempt answered"),
-    "Commonest error": _text(help="Of failed attempts: error code (docs/errors.md) and upstream status"),
+    "Failed attempts": _number(format="localized", help="Failed attempts, also if another attempt answered"),
+    "Most frequent error": _text(help="Of failed attempts: error code (docs/errors.md) and upstream status"),
     "Prefix hits": _number(format=_PERCENT, help="Prompt tokens found in its cache, of those that were reported"),
     "Mean TTFT": _number(format=_MS, help="Mean time to first token, from the request's arrival at the gateway"),
-    "In flight": _number(format="localized", help="Requests of the gateway under way there now"),
-    "Wait": _number(format=_MS, help="Predicted wait of a prompt that came now, until it would be computed"),
+    "In flight": _number(format="localized", help="The gateway's requests in progress there"),
+    "Wait": _number(format=_MS, help="Predicted wait of a prompt that arrives now"),
     "Cache known": _text(help="exact: the host tells of every block. assumed: from what was sent there"),
 }
 SHARE_COLUMNS: Final[dict[str, Any]] = {
     "Route": _text(width="small", help="The name that applications ask for"),
     "Leads to": _text(width="medium", help="The entry's model, or the route it leads on to"),
-    "As": _text(width="small", help="choose: by weight. fallback: where those cannot. elsewhere: no entry now"),
-    "Weight": _number(help="As the route says"),
-    "Stated": st.column_config.ProgressColumn(
-        format=_PERCENT, min_value=0, max_value=100, help="What the weight comes to, where every condition holds"
+    "Role in route": _text(
+        width="small", help="choose: by weight. fallback: where those cannot. elsewhere: no entry now"
+    ),
+    "Weight": _number(help="As configured"),
+    "Configured": st.column_config.ProgressColumn(
+        format=_PERCENT, min_value=0, max_value=100, help="Share by weight, if all conditions hold"
     ),
     "Taken": st.column_config.ProgressColumn(
         format=_PERCENT, min_value=0, max_value=100, help="Share of the route's requests that it answered"
     ),
     "Requests": _number(format="localized", help="Requests of this route that its model answered"),
     "Errors": _number(format=_PERCENT, help="Of these, the share that failed"),
-    "Condition": _text(help="What must hold for the entry to be used; empty: always"),
+    "Condition": _text(help="Conditions of the entry; empty: always"),
 }
 REGRET_COLUMNS: Final[dict[str, Any]] = {
     "Pool": _text(width="small"),
     "Policy": _text(width="small", help="How the pool ranks its targets (docs/replicas.md)"),
-    "Samples": _number(format="localized", help="Requests that kept what their alternatives were predicted to take"),
+    "Samples": _number(format="localized", help="Requests that recorded their alternatives"),
     "Another chosen": _number(format=_PERCENT, help="Choices of another target than the one predicted quickest"),
-    "Mean regret": _number(format=_MS, help="What came, less the cheapest prediction, in the mean"),
+    "Mean regret": _number(format=_MS, help="Mean of actual time less the best prediction"),
     "p95 regret": _number(format=_MS, help="19 of 20 choices had no more"),
-    "Missed by": _number(format=_MS, help="Mean distance between prediction and outcome at who answered"),
+    "Prediction error": _number(format=_MS, help="Mean distance between prediction and outcome at who answered"),
     "Mean TTFT": _number(format=_MS, help="Mean time to first token of the samples"),
 }
 DECISION_COLUMNS: Final[dict[str, Any]] = {
     "When": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss"),
     "Model": _text(width="small"),
     "Chosen": _text(width="small", help="What the policy chose"),
-    "Answered": _text(width="small", help="Who answered; another one where the chosen one failed"),
+    "Answered": _text(width="small", help="The target that answered; another one if the chosen one failed"),
     "Prompt": _number(format="localized", help="Tokens of the prompt"),
     "Predicted": _number(format=_MS, help="For the chosen target"),
     "Cheapest": _number(format=_MS, help="The lowest of all predictions"),
-    "Came": _number(format=_MS, help="Time to first token"),
-    "Regret": _number(format=_MS, help="What came, less the cheapest prediction"),
+    "Actual": _number(format=_MS, help="Time to first token"),
+    "Regret": _number(format=_MS, help="Actual time less the best prediction"),
     "Request": _text(help="Its id: the Requests page finds it"),
 }
 
@@ -84,8 +86,8 @@ def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None, zone:
             "Requests": line.use.requests,
             "Of its pool": _percent(line.pool_share),
             "Errors": _percent(line.use.error_share),
-            "Failed tries": line.failed_tries,
-            "Commonest error": line.commonest_error,
+            "Failed attempts": line.failed_tries,
+            "Most frequent error": line.commonest_error,
             "Prefix hits": _percent(line.use.cached_share),
             "Mean TTFT": None if line.use.mean_ttft_ns is None else line.use.mean_ttft_ns / 1e6,
         }
@@ -110,9 +112,9 @@ def shares_frame(shares: Iterable[EntryShare]) -> Table:
             {
                 "Route": one.route,
                 "Leads to": group_name(one.name),
-                "As": one.role,
+                "Role in route": one.role,
                 "Weight": one.weight,
-                "Stated": _percent(one.stated_share),
+                "Configured": _percent(one.stated_share),
                 "Taken": _percent(one.taken_share),
                 "Requests": one.use.requests,
                 "Errors": _percent(one.use.error_share),
@@ -134,7 +136,7 @@ def regret_frame(found: Iterable[PolicyRegret]) -> Table:
                 "Another chosen": 100 * one.overruled / one.samples,
                 "Mean regret": one.mean_ms,
                 "p95 regret": one.p95_ms,
-                "Missed by": one.mean_missed_ms,
+                "Prediction error": one.mean_missed_ms,
                 "Mean TTFT": one.mean_ttft_ms,
             }
             for one in found
@@ -154,7 +156,7 @@ def decisions_frame(decisions: Sequence[Decision], zone: ZoneInfo) -> Table:
                 "Prompt": one.prompt_tokens,
                 "Predicted": one.predicted_ms.get(one.chosen),
                 "Cheapest": min(one.predicted_ms.values(), default=None),
-                "Came": one.ttft_ms,
+                "Actual": one.ttft_ms,
                 "Regret": one.regret_ms,
                 "Request": one.request_id,
             }

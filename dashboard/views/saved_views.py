@@ -35,7 +35,7 @@ def draw_saved_views(visit: Visit) -> None:
         return
     with menu, contained():
         if visit.viewer.token is None:
-            st.caption("Views are kept by the control plane, and you have no token for it.")
+            st.caption("Views are stored by the control plane, and you have no token for it.")
             return
         rows = visit.control.get_all(_PATH, page=page)
         _list(visit, page, sorted(rows, key=lambda row: (not row["is_own"], str(row["name"]).casefold())))
@@ -44,7 +44,7 @@ def draw_saved_views(visit: Visit) -> None:
 
 def _list(visit: Visit, page: str, rows: Sequence[Mapping[str, Any]]) -> None:
     if not rows:
-        st.caption("None yet. Choose filters and a search, and keep them under a name.")
+        st.caption("None yet. Choose filters and a search, and save them under a name.")
     for row in rows:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", wrap=False):
             st.button(
@@ -61,7 +61,7 @@ def _list(visit: Visit, page: str, rows: Sequence[Mapping[str, Any]]) -> None:
                     ":gray[Change]",
                     key=f"saved_view_edit_{row['id']}",
                     type="tertiary",
-                    help=f"Rename, share or delete {escaped(str(row['name']))}, or keep something else in it",
+                    help=f"Rename, share or delete {escaped(str(row['name']))}, or replace its contents",
                 ):
                     _change(visit, page, row)
 
@@ -89,15 +89,15 @@ def _keep(visit: Visit, page: str) -> None:
             "Keep this view as", max_chars=_NAME_LENGTH, placeholder="Failures of search", key="saved_view_name"
         )
         shown = ", ".join(f"{parameter} {value}" for parameter, value in kept.items()) or "all requests of an hour"
-        st.caption(f"It keeps: {escaped(shown)}")
+        st.caption(f"It contains: {escaped(shown)}")
         is_shared = st.checkbox(_share_words(visit), key="saved_view_shared", help=_SHARING)
         if st.form_submit_button("Keep", type="primary"):
             body = {"name": name, "page": page, "parameters": kept, "is_shared": is_shared}
-            with outcome(f"Kept as {name}"):
+            with outcome(f"Saved as {name}"):
                 visit.control.post(_PATH, body)
 
 
-_SHARING = "They see it in this menu. It carries no rights: whoever opens it sees what their own role may see."
+_SHARING = "They see it in this menu. It carries no rights: everybody sees what their own role may see."
 
 
 def _share_words(visit: Visit) -> str:

@@ -9,7 +9,8 @@ from contracts.api.completion import CompletionRequest
 from contracts.api.embedding import EmbeddingRequest
 from contracts.api.requests import AnyRequest
 from contracts.api.rerank import RerankRequest, ScoreRequest
-from contracts.serving.configuration import KeyEntry
+from contracts.serving.configuration import KeyEntry, Snapshot
+from gateway.apis.native.reading import NativeReading
 from gateway.apis.reading import read_chat, read_completion, read_embedding, read_rerank, read_score
 from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
 from gateway.replies.chat_reply import ChatReply
@@ -17,6 +18,7 @@ from gateway.replies.completion_reply import CompletionReply
 from gateway.replies.embedding_reply import EmbeddingReply
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.replies.rerank_reply import RerankReply, ScoreReply
+from gateway.wire.exchange import Exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,11 @@ class Operation:
     # Looks up what a request refers to, such as an earlier answer of the same payer. Raises InvalidRequest, NotFound.
     resolve: Callable[[AnyRequest, KeyEntry], Awaitable[AnyRequest]] | None = None
     keeps: bool = False  # its answers are kept, before the client has their end: `Reply.keep`
+    native: NativeReading | None = None  # how it is read for targets that speak its API themselves
+
+    def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
+        """Return what reads a request, by who may answer it."""
+        return self.read if self.native is None else self.native.reader(exchange, snapshot)
 
 
 def _chat_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:

@@ -26,8 +26,11 @@ LEAST_LOGPROB: Final = -9999.0
 
 
 def error_object(error: TollkeeperError) -> dict[str, object]:
-    """Give an error as OpenAI's error object."""
-    return {"error": {"message": error.message, "type": error.kind, "param": error.param, "code": error.error_code}}
+    """Return an error as OpenAI's error object; with the type and code of a server that speaks the caller's API."""
+    kind, code = error.kind, error.error_code
+    if error.upstream_code:
+        kind, code = error.upstream_type or kind, error.upstream_code
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
 
 
 def error_body(error: TollkeeperError) -> bytes:

@@ -3,6 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from contracts.api.chat import TranslatedChat
 from contracts.errors import ClientGone, Shutdown
 from contracts.metering.usage import Usage
 from contracts.serving.caching import CachePolicy
@@ -207,6 +208,9 @@ class AnswerCache:
             return None
         rules = DEFAULT_POLICY if life.key is None else life.key.policy
         guard = "" if life.guard is None else life.guard.digest
+        native = life.request.native if isinstance(life.request, TranslatedChat) else None
+        if native is not None:
+            guard += native.head  # betas change answers
         context = self.context(model, life.snapshot, share, operation, life.requested_model, rules, life.regions, guard)
         wants_text = policy.mode == "semantic" and self._embedder is not None
         return fingerprint(body, context, wants_text=wants_text, is_response=operation.api == "responses")

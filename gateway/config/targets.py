@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from backends.llm.base import TARGET_KINDS, ModelCall, RenewedTarget, Target, TargetFactory
+from backends.llm.native_calls import check_translated
 from backends.secrets.credential_references import ReferenceRules, read_reference
 from backends.secrets.sealed_references import is_stored, shown_reference, token_of
 from contracts.api.generation import Continuation
@@ -75,6 +76,7 @@ class TargetRegistry:
         for spec in pool.targets:
             target = self.find(spec)
             try:
+                check_translated(call, spec)
                 count = await target.count_input(call) if target is not None else None
             except UnsupportedParameter as error:
                 refusal = error

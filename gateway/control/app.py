@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from typing import Final
 
 from fastapi import Depends, FastAPI
 
@@ -36,6 +37,7 @@ from backends.segment_log.disk_room import WatchedDisk
 from backends.web.api_page import install_api_page
 from backends.web.body_limit import BodyLimit
 from backends.web.replies import install_error_replies
+from backends.web.shared_routes import shared_routes
 from contracts.access.keys import KEY_PREFIX
 from contracts.errors import ConfigurationError, Conflict, TollkeeperError
 from gateway.control import (
@@ -90,6 +92,42 @@ a second.
 
 Errors have OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
 """
+
+_NOUNS: Final = (
+    health,
+    tenants,
+    teams,
+    projects,
+    keys,
+    limits,
+    budgets,
+    models,
+    routes,
+    rollouts,
+    guardrails,
+    mcp,
+    pools,
+    playbooks,
+    prices,
+    rates,
+    tokens,
+    issuers,
+    audit,
+    stored_keys,
+    audit_verification,
+    unreadable_rows,
+    configuration,
+    accounts,
+    sessions,
+    saved_views,
+    slos,
+    alert_rules,
+    alert_channels,
+    alert_silences,
+    alerts,
+    abuse,
+)
+_ROUTES: Final = shared_routes([noun.router for noun in _NOUNS], [check_permission])
 
 
 def create_app(settings: ControlSettings) -> FastAPI:
@@ -161,27 +199,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
     )
     app.state.sealer = sealer
     app.state.audit_verifier = AuditVerifier(database, settings.data)
-    for noun in (
-        *(health, tenants, teams, projects, keys, limits, budgets),
-        *(
-            models,
-            routes,
-            rollouts,
-            guardrails,
-            mcp,
-            pools,
-            playbooks,
-            prices,
-            rates,
-            tokens,
-            issuers,
-            audit,
-            stored_keys,
-        ),
-        *(audit_verification, unreadable_rows, configuration),
-        *(accounts, sessions, saved_views, slos, alert_rules, alert_channels, alert_silences, alerts, abuse),
-    ):
-        app.include_router(noun.router)
+    app.router.routes.extend(_ROUTES)
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)
     app.state.tokens = TokenBook(admin_token, database, key_pepper)
     app.add_middleware(TokenGate, tokens=app.state.tokens)  # the last one added is asked first

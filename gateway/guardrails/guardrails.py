@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from contracts.api.chat import ChatRequest, TranslatedChat
+from contracts.api.native import SYSTEM_FIELDS
 from contracts.api.requests import AnyRequest
 from contracts.errors import ConfigurationError, InvalidRequest, TollkeeperError, Unavailable
 from contracts.guardrails.detector import Closing
@@ -107,13 +108,18 @@ class Guardrails:
         plan = guard.plan
         if not plan.rules and not plan.reads_texts:
             return request
-        texts = RequestTexts(request.chat_body if isinstance(request, TranslatedChat) else life.body)
+        native = request.native if isinstance(request, TranslatedChat) else None
+        texts = RequestTexts(_body_of(request, life), system_field="" if native is None else SYSTEM_FIELDS[native.api])
         self._apply_rules(guard, life, request, texts)
         await self.examine_texts(guard, texts, len(life.body))
         for marker in plan.markers:
             line = marker.detector.mark(guard.about)
             if line and not marker.spec.dry_run:
                 texts.mark(line)
+        if texts.is_changed and native is not None and native.refusal is None and isinstance(request, TranslatedChat):
+            # It is changed in its translation, which is all that targets are given then.
+            life.request = msgspec.structs.replace(request, native=None)
+            return await self.examine(guard, life, operation)
         if texts.is_changed:
             life.request = request = _replaced(life, request, operation, texts)
         return request
@@ -246,12 +252,25 @@ async def _ask(guard: RequestGuard, texts: RequestTexts) -> None:
                 raise refusal(verdict)
 
 
+def _body_of(request: AnyRequest, life: RequestState) -> bytes:
+    """Return what guardrails look at: all that a target may be sent, in the API's own words if one speaks it."""
+    if not isinstance(request, TranslatedChat):
+        return life.body
+    return request.chat_body if request.native is None else request.native.body
+
+
 def _replaced(life: RequestState, request: AnyRequest, operation: Operation, texts: RequestTexts) -> AnyRequest:
     """Give the request that the stages have left, for whoever calls the model."""
     body = texts.body
     if not isinstance(request, TranslatedChat):
         life.body = body
         return operation.read(_JSON, body)
+    native = request.native
+    if native is not None and operation.native is not None:
+        chat: ChatRequest = operation.native.untranslated(_JSON, body)
+        changed = {field: getattr(chat, field) for field in ChatRequest.__struct_fields__}
+        native = msgspec.structs.replace(native, body=body)
+        return msgspec.structs.replace(request, **changed, chat_body=body, native=native)
     chat = read_chat(_JSON, body)
     changed = {field: getattr(chat, field) for field in chat.__struct_fields__}
     # What only some servers understand is left out where something was cut: it says the same once more.

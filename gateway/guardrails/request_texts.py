@@ -65,14 +65,18 @@ class _Place(msgspec.Struct, gc=False):
 class RequestTexts:
     """The texts of one body. What is cut or set changes `body`; where nothing is, it stays byte for byte."""
 
-    def __init__(self, body: bytes, names: frozenset[str] = _NAMES) -> None:
-        """Raises MalformedBody; a body that was read once hardly is. `names` are the fields that hold no words."""
+    def __init__(self, body: bytes, names: frozenset[str] = _NAMES, *, system_field: str = "") -> None:
+        """Raises MalformedBody; a body that was read once hardly is. `names` are the fields that hold no words.
+
+        `system_field` is where the body has its system prompt; empty: in its messages.
+        """
         try:
             self.fields: Any = _decode(body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise MalformedBody("the body cannot be read as JSON") from error
         self._body = body
         self._names = names
+        self._system_field = system_field
         self.is_changed = False
         self.is_cut = False  # something was taken out of a text
         self.set_fields: dict[str, object] = {}
@@ -114,6 +118,9 @@ class RequestTexts:
 
     def mark(self, line: str) -> None:
         """Add a line to the system prompt of a chat, which gets one where it has none."""
+        if self._system_field:
+            self._mark_field(line, self._system_field)
+            return
         messages = self.fields.get("messages")
         if not isinstance(messages, list):
             return
@@ -129,6 +136,16 @@ class RequestTexts:
                 content.append({"type": "text", "text": line})
                 return
         messages.insert(0, {"role": "system", "content": line})
+
+    def _mark_field(self, line: str, name: str) -> None:
+        """Add a line to a system prompt that is a field of its own."""
+        told = self.fields.get(name)
+        self.is_changed = True
+        self.lines.append(line)
+        if isinstance(told, list):
+            told.append({"type": "text", "text": line})
+        else:
+            self.fields[name] = f"{told}\n\n{line}" if isinstance(told, str) and told else line
 
     def as_changed(self, other: bytes) -> bytes:
         """Give another body of the same chat with the fields and lines that were set here. Raises MalformedBody."""

@@ -175,6 +175,10 @@ class Reply:
         """Refuse scores: this answer has none."""
         raise UpstreamBroken("the target sent scores where none were asked for")
 
+    def native(self) -> None:
+        """Refuse an answer in another API than OpenAI's."""
+        raise UpstreamBroken("the target answered in an API that it was not asked in")
+
     def served(self, model: str, version: str) -> None:
         """Say in the answer's head what answers."""
         self._served = served_headers(model, version)

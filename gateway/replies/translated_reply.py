@@ -1,14 +1,16 @@
 """The answer to a chat that was asked for in another API's words: whatever the target gives becomes deltas first."""
 
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from contracts.api.chat import ChunkDelta, DeltaPart, TranslatedChat
 from contracts.api.generation import Delta
-from contracts.errors import UpstreamBroken
+from contracts.errors import TollkeeperError, UpstreamBroken
+from contracts.guardrails.finding import Verdict
 from contracts.metering.usage import Usage
 from gateway.apis.rendering import AnswerRenderer
+from gateway.replies.progress import Progress
 from gateway.replies.reply import GeneratedReply, ReplyFacts
 
 
@@ -32,20 +34,125 @@ class _Answer(msgspec.Struct, frozen=True):
     choices: list[_Choice]
 
 
+class _Held(msgspec.Struct, frozen=True):
+    choices: list[msgspec.Raw]
+
+
+class NativePassage(Protocol):
+    """Follows the events of a native stream as they pass."""
+
+    def take(self, data: bytes) -> None:
+        """Take an event that goes to the client."""
+
+    def ending(self, why: TollkeeperError, usage: Usage) -> bytes:
+        """Return the events that end the stream where the gateway cut it."""
+
+    def calls_in(self, body: bytes) -> int | None:
+        """Return how many tools a whole answer calls; `None` if it cannot be read."""
+
+
 _answers: Final = msgspec.json.Decoder(_Answer)
+_held: Final = msgspec.json.Decoder(_Held)
+_IN_CHOICES: Final = b'{"choices":[%b]}'  # as guardrails know whole answers
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class TranslatedReply(GeneratedReply):
-    """The sink of one translated chat. No byte of the target's reaches the client as it came."""
+    """The sink of one translated chat.
 
-    def __init__(self, facts: ReplyFacts, request: TranslatedChat, renderer: AnswerRenderer) -> None:
+    A target that speaks the client's API itself says so by `native`: its bytes go on as they came, but for what a
+    guardrail changes. `passage` follows them, to end a stream that the gateway cuts.
+    """
+
+    def __init__(
+        self, facts: ReplyFacts, request: TranslatedChat, renderer: AnswerRenderer, passage: NativePassage | None = None
+    ) -> None:
         super().__init__(facts, request, renderer)
+        self._passage = passage
+        self._dropped = request.dropped
+        self._is_native = False
+        self._has_passed = False  # something of a native stream reached the client as it came
+        self._held_end: bytes | None = None  # of a native stream: from its finish reason on
+        self._cut_by: TollkeeperError | None = None
+
+    def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
+        """Count the next attempt's tokens; forget what a failed one said."""
+        super().begin_attempt(progress, resumes=resumes)
+        if not resumes:
+            self._is_native, self._held_end = False, None
+
+    def native(self) -> None:
+        """Note that the target speaks the client's API. Raise UpstreamBroken if it was not asked in it."""
+        if self._passage is None:
+            super().native()
+        self._is_native = True
+
+    def served(self, model: str, version: str) -> None:
+        """Name in the answer's head what answers, and the fields that it was not given."""
+        super().served(model, version)
+        if self._dropped and not self._is_native:
+            self._served += ((b"x-tollkeeper-dropped", ",".join(self._dropped).encode("ascii", "replace")),)
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Render what an upstream's event carries."""
+        """Pass a native event on; render what another upstream's event carries."""
+        if self._is_native:
+            super().event(data, deltas, is_usage_only=False)
+            return
         for delta in deltas:
             self.delta(delta)
+
+    def end_early(self, why: TollkeeperError) -> None:
+        """End a good answer here. A native stream that has begun is ended in its own words."""
+        if self._passes and self._has_passed:
+            self.has_ended, self._cut_by = True, why
+        else:
+            super().end_early(why)
+
+    async def inspect(self) -> Verdict | None:
+        """Let guardrails see the end of an answer. What they change of a whole native one is changed in its JSON."""
+        through, body = self._filter, self._body
+        if not self._is_native or through is None or body is None or self.has_ended:
+            return await super().inspect()
+        held = _IN_CHOICES % body
+        judged = await through.judge_body(held)
+        if through.blocked is not None:
+            self._body = None  # it is rendered anew, with nothing in it
+        elif judged != held:
+            self._body = bytes(_held.decode(judged).choices[0])
+        return through.blocked
+
+    def findings(self, *, is_complete: bool) -> tuple[int | None, bool | None]:
+        """Return how many tools the answer calls, and whether its text is not the JSON asked for; `None`: unknown."""
+        facts = self._facts
+        if not self._is_native or self._is_streamed or facts is None or self._body is None or self._passage is None:
+            return super().findings(is_complete=is_complete)
+        return self._passage.calls_in(self._body) if is_complete else None, None
+
+    @property
+    def _passes(self) -> bool:
+        """Whether a stream's events go on as they came: no guardrail may change them."""
+        return self._is_native and self._is_streamed and (self._filter is None or not self._filter.acts)
+
+    def _send_covered(self, data: bytes, delta: Delta) -> None:
+        """Send an event that the allowance covers. Of a native one that it covers in part nothing is sent."""
+        if data or not self._passes:
+            super()._send_covered(data, delta)
+
+    def _note_end(self, delta: Delta) -> None:
+        super()._note_end(delta)
+        if delta.finish_reason is not None and self._passes:
+            self._held_end = b""
+
+    def _send_event(self, data: bytes) -> None:
+        """Send an event; hold a native stream's end back until the record is on disk."""
+        if self.has_ended or self._passage is None or not self._passes:
+            super()._send_event(data)
+        elif self._held_end is not None:
+            self._held_end += data
+        else:
+            self._passage.take(data)
+            self._has_passed = True
+            super()._send_event(data)
 
     def relay(self, delta: Delta) -> None:
         """Give nothing: each chunk is rendered."""
@@ -53,6 +160,9 @@ class TranslatedReply(GeneratedReply):
 
     def whole(self, body: bytes) -> None:
         """Take an upstream's whole answer apart. Raises UpstreamBroken where it is no chat's."""
+        if self._is_native:
+            super().whole(body)
+            return
         try:
             choices = _answers.decode(body).choices
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -67,6 +177,10 @@ class TranslatedReply(GeneratedReply):
 
     def prepare_end(self, usage: Usage) -> int:
         """Render what is still to be sent of a good answer and give its size in bytes."""
+        if self._passes and self._passage is not None and (self._has_passed or self._held_end is not None):
+            why = self._cut_by
+            self._body = self._held_end or b"" if why is None else self._passage.ending(why, usage)
+            return len(self._body)
         if self._is_streamed:
             self._body = self._renderer.closing(usage, wants_usage=True)
             return len(self._body)

@@ -52,11 +52,12 @@ class Understand(Stage):
         request = exchange.read
         if request is None:
             content_type = exchange.header(b"content-type")
+            read = operation.reader(exchange, life.snapshot)
             if len(exchange.body) <= LARGE_BODY_BYTES:
-                request = operation.read(content_type, exchange.body)
+                request = read(content_type, exchange.body)
             else:
                 bodies = self._stages.bodies
-                request = await bodies.read(operation.read, content_type, exchange.body, life.who.tenant)
+                request = await bodies.read(read, content_type, exchange.body, life.who.tenant)
         life.request = request
         life.requested_model = request.model
         life.priority = key.policy.priority

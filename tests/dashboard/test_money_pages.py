@@ -227,7 +227,7 @@ def test_a_budget_is_made_changed_and_deleted_by_forms(plane: TestClient) -> Non
         [50, 80, 100],
     )
     app = page(budgets_page, budget=made["id"])
-    assert app.dataframe[0].value["Whom"][0] == "acme"
+    assert app.dataframe[0].value["Subject"][0] == "acme"
     assert figures(app)["Remaining"] == "$12.50"
     app.text_input(key=f"change_{made['id']}_amount").input("20")
     press(app, "Save")

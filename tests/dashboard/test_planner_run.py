@@ -67,7 +67,7 @@ def test_a_plan_that_nobody_looks_at_gives_way_to_another() -> None:
         runs.begin(JOB)
     now[0] = 14.0 + UNSEEN_SECONDS
     second = runs.begin(JOB)
-    assert first.is_over and first.refused is not None and first.refused.startswith("nobody looked at it for 15 s")
+    assert first.is_over and first.refused is not None and first.refused.startswith("not viewed for 15 s")
     assert not second.is_over
     second.cancel()
     assert second.wait(PATIENCE_SECONDS)

@@ -45,7 +45,7 @@ def test_a_failure_is_told_without_a_trace_and_the_log_says_why(caplog: pytest.L
     store: Any = Rows([{"arm": "incumbent"}])
     with caplog.at_level(logging.WARNING), pytest.raises(ReportFailed) as failed:
         compared_arms(store, "r1", START, END)
-    assert failed.value.message == "the arms could not be compared; `tollkeeper rollout report r1` says why"
+    assert failed.value.message == "the comparison failed; `tollkeeper rollouts report r1` says why"
     (line,) = (record.getMessage() for record in caplog.records)
     assert "rollout=r1" in line and "KeyError: 'model_name'" in line and "\n" not in line
 

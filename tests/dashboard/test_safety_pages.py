@@ -124,8 +124,8 @@ def test_a_stage_on_both_sides_is_told_on_both_and_what_stages_found_is_counted(
     policies, found = (each.value for each in app.dataframe)
     assert policies["Before the model"][0] == "pii: redact › markers: flag"
     assert policies["After the model"][0] == "markers: flag"
-    assert found["Did"].tolist() == ["redacted", "dry: would have blocked"]
-    assert (found["Of all"][0], found["Kinds"][0]) == (15.0, "card 30, email 10")
+    assert found["Action"].tolist() == ["redacted", "dry: would have blocked"]
+    assert (found["Share of requests"][0], found["Kinds"][0]) == (15.0, "card 30, email 10")
 
 
 def test_a_rollouts_state_and_reason_are_told() -> None:
@@ -156,7 +156,7 @@ def test_the_audit_says_up_to_where_it_verifies() -> None:
     }  # fmt: skip
     table = app.dataframe[0].value
     assert table["What"].tolist() == ["changes of the configuration", "what vouches for the changes (audit/control)"]
-    assert table["Remarks"].tolist() == ["2 entries were emptied by erasures, which say so", "a torn end"]
+    assert table["Remarks"].tolist() == ["2 entries were emptied by erasures, which are recorded", "a torn end"]
 
 
 def test_an_audit_that_was_changed_names_the_entry() -> None:
@@ -178,9 +178,7 @@ def test_an_audit_without_a_finding_says_why(is_running: bool, problem: str, wor
     assert not app.metric and any(words in each.value for each in app.caption)
 
 
-@pytest.mark.parametrize(
-    ("what", "words"), [("guardrails", "There is no guardrail"), ("rollouts", "No model is being rolled out")]
-)
+@pytest.mark.parametrize(("what", "words"), [("guardrails", "No guardrails"), ("rollouts", "No rollouts")])
 def test_nothing_is_said_as_nothing(what: str, words: str) -> None:
     app = drawn(what, {})
     assert not app.dataframe and any(words in caption.value for caption in app.caption)

@@ -162,13 +162,13 @@ def test_the_ledger_on_the_page_is_the_one_that_is_printed(fill: Fill, empty_sto
     assert (found["Unexplained"], found["Prefix hits"], found["Batch size"]) == ("0 %", "50.0 %", "1")
     table = next(each.value for each in app.dataframe if "Unexplained" in each.value)
     assert table["Device"].tolist() == ["engine-1"] and table["Unexplained"].tolist() == [0.0]
-    assert "No GPU was looked at in this range" in words(app) and "which is not zero" in words(app)
+    assert "No GPU readings in this range" in words(app) and "which is not zero" in words(app)
 
 
 def test_without_an_engine_the_page_says_how_to_have_one(fill: Fill) -> None:
     fill([request(1, gpu=None)])
     app = opened("gpu")
-    assert "No engine of this installation told of a step" in words(app)
+    assert "No engine reported a step" in words(app)
     assert "No request in this range was charged with GPU time" in words(app)
 
 
@@ -242,7 +242,7 @@ def test_one_request_shows_its_time_its_money_and_its_slowest_token(fill: Fill) 
     assert (found["Duration"], found["First token"], found["Cost"]) == ("100 ms", "40 ms", "$0.00027")
     said = words(app)
     assert "Token 1 was waited for longest, 40 ms: 70.0 % of it own compute" in said
-    assert "Its alternatives were not noted" in said
+    assert "Its alternatives were not recorded" in said
     facts = next(each.value for each in app.dataframe if "Fact" in each.value)
     assert "llama" in facts["Value"].tolist()
 

@@ -17,7 +17,7 @@ from tests.steady_time import Stopwatch
 PATIENCE_SECONDS = 150.0
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # it evaluates alerts every second, so it ends with the package
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     home = tmp_path_factory.mktemp("installation")
     data, port_base = home / "data", find_free_ports(PORTS)[0]

@@ -177,7 +177,7 @@ def test_a_plan_comes_to_what_the_command_line_says(walk: Walk, page: Any, tmp_p
     fill(page, "A second", "20")
     fill(page, "USD per GPU-hour", "2.50")
     fill(page, "A replica as JSON", setup.read_text())
-    page.get_by_role("button", name="Play the plan").click()
+    page.get_by_role("button", name="Run simulation").click()
     shows(
         page,
         TTFT_p95=formats.duration(said["ttft_ms"]["p95"] * 1e6),

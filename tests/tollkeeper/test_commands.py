@@ -28,7 +28,7 @@ def test_every_command_is_there_once_and_answers() -> None:
     listed = CliRunner().invoke(app, ["--help"])
     assert listed.exit_code == 0 and all(name in listed.output for name in names)
     inner = CliRunner().invoke(app, ["cost", "reprice", "--help"])
-    assert inner.exit_code == 0 and "Price what was used again" in inner.output and "--card" in inner.output
+    assert inner.exit_code == 0 and "Compute what past usage would cost" in inner.output and "--card" in inner.output
     alone = CliRunner().invoke(app, ["doctor", "--help"])
     assert alone.exit_code == 0 and "--port-base" in alone.output
 

@@ -43,9 +43,7 @@ def check(name: str, text: str) -> None:
 
 def helps(command: Any, path: list[str], columns: str) -> Iterator[str]:
     """Yield the help of a command and of all below it that are listed."""
-    done = CliRunner().invoke(
-        app, [*path, "--help"], env={"COLUMNS": columns}, prog_name="tollkeeper"
-    )
+    done = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": columns}, prog_name="tollkeeper")
     assert done.exit_code == 0, done.output
     yield f"$ tollkeeper {' '.join(path)} --help\n{done.stdout}"
     for name, below in getattr(command, "commands", {}).items():

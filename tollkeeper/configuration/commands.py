@@ -29,7 +29,9 @@ _MAX_VALUE: Final = 60
 
 Files = Annotated[
     list[Path],
-    typer.Option("--file", "-f", metavar="FILE|DIR", help="YAML file, directory of them, or - for stdin; repeatable."),
+    typer.Option(
+        "--file", "-f", metavar="FILE|DIR", help="YAML file, directory of YAML files, or - for stdin; repeat for more."
+    ),
 ]
 Prune = Annotated[
     bool,
@@ -50,7 +52,7 @@ def apply_command(
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make the installation what YAML files say: objects are created, changed and (with --prune) removed.
+    """Create, change and (with --prune) remove objects as YAML files describe.
 
     All or nothing: one bad object changes nothing. Status 0: applied or nothing to do; 1: an error.
     """
@@ -97,9 +99,9 @@ def export_command(
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write all objects as YAML that apply and a gateway's configuration file read.
+    """Write all objects as YAML for `apply` or for a gateway's configuration file.
 
-    Secrets are left out: add `key: env:NAME` to keys before a gateway runs from the file alone.
+    Secrets are not included: add `key: env:NAME` to keys before a gateway runs from the file alone.
     """
     with one_line_errors(_FAILED):
         with ControlClient.of_installation(data, control_url, control_port()) as client:

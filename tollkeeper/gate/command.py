@@ -36,41 +36,46 @@ _SHOWN_EVERY: Final = 25
 
 
 def gate_command(
-    candidate: Annotated[str, typer.Argument(help="The model, or route, that is to take the other's place.")],
-    against: Annotated[str, typer.Option("--against", metavar="INCUMBENT", help="The one that is there.")],
+    candidate: Annotated[str, typer.Argument(help="Model or route to test as a replacement.")],
+    against: Annotated[
+        str, typer.Option("--against", metavar="INCUMBENT", help="Model or route to compare with, which is in use now.")
+    ],
     set_file: Annotated[
         Path | None,
-        typer.Option("--set", help="JSONL: on each line `messages` or a `prompt`; also a batch's input file."),
+        typer.Option(
+            "--set", help="JSONL file of prompts: each line has `messages` or `prompt`, or is a line of a batch file."
+        ),
     ] = None,
     recorded: Annotated[
-        str, typer.Option(metavar="TENANT", help="Ask again what this tenant's kept content has of the incumbent.")
+        str, typer.Option(metavar="TENANT", help="Use this tenant's stored prompts to the incumbent instead of a file.")
     ] = "",
-    hours: Annotated[float, typer.Option(min=0.01, max=168, help="Of recorded prompts: the last so many.")] = 24,
-    limit: Annotated[int, typer.Option(min=1, max=MOST_PROMPTS, help="Ask no more than so many prompts.")] = 500,
+    hours: Annotated[float, typer.Option(min=0.01, max=168, help="With --recorded: look-back window in hours.")] = 24,
+    limit: Annotated[int, typer.Option(min=1, max=MOST_PROMPTS, help="Maximum number of prompts to run.")] = 500,
     bound: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=NUMBER", help="Such as min_exact_match=0.9, or max_ttft_ratio=off; may be repeated."
+            metavar="NAME=NUMBER",
+            help="Change a bound, such as min_exact_match=0.9 or max_ttft_ratio=off; repeat for more.",
         ),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Ask that whole intervals keep the bounds.")] = False,
-    by_words: Annotated[
-        bool, typer.Option("--by-words", help="Compare texts by their words, without the embedder.")
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Require that whole confidence intervals keep the bounds.")
     ] = False,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer whose prompt does not say.")] = 256,
-    at_once: Annotated[int, typer.Option(min=1, max=256, help="Prompts under way at a time.")] = 4,
+    by_words: Annotated[bool, typer.Option("--by-words", help="Compare texts by words instead of embeddings.")] = False,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum output tokens, if the prompt sets none.")] = 256,
+    at_once: Annotated[int, typer.Option(min=1, max=256, help="Maximum number of concurrent prompts.")] = 4,
     key: Annotated[
-        str, typer.Option("--key", envvar="TOLLKEEPER_KEY", help="The key to ask with; the installation's own else.")
+        str, typer.Option("--key", envvar="TOLLKEEPER_KEY", help="API key to use (default: the installation's own).")
     ] = "",
     gateway_url: GatewayUrl = "",
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Ask both models the same prompts, and refuse a candidate that is worse.
+    """Compare two models on the same prompts and refuse a worse candidate.
 
-    Status 0: passed. 1: refused, with the reasons. 2: it could not be asked (a wrong option, no gateway). 3: nothing
-    could be judged, as the incumbent has not answered.
+    Status 0: passed. 1: refused, with the reasons. 2: not run (a wrong option, no gateway). 3: nothing to judge,
+    because the incumbent answered nothing.
     """
     with one_line_errors():
         bounds = _bounds(bound or [])

@@ -50,27 +50,29 @@ _COLUMNS: Final[Mapping[str, str]] = {  # heading -> field
 
 def loadtest_command(
     model: ModelName = "",
-    slo_ttft_ms: Annotated[float, typer.Option(help="The first token must come within this.")] = 1000.0,
-    slo_itl_ms: Annotated[float, typer.Option(help="Further tokens must come this often, in the mean.")] = 100.0,
-    attainment: Annotated[float, typer.Option(help="The share of answers that must keep both.")] = 0.9,
-    input_tokens: Annotated[int, typer.Option(min=1, help="Of every prompt.")] = 256,
-    output_tokens: Annotated[int, typer.Option(min=1, help="Of every answer.")] = 64,
-    trace: Annotated[Path | None, typer.Option(help="Take the lengths from this trace instead.")] = None,
-    seconds: Annotated[float, typer.Option(help="How long requests arrive at each rate.")] = 10.0,
-    first_rate: Annotated[float, typer.Option(help="Requests per second to begin with.")] = 1.0,
-    highest_rate: Annotated[float, typer.Option(help="Never more requests per second.")] = 1000.0,
-    resolution: Annotated[float, typer.Option(help="How exactly to find the knee, as a share of it.")] = 0.1,
-    usd_per_hour: Annotated[str, typer.Option(help="What the machine costs, for a model of one's own.")] = "",
+    slo_ttft_ms: Annotated[float, typer.Option(help="SLO: maximum time to the first token, in ms.")] = 1000.0,
+    slo_itl_ms: Annotated[float, typer.Option(help="SLO: maximum mean time between tokens, in ms.")] = 100.0,
+    attainment: Annotated[float, typer.Option(help="Share of answers that must keep both, 0 to 1.")] = 0.9,
+    input_tokens: Annotated[int, typer.Option(min=1, help="Prompt length in tokens.")] = 256,
+    output_tokens: Annotated[int, typer.Option(min=1, help="Answer length in tokens.")] = 64,
+    trace: Annotated[Path | None, typer.Option(help="Take prompt and answer lengths from this trace instead.")] = None,
+    seconds: Annotated[float, typer.Option(help="Seconds of load at each rate.")] = 10.0,
+    first_rate: Annotated[float, typer.Option(help="Initial rate, in requests per second.")] = 1.0,
+    highest_rate: Annotated[float, typer.Option(help="Maximum rate, in requests per second.")] = 1000.0,
+    resolution: Annotated[
+        float, typer.Option(help="Precision of the highest sustainable rate, as a share of it.")
+    ] = 0.1,
+    usd_per_hour: Annotated[str, typer.Option(help="USD per hour of the machine, for a model of your own.")] = "",
     run_id: RunId = "",
     gateway_url: GatewayUrl = "",
     control_url: ControlUrl = "",
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Raise the rate of requests until the SLO breaks; report goodput and cost at the knee. Status 1 without one.
+    """Raise the request rate until the SLO is missed; report goodput and cost there. Status 1 if none was found.
 
-    Requests arrive as a Poisson process whatever the answers take, the same one every time. Each rate is a run of
-    its own in the store: the run id, a hyphen and the step's number.
+    Requests arrive as a Poisson process with a fixed seed, however long the answers take. Each rate has its own run
+    in the store: the run id, a hyphen and the step's number.
     """
     with one_line_errors():
         objective = Objective(slo_ttft_ms, slo_itl_ms, attainment)

@@ -30,31 +30,35 @@ INTERRUPTED: Final = 130  # what shells expect of a command that Ctrl-C ended
 
 
 def replay_command(
-    trace: Annotated[Path, typer.Argument(help="A trace's file, or ServeGen's folder; some lie in bench/traces.")],
-    speed: Annotated[float, typer.Option(help="Divide the trace's times by this.")] = 1.0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Play only so many requests.")] = None,
-    from_seconds: Annotated[float, typer.Option(min=0, help="Begin so far into the trace.")] = 0.0,
+    trace: Annotated[Path, typer.Argument(help="Trace file, or a ServeGen folder, such as those in bench/traces.")],
+    speed: Annotated[float, typer.Option(help="Speed-up: divide the trace's times by this.")] = 1.0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of requests (default: all).")] = None,
+    from_seconds: Annotated[float, typer.Option(min=0, help="Seconds of the trace to skip.")] = 0.0,
     trace_format: Annotated[
-        TraceFormat | None, typer.Option("--format", help="Where the file does not tell its format.")
+        TraceFormat | None, typer.Option("--format", help="Format of the trace (default: detected).")
     ] = None,
     model: ModelName = "",
     tenants: Annotated[
-        int | None, typer.Option(min=1, help="How many pay; the trace's clients where left out, or three.")
+        int | None, typer.Option(min=1, help="Number of tenants (default: the trace's clients, else 3).")
     ] = None,
-    scale_lengths: Annotated[float, typer.Option(help="Multiply all lengths by this.")] = 1.0,
-    context: Annotated[int | None, typer.Option(help="The model's context, where not known to the gateway.")] = None,
+    scale_lengths: Annotated[float, typer.Option(help="Multiply prompt and answer lengths by this.")] = 1.0,
+    context: Annotated[
+        int | None, typer.Option(help="Context length of the model in tokens (default: what the gateway knows).")
+    ] = None,
     run_id: RunId = "",
-    books: Annotated[bool, typer.Option("--books/--no-books", help="Compare with what the store holds.")] = True,
+    books: Annotated[
+        bool, typer.Option("--books/--no-books", help="Compare clients' results with the store's records.")
+    ] = True,
     gateway_url: GatewayUrl = "",
     control_url: ControlUrl = "",
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Play a recorded workload through the gateway. Status 1 where an answer failed, 130 where interrupted.
+    """Replay a recorded workload through the gateway. Status 1 if an answer failed, 130 if interrupted.
 
-    Requests come at their recorded times, whatever the answers take. Answers are forced to their recorded lengths;
-    what is longer than the model's context is scaled down to it. Tenants, teams and projects are made where they
-    are missing, keys for the run alone.
+    Requests arrive at their recorded times, however long the answers take. Answers are forced to their recorded
+    lengths; longer ones are scaled down to the model's context. Missing tenants, teams and projects are created;
+    keys are created for the run only.
     """
     with one_line_errors():
         read = read_trace(trace, trace_format, limit=limit, from_seconds=from_seconds)

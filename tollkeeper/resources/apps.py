@@ -20,11 +20,11 @@ from tollkeeper.resources.table import BY_NAME
 from tollkeeper.tenants import control_port
 
 _USUAL: Final[Mapping[Verb, str]] = {
-    "create": "Create a {noun}.",
+    "create": "Create {a} {noun}.",
     "list": "List {plural}.",
-    "show": "Show a {noun}.",
-    "set": "Change a {noun}. What is not named stays as it is.",
-    "delete": "Delete a {noun}.",
+    "show": "Show {a} {noun}.",
+    "set": "Change {a} {noun}. Options that are not given stay unchanged.",
+    "delete": "Delete {a} {noun}.",
 }
 _KEY_SECRET: Final = "tk-"
 _MAX_WHOLE: Final = 40
@@ -51,8 +51,9 @@ def group_of(name: str, without: tuple[Verb, ...] = ()) -> typer.Typer:
 
 def help_of(resource: Resource, verb: Verb) -> str:
     """Return a command's help."""
-    words = {"noun": resource.noun, "plural": plural_of(resource)}
-    return resource.help.get(verb, _USUAL[verb].format(**words)).replace("Create a i", "Create an i")
+    article = "an" if resource.noun.startswith(("a", "e", "i", "o", "MCP")) else "a"
+    words = {"a": article, "noun": resource.noun, "plural": plural_of(resource)}
+    return resource.help.get(verb, _USUAL[verb].format(**words))
 
 
 def plural_of(resource: Resource) -> str:
@@ -119,7 +120,7 @@ def _list(resource: Resource) -> Callable[..., None]:
         cells = {column.heading: column.show for column in resource.columns}
         print_table(headings, rows, lambda row, heading: cells[heading](row), _empty(resource, given))
 
-    return _signed(run, _positional(resource), _parent_options(resource, "to list; left out: all"))
+    return _signed(run, _positional(resource), _parent_options(resource, "to list (default: all)"))
 
 
 def _show(resource: Resource) -> Callable[..., None]:
@@ -131,7 +132,9 @@ def _show(resource: Resource) -> Callable[..., None]:
         else:
             print_record({name: in_record(value) for name, value in found.items()})
 
-    return _signed(run, _key(resource, is_made=True), _parent_options(resource, "it belongs to; left out: searched"))
+    return _signed(
+        run, _key(resource, is_made=True), _parent_options(resource, "it belongs to (default: found by the id)")
+    )
 
 
 def _set(resource: Resource) -> Callable[..., None]:
@@ -157,7 +160,7 @@ def _set(resource: Resource) -> Callable[..., None]:
 
     clear = ("clear", list[str] | None, None, typer.Option("--clear", metavar="FIELD", help=_CLEAR_HELP))
     options = [*map(_option, (one for one in fields if one.type != "file")), clear]
-    parents = _parent_options(resource, "it belongs to; left out: searched")
+    parents = _parent_options(resource, "it belongs to (default: found by the id)")
     return _signed(run, [*_key(resource, is_made=True), *_files(fields)], [*options, *parents])
 
 
@@ -174,7 +177,9 @@ def _delete(resource: Resource) -> Callable[..., None]:
         else:
             typer.echo(f"{resource.noun} {gone.get(resource.key, key)} {resource.deleted}")
 
-    return _signed(run, _key(resource, is_made=True), _parent_options(resource, "it belongs to; left out: searched"))
+    return _signed(
+        run, _key(resource, is_made=True), _parent_options(resource, "it belongs to (default: found by the id)")
+    )
 
 
 _COMMANDS: Final[Mapping[Verb, Callable[[Resource], Callable[..., None]]]] = {

@@ -15,7 +15,7 @@ _TENANT: Final = Parent("tenant", "tenant", "/v1/tenants")
 _TEAM: Final = Parent("team", "team", "/v1/tenants/{tenant}/teams")
 _POOL: Final = Parent("pool", "pool", "/v1/pools")
 
-_NAME: Final = Field("name", "Name for people.")
+_NAME: Final = Field("name", "Display name.")
 _VALID_FROM: Final = Field("valid_from", "Start, such as 2027-01-31T00:00:00Z (default: always).", verbs=("create",))
 _WHEN_AWAY: Final = Field(
     "when_away",
@@ -103,10 +103,10 @@ def _rules(noun: str, example: str, *, required: bool = False) -> Field:
 _TENANTS: Final = Resource(
     name="tenants",
     noun="tenant",
-    about="Organisations that pay.",
+    about="Organisations: the outermost payers.",
     path="/v1/tenants",
     fields=(
-        Field("name", "Name for people (default: the id)."),
+        Field("name", "Display name (default: the id)."),
         Field("time_zone", "IANA time zone of its budgets' calendar (default UTC)."),
         Field("weight", "Share under contention relative to other tenants, 1 to 1000 (default 1).", "whole"),
         Field("is_active", "Accept its keys, or refuse them all.", "flag", "--active/--inactive", verbs=("set",)),
@@ -138,7 +138,7 @@ _TEAMS: Final = Resource(
     about="Groups within a tenant, for keys, limits, budgets and reports.",
     path="/v1/tenants/{tenant}/teams",
     parents=(_TENANT,),
-    fields=(Field("name", "Name for people (default: the id)."),),
+    fields=(Field("name", "Display name (default: the id)."),),
     columns=(of("id"), of("tenant_id"), of("name"), moment()),
     body=_named,
     help={"delete": "Delete a team and its projects. Refused while keys of the team are in use."},
@@ -155,10 +155,10 @@ _TEAMS: Final = Resource(
 _PROJECTS: Final = Resource(
     name="projects",
     noun="project",
-    about="Pieces of work of one team.",
+    about="Projects of a team, for keys, limits and reports.",
     path="/v1/tenants/{tenant}/teams/{team}/projects",
     parents=(_TENANT, _TEAM),
-    fields=(Field("name", "Name for people (default: the id)."),),
+    fields=(Field("name", "Display name (default: the id)."),),
     columns=(of("id"), of("tenant_id"), of("team_id"), of("name"), moment()),
     body=_named,
     help={"delete": "Delete a project. Refused while keys of the project are in use."},
@@ -179,8 +179,8 @@ _KEYS: Final = Resource(
     parents=(_TENANT,),
     is_key_given=False,
     fields=(
-        Field("name", "What it is for.", is_required=True, verbs=("create",)),
-        Field("name", "What it is for.", verbs=("set",)),
+        Field("name", "Purpose, such as the application's name.", is_required=True, verbs=("create",)),
+        Field("name", "Purpose, such as the application's name.", verbs=("set",)),
         Field("team", "Team it belongs to.", verbs=("create",)),
         Field("project", "Project it belongs to; needs --team.", verbs=("create",)),
         Field("expires_at", "When it expires, such as 2027-01-31T00:00:00Z (default: never)."),
@@ -267,7 +267,7 @@ _TARGETS: Final = Resource(
         Field("url", "Base URL up to and with /v1; an engine host's unix:///PATH.sock."),
         Field("model", "Model name at the target (default: the name that applications use)."),
         Field("provider", "Provider, such as openai; for prices and playbooks."),
-        Field("key_ref", "Where its key is: env:NAME, file:/PATH or stored:NAME.", flag="--key-ref"),
+        Field("key_ref", "Reference to its key: env:NAME, file:/PATH or stored:NAME.", flag="--key-ref"),
         Field("weight", "Share relative to other targets, 1 to 1000 (default 1).", "whole"),
         Field("settings", "Further settings of its kind, as YAML or @FILE.", "json"),
     ),
@@ -300,7 +300,7 @@ _MODELS: Final = Resource(
     fields=(
         Field("pool", "Pool that serves it. The pool must have a target.", is_required=True, verbs=("create",)),
         Field("pool", "Pool that serves it.", verbs=("set",)),
-        Field("description", "Description for people."),
+        Field("description", "Description."),
         Field("context_tokens", "Context length in tokens (default: the target's own).", "whole"),
         Field("defaults", "Sampling defaults as YAML or @FILE, such as '{temperature: 0.2}'.", "json"),
         Field("pinned", "Sampling values that callers cannot change, as YAML or @FILE.", "json"),
@@ -321,7 +321,7 @@ _MODELS: Final = Resource(
 _ROUTES: Final = Resource(
     name="routes",
     noun="route",
-    about="Names that lead to models, under conditions.",
+    about="Names that lead to one of several models, by weight and conditions.",
     path="/v1/routes",
     key_help="Name that applications ask for.",
     fields=(
@@ -393,7 +393,7 @@ _PRICES: Final = Resource(
     about="Price cards: what requests to a model cost, per million tokens.",
     path="/v1/prices",
     key="version",
-    key_help="Version, such as gpt-x/2027-01; stands on every request that it prices.",
+    key_help="Version, such as gpt-x/2027-01; recorded with every request that it prices.",
     fields=(
         Field("model", "Model that it prices.", is_required=True, verbs=("create",)),
         Field(
@@ -456,7 +456,7 @@ _STANDARD_COSTS: Final = Resource(
     about="Standard cost cards: what models of your own cost you, per million tokens.",
     path="/v1/standard-costs",
     key="version",
-    key_help="Version, such as small/2027-01; stands on every request that it prices.",
+    key_help="Version, such as small/2027-01; recorded with every request that it prices.",
     fields=(
         Field("model", "Model that it prices.", is_required=True, verbs=("create",)),
         Field(
@@ -513,7 +513,7 @@ _RATES: Final = Resource(
     about="Cost rates: what a GPU hour costs, what a currency is worth, a tenant's terms.",
     path="/v1/rates",
     key="version",
-    key_help="Version, such as h100/2027-01; stands on what it computes.",
+    key_help="Version, such as h100/2027-01; recorded with every result.",
     fields=(
         Field("kind", "Kind of rate.", choices=("gpu", "currency", "terms"), is_required=True, verbs=("create",)),
         Field("subject", "GPU's UUID or model (default: every GPU), currency code, or tenant.", verbs=("create",)),
@@ -597,8 +597,8 @@ _LIMITS: Final = Resource(
     described=_word("limit_line"),
     help={
         "create": "Create a limit. Gateways enforce it within a second.",
-        "set": "Change what a limit allows; what it has counted stays. For another scope or window create another.",
-        "delete": "Delete a limit and what it has counted.",
+        "set": "Change a limit's amount; its current count stays. For another scope or window create another limit.",
+        "delete": "Delete a limit and its count.",
     },
 )
 
@@ -632,7 +632,7 @@ _BUDGETS: Final = Resource(
         Field("model", "Count only this model (default: all together).", verbs=("create",)),
         Field("is_hard", "Refuse requests beyond it, or only notify (default hard).", "flag", "--hard/--soft"),
         Field("thresholds", "Percent at which to notify; repeat for more, rising.", "percents", "--threshold"),
-        Field("webhook_url", "URL that is notified of thresholds by a signed POST; '': none.", flag="--webhook"),
+        Field("webhook_url", "URL that gets a signed POST at each threshold; '': none.", flag="--webhook"),
         Field("starts_at", "Start, such as 2027-01-31T00:00:00Z (default now).", verbs=("create",)),
         Field("ends_at", "End, such as 2027-12-31T00:00:00Z (default: none)."),
         _WHEN_AWAY,
@@ -657,8 +657,8 @@ _BUDGETS: Final = Resource(
     help={
         "create": "Create a budget. It counts from now on; gateways enforce it within a second.",
         "show": "Show a budget's state: spent, reserved, remaining, forecast, thresholds passed.",
-        "set": "Change a budget; what is spent stays. --threshold replaces all thresholds.",
-        "delete": "Delete a budget with what it has counted and the thresholds it passed.",
+        "set": "Change a budget; its spending stays. --threshold replaces all thresholds.",
+        "delete": "Delete a budget with its count and passed thresholds.",
     },
     module="tollkeeper.budgets",
 )
@@ -670,7 +670,7 @@ _TOKENS: Final = Resource(
     path="/v1/tokens",
     is_key_given=False,
     fields=(
-        Field("name", "Whose it is; shown in the audit log.", is_required=True, verbs=("create",)),
+        Field("name", "Name of its owner; shown in the audit log.", is_required=True, verbs=("create",)),
         Field("role", "Role.", choices=("owner", "admin", "finance", "team_lead"), is_required=True, verbs=("create",)),
         Field("tenant", "Restrict it to this tenant (default: all).", verbs=("create",)),
         Field("team", "Restrict it to this team of the tenant; for team leads.", verbs=("create",)),
@@ -736,8 +736,8 @@ _PLAYBOOKS: Final = Resource(
     key="provider",
     key_help="Provider, as targets name it.",
     fields=(
-        Field("rules.then", "Provider that answers meanwhile, best first; repeat for more.", "list", "--then"),
-        Field("rules.outage", "What counts as an outage, as YAML or @FILE.", "json", "--outage"),
+        Field("rules.then", "Provider that answers instead, best first; repeat for more.", "list", "--then"),
+        Field("rules.outage", "Circuit breaker settings of an outage, as YAML or @FILE.", "json", "--outage"),
     ),
     columns=(of("provider"), Column("then", lambda row: shown(row["rules"].get("then"))), moment()),
     examples=(
@@ -893,7 +893,7 @@ _SLOS: Final = Resource(
     described=_word("promise"),
     help={
         "create": "Create an objective. Requests already recorded are judged at once.",
-        "delete": "Delete an objective. What was counted stays.",
+        "delete": "Delete an objective. Its counts stay.",
     },
     aliases=("slo",),
     module="tollkeeper.slo",
@@ -912,7 +912,7 @@ _CHANNELS: Final = Resource(
             is_required=True,
             verbs=("create",),
         ),
-        Field("address", "URL, e-mail address or routing key; asked for if left out.", "secret", verbs=("create",)),
+        Field("address", "URL, e-mail address or routing key (default: you are asked).", "secret", verbs=("create",)),
         Field("address", "URL, e-mail address or routing key.", verbs=("set",)),
         Field("tenant", "Only for this tenant's alerts (default: the platform's).", verbs=("create",)),
     ),
@@ -956,7 +956,7 @@ _ALERT_RULES: Final = Resource(
         "tollkeeper alert-rules set money --inactive",
         "tollkeeper alert-rules delete money",
     ),
-    help={"delete": "Delete a rule. Its open alerts end without a notice."},
+    help={"delete": "Delete a rule. Its open alerts end without a notification."},
     body=lambda body, stored: _with_numbers(body),
 )
 

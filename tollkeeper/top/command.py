@@ -37,11 +37,11 @@ def top_command(
     data: Data = DEFAULT_DATA,
     gateway_url: GatewayUrl = "",
     store_url: StoreUrl = "",
-    interval: Annotated[float, typer.Option(min=0.2, max=60, help="Seconds from one reading to the next.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print one reading as text, and end.")] = False,
+    interval: Annotated[float, typer.Option(min=0.2, max=60, help="Seconds between refreshes.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once as text and exit.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what goes on now: requests, tokens, latency, engines, GPUs, queues, and who spends what."""
+    """Show live figures: requests, tokens, latency, engines, GPUs, queues, spending by tenant."""
     with one_line_errors():
         urls = metrics_urls(find_gateway(data, gateway_url), os.environ)
         token = metrics_token(data)

@@ -20,20 +20,29 @@ from backends.llm.http.http_credentials import HttpCredentials
 from backends.llm.http.http_reply import CredentialsRefused, ReplyReader
 from backends.llm.http.http_settings import read_headers, read_timeouts, read_tls
 from backends.llm.http.known_shapes import KnownShapes
+from backends.llm.http.native_body import native_body
+from backends.llm.http.native_reply import MessagesReader, ResponsesReader
 from backends.llm.http.openai_body import BodyFields, ThinkingCapField, body_for, with_usage
 from backends.llm.http.openai_settings import OpenAISettings
 from backends.llm.http.quick_target import QuickTarget, SentRequest
+from backends.llm.parameters import fields_of, refuse_named
 from backends.network.tls import LiveContext
-from contracts.api.chat import GenerationRequest
+from contracts.api.chat import GenerationRequest, TranslatedChat
 from contracts.api.generation import Continuation, Result
+from contracts.api.native import NativeBody
 from contracts.api.requests import AnyRequest
-from contracts.errors import ConfigurationError, UpstreamError
+from contracts.errors import ConfigurationError, UnsupportedParameter, UpstreamError
 from contracts.metering.usage import Usage
 from contracts.serving.configuration import TargetSpec
+from contracts.serving.spoken_apis import spoken_apis
 
 NOTHING_SENT: Final = Result(usage=Usage(input_text=0, output_text=0), count_method="exact")
 
 _OPENROUTER: Final = "openrouter.ai"
+_ANTHROPIC: Final = "api.anthropic.com"
+# Its own API takes a key in another header than those of OpenAI's shape do.
+_BEARER: Final = b"\r\nauthorization: Bearer "
+_ANTHROPIC_KEY: Final = b"\r\nx-api-key: "
 
 
 class OpenAIHttpTarget(QuickTarget):
@@ -47,11 +56,13 @@ class OpenAIHttpTarget(QuickTarget):
         self._abilities = read_abilities(spec)
         self._known_shapes = KnownShapes()
         self._paths = read_paths(spec)
+        self._apis = spoken_apis(spec)
         origin = Origin.parse(spec.url)
         tls, server_name = read_tls(spec, is_https=origin.scheme == "https")
         self._tls = tls
         self._pool = HttpPool(origin, read_timeouts(spec), tls, server_name)
         self._credentials = HttpCredentials(spec, read_headers(spec), resolve_key)
+        self._is_anthropic = origin.host == _ANTHROPIC or self._apis == {"messages"}
         self._renew_head()
         self._credentials.watch(self._renew_head)
 
@@ -88,6 +99,16 @@ class OpenAIHttpTarget(QuickTarget):
         return await self.call(call, sink, is_again=True)
 
     async def _send(self, call: ModelCall, sink: Sink) -> tuple[Exchange, ReplyReader]:
+        request = call.request
+        native = request.native if isinstance(request, TranslatedChat) else None
+        if native is not None and native.api in self._apis:
+            return await self._send_native(call, sink, native)
+        if "chat" not in self._apis:
+            raise UnsupportedParameter(
+                f"{request.model!r} is served by targets that take only requests of the API "
+                f"{' or '.join(sorted(self._apis))}; ask for it there, or add a target that takes chats",
+                param="model",
+            )
         if self._abilities is not None:
             self._abilities.check(call)
         path = call.path if self._paths is None else self._paths.get(call.path, call.path)
@@ -95,10 +116,7 @@ class OpenAIHttpTarget(QuickTarget):
             body = body_for(call, self._fields)
         else:
             body = await asyncio.to_thread(body_for, call, self._fields)
-        trace = f"traceparent: {call.trace_parent}\r\n" if call.trace_parent else ""
-        if call.trace_state:
-            trace = f"{trace}tracestate: {call.trace_state}\r\n"
-        head = self._head_of(path, trace, str(call.request_id), len(body))
+        head = self._head_of(path, _trace_of(call), str(call.request_id), len(body))
         reader = ReplyReader(
             self.spec,
             sink,
@@ -109,11 +127,29 @@ class OpenAIHttpTarget(QuickTarget):
         )
         return await self._pool.send(head, body, reader), reader
 
+    async def _send_native(self, call: ModelCall, sink: Sink, native: NativeBody) -> tuple[Exchange, ReplyReader]:
+        """Send a request in the API that it came in: the bytes as they are, but for what the gateway changes."""
+        model = self._fields.model or call.request.model
+        if self._abilities is not None:
+            refuse_named(call.request.model, fields_of(native.body), self._abilities.refuses)
+        if len(native.body) <= LARGE_BODY_BYTES:
+            body = native_body(call, native, model)
+        else:
+            body = await asyncio.to_thread(native_body, call, native, model)
+        path = native.path if self._paths is None else self._paths.get(native.path, native.path)
+        head = self._head_of(path, _trace_of(call) + native.head, str(call.request_id), len(body))
+        if native.api == "messages" and self._is_anthropic:
+            head = head.replace(_BEARER, _ANTHROPIC_KEY, 1)
+        make = MessagesReader if native.api == "messages" else ResponsesReader
+        reader = make(self.spec, sink, call.request, self._credentials.values)
+        return await self._pool.send(head, body, reader), reader
+
     def passes_on(self, model: str) -> bool:
         """Say whether whole chats for a model go out as they came: nothing to check, rename or add."""
         fields = self._fields
         is_renamed = bool(fields.model) and fields.model != model
-        return not is_renamed and not fields.sends_priority and self._abilities is None and self._paths is None
+        takes_all = self._abilities is None and self._paths is None and "chat" in self._apis
+        return takes_all and not is_renamed and not fields.sends_priority
 
     def send_at_once(
         self,
@@ -178,6 +214,12 @@ class OpenAIHttpTarget(QuickTarget):
             f"host: {self._pool.origin.authority}\r\n{self._credentials.lines}content-type: application/json\r\n"
             "accept: text/event-stream, application/json\r\naccept-encoding: identity\r\n"
         )
+
+
+def _trace_of(call: ModelCall) -> str:
+    """Return the header lines by which the server goes on with the caller's trace."""
+    trace = f"traceparent: {call.trace_parent}\r\n" if call.trace_parent else ""
+    return f"{trace}tracestate: {call.trace_state}\r\n" if call.trace_state else trace
 
 
 class _SentOnIdle(SentRequest):

@@ -41,6 +41,8 @@ def may_be_streamed(request: AnyRequest, body: bytes) -> bool:
     """Return whether a request for a whole answer can be asked by a stream with nothing of its answer lost."""
     if not isinstance(request, GenerationRequest) or request.is_streamed:
         return False
+    if isinstance(request, TranslatedChat) and request.native is not None:
+        return False  # it may pass through as it came
     if not any([name in body for name in _NAMES]):
         return True
     try:

@@ -24,6 +24,10 @@ _KINDS: Final = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+# What a server may say of a request or of itself. What it says of credentials is about the gateway's.
+_PASSED_ON: Final = frozenset(
+    ("invalid_request_error", "request_too_large", "rate_limit_error", "overloaded_error", "timeout_error", "api_error")
+)
 _LIMITS: Final = {
     b"x-ratelimit-%b-%b" % (what, of): b"anthropic-ratelimit-%b-%b" % (of, what)
     for what in (b"limit", b"remaining", b"reset")
@@ -41,7 +45,9 @@ _DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:(\d+
 
 
 def error_kind(error: TollkeeperError) -> str:
-    """Give Anthropic's `error.type`."""
+    """Return Anthropic's `error.type`: the one that the model's server gave, if it is about the request or the load."""
+    if error.upstream_type in _PASSED_ON:
+        return error.upstream_type
     unlisted = "invalid_request_error" if error.status < 500 else "api_error"
     return _KINDS.get(error.status, unlisted)
 

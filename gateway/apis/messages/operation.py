@@ -7,6 +7,8 @@ from contracts.api.requests import AnyRequest
 from gateway.apis.messages.errors import messages_errors
 from gateway.apis.messages.reply import MessagesReply
 from gateway.apis.messages.translation import read_messages_as_chat
+from gateway.apis.messages.untranslated import read_untranslated_messages
+from gateway.apis.native.reading import NativeReading
 from gateway.apis.operations import CHAT, Operation
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.clock import Clock
@@ -17,6 +19,19 @@ def _reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
     return MessagesReply(facts, request)
 
 
+_NATIVE: Final = NativeReading(
+    "messages",
+    read_messages_as_chat,
+    read_untranslated_messages,
+    ((b"anthropic-version", "2023-06-01"), (b"anthropic-beta", "")),
+)
 MESSAGES: Final = Operation(
-    "messages", CHAT.name, CHAT.path, ("/v1/messages",), read_messages_as_chat, _reply, messages_errors(Clock())
+    "messages",
+    CHAT.name,
+    CHAT.path,
+    ("/v1/messages",),
+    read_messages_as_chat,
+    _reply,
+    messages_errors(Clock()),
+    native=_NATIVE,
 )

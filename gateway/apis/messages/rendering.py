@@ -195,6 +195,19 @@ def _end(finish_reason: str, stop: str, *, has_calls: bool) -> dict[str, object]
     return end
 
 
+def cut_events(open_block: int | None, why: TollkeeperError, usage: Usage) -> bytes:
+    """Render the events that end a message which another server began and the gateway cut."""
+    stop = _event("content_block_stop", {"type": "content_block_stop", "index": open_block})
+    delta: dict[str, object] = {
+        "type": "message_delta",
+        "delta": _end(why.ends_with, "", has_calls=False),
+        "usage": message_usage(usage),
+        "tollkeeper": {"ended_by": {"code": why.error_code, "message": why.message}},
+    }
+    last = _event("message_delta", delta) + _event("message_stop", {"type": "message_stop"})
+    return last if open_block is None else stop + last
+
+
 def _signed(block: Block) -> bytes:
     delta = {"type": "signature_delta", "signature": block.signature}
     return _event("content_block_delta", {"type": "content_block_delta", "index": block.index, "delta": delta})

@@ -7,6 +7,7 @@ from contracts.api.messages import Prompt
 from contracts.metering.usage import Usage
 from contracts.recording.records import CountMethod
 from gateway.apis.messages.errors import own_headers
+from gateway.apis.messages.passage import MessagePassage
 from gateway.apis.messages.rendering import MessageRenderer
 from gateway.replies.progress import Progress
 from gateway.replies.reply import ReplyFacts
@@ -26,7 +27,7 @@ class MessagesReply(TranslatedReply):
             shows_thinking=request.origin.shows_thinking,
         )
         self._message = self._new_message()
-        super().__init__(facts, request, self._message)
+        super().__init__(facts, request, self._message, None if request.native is None else MessagePassage())
         self._headers += own_headers(self._headers, self._clock.wall_ns())
 
     def add_headers(self, headers: Headers) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from contracts.access.owner import Owner, owner_of
+from contracts.api.chat import TranslatedChat
 from contracts.api.requests import AnyRequest
 from contracts.api.responses import InputItem, ItemReference
 from contracts.api.stored_responses import (
@@ -17,7 +18,9 @@ from contracts.api.stored_responses import (
     MAX_RESPONSE_BYTES,
     StoredResponse,
     all_items,
+    is_own_id,
     is_response_id,
+    kept_under,
     response_id,
     response_of_item,
 )
@@ -65,21 +68,34 @@ class ResponseKeeper:
         Raises NotFound, InvalidRequest, or ObjectsUnavailable. Where nothing is referred to, nothing is looked up.
         """
         asked = getattr(request, "origin", None)
-        assert isinstance(asked, AskedResponse)
-        owner = owner_of(key)
+        assert isinstance(asked, AskedResponse) and isinstance(request, TranslatedChat)
+        owner, native = owner_of(key), request.native
+        if native is not None and native.refusal is not None:
+            if asked.request.previous_response_id is not None:
+                await self._check_previous(asked.request.previous_response_id, owner)
+            return msgspec.structs.replace(request, origin=msgspec.structs.replace(asked, owner=owner))
         before: list[StoredResponse] = []
         if asked.request.previous_response_id is not None:
             before = await self._history(asked.request.previous_response_id, owner)
-        items = asked.items
+        items = asked_items = asked.items
         if any(isinstance(one.item, ItemReference) for one in items):
             items = await self._dereferenced(items, owner)
         asked = msgspec.structs.replace(asked, owner=owner, items=items)
+        if (before and is_own_id(asked.request.previous_response_id or "")) or items != asked_items:
+            native = None  # only the gateway knows what this refers to
         if sum(response.size_bytes for response in before) > _LARGE_BYTES:
-            return await asyncio.to_thread(_chat_after, before, asked)
-        return _chat_after(before, asked)
+            chat = await asyncio.to_thread(_chat_after, before, asked)
+        else:
+            chat = _chat_after(before, asked)
+        return msgspec.structs.replace(
+            chat, native=native, dropped=request.dropped, unless_dropped=request.unless_dropped
+        )
 
     async def keep(self, request_id: UUID, asked: AskedResponse, response: dict[str, Any]) -> None:
-        """Keep a response. Raises ObjectsUnavailable, or InvalidRequest where it is too large or cannot be listed."""
+        """Keep a response, under its own id.
+
+        Raises ObjectsUnavailable, or InvalidRequest where it is too large or cannot be listed.
+        """
         if sum(len(one.json) for one in asked.items) > _LARGE_BYTES:
             stored = await asyncio.to_thread(self._stored, request_id, asked, response)
         else:
@@ -101,7 +117,7 @@ class ResponseKeeper:
         """Give a response. Raises NotFound where this owner has none of that id."""
         found = None
         if is_response_id(identifier):
-            found = await (await self._store()).find(identifier, owner, self._clock.wall_ns())
+            found = await (await self._store()).find(kept_under(identifier), owner, self._clock.wall_ns())
         if found is None:
             raise _not_found(identifier)
         return found
@@ -109,7 +125,7 @@ class ResponseKeeper:
     async def delete(self, identifier: str, owner: Owner) -> None:
         """Delete a response. Raises NotFound where this owner has none of that id."""
         if not is_response_id(identifier) or not await (await self._store()).delete(
-            identifier, owner, self._clock.wall_ns()
+            kept_under(identifier), owner, self._clock.wall_ns()
         ):
             raise _not_found(identifier)
 
@@ -128,21 +144,29 @@ class ResponseKeeper:
         return await (await self._store()).sweep(self._clock.wall_ns(), _SWEPT_AT_ONCE)
 
     def _stored(self, request_id: UUID, asked: AskedResponse, response: dict[str, Any]) -> StoredResponse:
-        now_ns = self._clock.wall_ns()
+        now_ns, previous = self._clock.wall_ns(), asked.request.previous_response_id
         try:
             items = listed_items(request_id, [one.json for one in asked.items])
         except (msgspec.DecodeError, RecursionError):  # in a field that is not ours, and was passed over
             said = "the input has a number out of range, or is nested too deeply"
             raise InvalidRequest(said, param="input") from None
         return StoredResponse(
-            id=response_id(request_id),
+            id=kept_under(_id_of(response, request_id)),
             owner=asked.owner,
             created_ns=now_ns,
             expires_ns=now_ns + self._keep_ns,
-            previous_id=asked.request.previous_response_id,
+            previous_id=None if previous is None else kept_under(previous),
             body=_encode(response),
             items=_encode(items),
         )
+
+    async def _check_previous(self, identifier: str, owner: Owner) -> None:
+        """Raise NotFound unless this owner had the response from here: at the provider all callers are one account."""
+        found = None
+        if is_response_id(identifier):
+            found = await (await self._store()).find(kept_under(identifier), owner, self._clock.wall_ns())
+        if found is None:
+            raise _no_previous(identifier)
 
     async def _store(self) -> "ResponseStore":
         if self._opened is None:
@@ -159,7 +183,9 @@ class ResponseKeeper:
         """Give a response and all that it continues, the oldest first."""
         if not is_response_id(identifier):
             raise _no_previous(identifier)
-        found = await (await self._store()).history(identifier, owner, self._clock.wall_ns(), MAX_HISTORY_BYTES)
+        found = await (await self._store()).history(
+            kept_under(identifier), owner, self._clock.wall_ns(), MAX_HISTORY_BYTES
+        )
         if found is None or found.missing is not None:
             raise _no_previous(identifier if found is None else found.missing or "")
         if not found.responses:
@@ -211,7 +237,7 @@ class ResponseKeeper:
         return known
 
 
-def _chat_after(before: list[StoredResponse], asked: AskedResponse) -> AnyRequest:
+def _chat_after(before: list[StoredResponse], asked: AskedResponse) -> TranslatedChat:
     """Give the chat of what was asked after these responses."""
     history: list[InputItem] = [_readable(item) for response in before for item in all_items(response)]
     asked = msgspec.structs.replace(asked, history=history)
@@ -234,6 +260,12 @@ def _readable(item: dict[str, Any]) -> InputItem:
             f"the item {item.get('id')!r} of an earlier response cannot be given to a model again: {error}",
             param="input",
         ) from None
+
+
+def _id_of(response: dict[str, Any], request_id: UUID) -> str:
+    """Return a response's own id, which a target that speaks the API gave it; else the one of the request."""
+    stated = response.get("id")
+    return stated if isinstance(stated, str) and is_response_id(stated) else response_id(request_id)
 
 
 def _not_found(identifier: str) -> NotFound:

@@ -103,7 +103,7 @@ class ResponseRenderer(AnswerRenderer):
 
     def unkept(self, why: TollkeeperError, *, is_streamed: bool) -> bytes:
         """Render the end once more, of a response that could not be kept and says so."""
-        notes = {**self.response.get("tollkeeper", {}), "not_stored": _cause(why)}
+        notes = {**self.response.get("tollkeeper", {}), "not_stored": cause(why)}
         self.response = {**self.response, "store": False, "tollkeeper": notes}
         if not is_streamed:
             return _encode(self.response)
@@ -149,7 +149,7 @@ class ResponseRenderer(AnswerRenderer):
         else:
             ended["incomplete_details"] = {"reason": reason}
         if why is not None:
-            ended["tollkeeper"] = {"ended_by": _cause(why)}
+            ended["tollkeeper"] = {"ended_by": cause(why)}
         ended["usage"] = response_usage(usage)
         return ended
 
@@ -261,12 +261,14 @@ def _on_one_line(given: msgspec.Raw | UnsetType) -> msgspec.Raw:
     return msgspec.Raw(bytes(given).replace(b"\r", b" ").replace(b"\n", b" "))
 
 
-def _cause(why: TollkeeperError) -> Fields:
+def cause(why: TollkeeperError) -> Fields:
     return {"code": why.error_code, "message": why.message}
 
 
 def _error_code(error: TollkeeperError) -> str:
     """Give the API's own word for an error, of which it has few; ours stands beside it."""
+    if error.upstream_code:
+        return error.upstream_code
     if isinstance(error, LimitExceeded | UpstreamRateLimited):
         return "rate_limit_exceeded"
     return "invalid_prompt" if isinstance(error, InvalidRequest | UpstreamRejected) else "server_error"

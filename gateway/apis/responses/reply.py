@@ -11,6 +11,7 @@ from contracts.errors import ContentFiltered, ObjectsUnavailable, TollkeeperErro
 from gateway.apis.rendering import ErrorShape
 from gateway.apis.responses.asked import AskedResponse
 from gateway.apis.responses.keeper import ResponseKeeper
+from gateway.apis.responses.passage import ResponsePassage
 from gateway.apis.responses.rendering import ResponseFacts, ResponseRenderer
 from gateway.apis.responses.upstream_answer import deltas_of, with_logprobs
 from gateway.replies.progress import Progress
@@ -37,7 +38,7 @@ class ResponseReply(TranslatedReply):
         self._of = ResponseFacts(facts.request_id, facts.created_unix, facts.clock, request.origin, request)
         self._response = ResponseRenderer(self._of)
         self._is_replayed = self._is_unkept = False
-        super().__init__(facts, request, self._response)
+        super().__init__(facts, request, self._response, None if request.native is None else ResponsePassage())
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
         """Count the next attempt's tokens; what a failed one said, and nobody saw, is not said again."""
@@ -51,7 +52,10 @@ class ResponseReply(TranslatedReply):
         self._response.service_tier = tier
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Render what an upstream's event carries."""
+        """Pass a native event on; render what another upstream's event carries."""
+        if self._is_native:
+            super().event(data, deltas, is_usage_only=is_usage_only)
+            return
         for delta in with_logprobs(data, deltas) if self._wants_logprobs else deltas:
             self.delta(delta)
 
@@ -62,6 +66,9 @@ class ResponseReply(TranslatedReply):
 
     def whole(self, body: bytes) -> None:
         """Take an upstream's whole answer apart. Raises UpstreamBroken where it is no chat's."""
+        if self._is_native:
+            super().whole(body)
+            return
         for delta in deltas_of(body):
             if delta.index == _FIRST:
                 if self._facts is not None and delta.tool_calls:
@@ -96,7 +103,10 @@ class ResponseReply(TranslatedReply):
         """Keep the response where that is asked for. Where it fails, the client is told so: the answer is good."""
         if not self._asked.request.is_stored:
             return
-        if self._is_replayed:
+        if self._passes or (self._is_native and not self._is_streamed):
+            if not (self._body or b"").strip():
+                return  # nothing of it came
+        if self._is_replayed or self._is_native:
             self._response.take_end(self._body or b"", is_streamed=self._is_streamed)
         try:
             await self._keeper.keep(self._id, self._asked, self._response.response)

@@ -55,6 +55,10 @@ class AssemblingSink:
         self._is_passed_on = True
         self._reply.scores(scores)
 
+    def native(self) -> None:
+        """Pass on that the answer is in the client's own API."""
+        self._reply.native()
+
     def served(self, model: str, version: str) -> None:
         """Pass on what answers."""
         self._reply.served(model, version)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from backends.llm.base import ModelCall, Sink, Target
 from backends.llm.http.streamed_call import refuses_stream, streamed
+from backends.llm.native_calls import check_translated
 from contracts.api.generation import Result
 from contracts.errors import (
     ClientGone,
@@ -123,6 +124,7 @@ class AttemptRun:
             self._assembling.finish()
 
     async def _send(self, target: Target, call: ModelCall, sink: Sink, limits: TimeLimits | None) -> Result:
+        check_translated(call, target.spec)
         if limits is None:
             return await target.call(call, sink)
         return await limits.call(target, call, sink, self.attempt.progress)

@@ -72,6 +72,10 @@ class AttemptSink:
         self._note_output()
         self._sink.scores(scores)
 
+    def native(self) -> None:
+        """Pass on that the answer is in the client's own API."""
+        self._sink.native()
+
     def served(self, model: str, version: str) -> None:
         """Pass on what answers."""
         self._sink.served(model, version)

@@ -56,6 +56,10 @@ class RacingSink:
         if self._is_ahead():
             self._sink.scores(scores)
 
+    def native(self) -> None:
+        """Take that the answer is in the client's own API."""
+        self._pass_or_keep(self._sink.native)
+
     def served(self, model: str, version: str) -> None:
         """Take what answers."""
         self._pass_or_keep(lambda: self._sink.served(model, version))

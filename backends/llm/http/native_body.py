@@ -1,0 +1,139 @@
+"""What a server of the client's own API is sent: the client's bytes, but for the fields that a rule changes."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from backends.llm.base import ModelCall
+from contracts.api.native import OUTPUT_FIELDS, NativeApi, NativeBody
+
+LEAST_BUDGET: Final = 1024  # the smallest `budget_tokens` that Anthropic takes
+
+_BLANK: Final = re.compile(rb"[ \t\n\r]*")
+_NAME: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
+# What a route may set, by the field's name in each API. What an API has no field for is left out.
+_SETTINGS: Final[Mapping[NativeApi, Mapping[str, str]]] = {
+    "messages": {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"},
+    "responses": {"temperature": "temperature", "top_p": "top_p"},
+}
+
+_decode: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode: Final = msgspec.json.Encoder().encode
+_any: Final = msgspec.json.Decoder().decode
+
+
+class EditedBody:
+    """A JSON object of which single top-level fields are set; all other bytes stay as they are."""
+
+    def __init__(self, body: bytes) -> None:
+        """Raise msgspec.DecodeError if the body is no JSON object."""
+        self._body = body
+        self._fields = _decode(body)
+        self._edits: dict[str, bytes] = {}
+
+    def get(self, name: str) -> object:
+        """Return a field's value; `None` if it is absent or null."""
+        if name in self._edits:
+            return _any(self._edits[name])
+        raw = self._fields.get(name)
+        return None if raw is None else _any(raw)
+
+    def set(self, name: str, value: object) -> None:
+        """Set a field, unless it has this value."""
+        if self.get(name) != value:
+            self._edits[name] = _encode(value)
+
+    def encoded(self) -> bytes:
+        """Return the body. A field that the client gave twice is sent once, with the value that the gateway read."""
+        spans = _spans(self._body, self._fields)
+        if spans is None:
+            kept = {name: bytes(value) for name, value in self._fields.items()} | self._edits
+            return _encode({name: msgspec.Raw(value) for name, value in kept.items()})
+        body, done = b"", 0
+        for name, (start, end) in spans.items():
+            if name in self._edits:
+                body += self._body[done:start] + self._edits[name]
+                done = end
+        body += self._body[done:]
+        for name, value in self._edits.items():
+            if name not in spans:
+                before, _, after = body.rpartition(b"}")
+                comma = b"" if before.rstrip(b" \t\n\r").endswith(b"{") else b","
+                body = before + comma + _encode(name) + b":" + value + b"}" + after
+        return body
+
+
+def _spans(body: bytes, fields: Mapping[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
+    """Return where each field's value begins and ends; `None` if a name is there twice."""
+    spans: dict[str, tuple[int, int]] = {}
+    place = _after_blank(body, 0) + 1  # behind the brace
+    for name, value in fields.items():
+        found = _NAME.match(body, _after_blank(body, place))
+        if found is None or _any(found.group()) != name:
+            return None
+        start = _after_blank(body, _after_blank(body, found.end()) + 1)
+        raw = bytes(value)
+        end = start + len(raw)
+        if body[start:end] != raw:
+            return None
+        spans[name] = (start, end)
+        place = _after_blank(body, end) + 1  # behind the comma, or the last brace
+    return spans if fields and _after_blank(body, place) == len(body) else None
+
+
+def _after_blank(body: bytes, place: int) -> int:
+    found = _BLANK.match(body, place)
+    return place if found is None else found.end()
+
+
+def native_body(call: ModelCall, native: NativeBody, model: str) -> bytes:
+    """Return the body to send: as it came, but for the model's name and what a rule changes."""
+    body = EditedBody(native.body)
+    body.set("model", model)
+    for name, value in (call.set_fields or {}).items():
+        own = _SETTINGS[native.api].get(name)
+        if own is not None:
+            body.set(own, [value] if own == "stop_sequences" and isinstance(value, str) else value)
+    _limit(body, call, OUTPUT_FIELDS[native.api])
+    if native.api == "messages":
+        _bound_thinking(body, call)
+    elif call.reasoning_effort is not None:
+        reasoning = body.get("reasoning")
+        body.set("reasoning", {**(reasoning if isinstance(reasoning, dict) else {}), "effort": call.reasoning_effort})
+    return body.encoded()
+
+
+def _limit(body: EditedBody, call: ModelCall, field: str) -> None:
+    stated = body.get(field)
+    set_by_route = (call.set_fields or {}).get("max_tokens")
+    limits = [one for one in (stated, set_by_route, call.max_output) if isinstance(one, int)]
+    if limits and min(limits) != stated:
+        body.set(field, min(limits))
+
+
+def _bound_thinking(body: EditedBody, call: ModelCall) -> None:
+    """Hold thinking to the effort and the cap of the key, and below a limit that was clipped."""
+    effort = call.reasoning_effort
+    if effort == "none":
+        body.set("thinking", {"type": "disabled"})
+    elif effort is not None:
+        output = body.get("output_config")
+        told = "low" if effort == "minimal" else effort
+        body.set("output_config", {**(output if isinstance(output, dict) else {}), "effort": told})
+    thinking, limit = body.get("thinking"), body.get("max_tokens")
+    if not isinstance(thinking, dict) or thinking.get("type") not in ("enabled", "adaptive"):
+        return
+    asked = thinking.get("budget_tokens")
+    bounds = [one for one in (asked, call.max_thinking) if isinstance(one, int)]
+    if isinstance(limit, int) and isinstance(asked, int):
+        bounds.append(limit - 1)
+    if not bounds or min(bounds) == asked:
+        return
+    least = min(bounds)
+    if least < LEAST_BUDGET:
+        body.set("thinking", {"type": "disabled"})
+    else:
+        shown = {"display": thinking["display"]} if "display" in thinking else {}
+        body.set("thinking", {"type": "enabled", "budget_tokens": least, **shown})

@@ -1,0 +1,30 @@
+"""A request's body in the words of the API that it came in, for targets that speak that API themselves."""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from contracts.errors import InvalidRequest
+
+NativeApi = Literal["messages", "responses", "generateContent"]
+
+# Where a target answers each API, below its url, which ends in /v1 (Gemini's: /v1beta).
+NATIVE_PATHS: Final[Mapping[NativeApi, str]] = {"messages": "/messages", "responses": "/responses"}
+# Fields that bound an answer.
+OUTPUT_FIELDS: Final[Mapping[NativeApi, str]] = {"messages": "max_tokens", "responses": "max_output_tokens"}
+# Fields that hold what a model is told first.
+SYSTEM_FIELDS: Final[Mapping[NativeApi, str]] = {"messages": "system", "responses": "instructions"}
+
+
+class NativeBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What a target of the same API is sent: the body, and header lines such as `anthropic-beta`, each with its end.
+
+    `refusal` is why a target of another API cannot take the request; `None`: its translation stands beside it.
+    """
+
+    api: NativeApi
+    path: str
+    body: bytes
+    head: str = ""
+    refusal: InvalidRequest | None = None

@@ -1,0 +1,98 @@
+"""Usage as Anthropic's Messages API and OpenAI's Responses API report it, taken apart into leaves."""
+
+import msgspec
+
+from contracts.metering.openai_usage import usage_from_openai
+from contracts.metering.usage import (
+    CacheCreation,
+    CompletionTokensDetails,
+    OpenAIUsage,
+    PromptTokensDetails,
+    Usage,
+)
+
+
+class _ThinkingDetails(msgspec.Struct, frozen=True, gc=False):
+    thinking_tokens: int | None = None
+
+
+class MessagesUsage(msgspec.Struct, frozen=True, gc=False):
+    """Anthropic's `usage`: three disjoint kinds of input, and output with its thinking inside."""
+
+    input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation: CacheCreation | None = None
+    output_tokens: int | None = None
+    output_tokens_details: _ThinkingDetails | None = None
+    service_tier: str | None = None
+    speed: str | None = None
+
+    def updated(self, later: "MessagesUsage") -> "MessagesUsage":
+        """Return the usage with what a later event of the stream states of it."""
+        stated = {name: value for name in self.__struct_fields__ if (value := getattr(later, name)) is not None}
+        return msgspec.structs.replace(self, **stated)
+
+
+def usage_from_messages(reported: MessagesUsage) -> Usage:
+    """Return the leaves. Raise InvalidUsage on counts that no column can hold.
+
+    Example: input 10, creation 5 of which 2 for an hour, output 7 with 3 of thinking -> input_text 10,
+    cache_write_5m 3, cache_write_1h 2, output_text 4, output_reasoning 3.
+    """
+    written = reported.cache_creation_input_tokens
+    lives = reported.cache_creation
+    hour = None if lives is None else lives.ephemeral_1h_input_tokens
+    if written is None and lives is not None:
+        written = (lives.ephemeral_5m_input_tokens or 0) + (hour or 0)
+    if hour is not None:
+        hour = min(hour, written or 0)
+    details, made = reported.output_tokens_details, reported.output_tokens
+    thought = None if details is None else details.thinking_tokens
+    if thought is not None and made is not None:
+        thought = min(thought, made)
+    return Usage(
+        input_text=reported.input_tokens,
+        cache_read_text=reported.cache_read_input_tokens,
+        cache_write_5m=None if written is None else written - (hour or 0),
+        cache_write_1h=hour,
+        output_text=None if made is None else made - (thought or 0),
+        output_reasoning=thought,
+    )
+
+
+class _InputDetails(msgspec.Struct, frozen=True, gc=False):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _OutputDetails(msgspec.Struct, frozen=True, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class ResponsesUsage(msgspec.Struct, frozen=True, gc=False):
+    """OpenAI's `usage` of a response: totals that include their parts."""
+
+    input_tokens: int | None = None
+    input_tokens_details: _InputDetails | None = None
+    output_tokens: int | None = None
+    output_tokens_details: _OutputDetails | None = None
+    total_tokens: int | None = None
+
+
+def usage_from_responses(reported: ResponsesUsage) -> Usage:
+    """Return the leaves. Raise InvalidUsage if no truthful count adds up so."""
+    given, made = reported.input_tokens_details, reported.output_tokens_details
+    return usage_from_openai(
+        OpenAIUsage(
+            prompt_tokens=reported.input_tokens,
+            completion_tokens=reported.output_tokens,
+            total_tokens=reported.total_tokens,
+            prompt_tokens_details=None
+            if given is None
+            else PromptTokensDetails(cached_tokens=given.cached_tokens, cache_write_tokens=given.cache_write_tokens),
+            completion_tokens_details=None
+            if made is None
+            else CompletionTokensDetails(reasoning_tokens=made.reasoning_tokens),
+        )
+    )

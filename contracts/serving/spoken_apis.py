@@ -1,0 +1,47 @@
+"""Which APIs a target speaks itself: requests of these pass through to it, others are translated to chats."""
+
+from typing import Any, Final, Literal, get_args
+
+from contracts.errors import ConfigurationError
+from contracts.serving.configuration import TargetSpec
+
+SpokenApi = Literal["chat", "messages", "responses"]
+
+_NAMES: Final = get_args(SpokenApi)
+_CHAT: Final[frozenset[str]] = frozenset(("chat",))
+_KIND: Final = "openai_http"
+
+
+def spoken_apis(spec: TargetSpec) -> frozenset[str]:
+    """Return the APIs of `settings.apis`; "chat" alone if there are none. Raise ConfigurationError.
+
+    "chat" stands for all of OpenAI's endpoints but /responses.
+    """
+    given: Any = spec.settings.get("apis")
+    if given is None or spec.kind != _KIND:
+        return _CHAT
+    if not isinstance(given, list | tuple | set | frozenset) or not given:
+        raise ConfigurationError(f"target {spec.id!r}, apis: give a list of {', '.join(_NAMES)}")
+    for name in given:
+        if name not in _NAMES:
+            raise ConfigurationError(f"target {spec.id!r}, apis: {str(name)[:60]!r} is none of {', '.join(_NAMES)}")
+    return frozenset(given)
+
+
+def drops_unknown(spec: TargetSpec) -> bool:
+    """Return whether fields that no chat can carry are dropped for a target; by default it refuses them.
+
+    Raise ConfigurationError on a setting that is neither.
+    """
+    given = spec.settings.get("unknown_fields")
+    if given not in (None, "refuse", "drop"):
+        raise ConfigurationError(f"target {spec.id!r}, unknown_fields: {str(given)[:60]!r} is neither refuse nor drop")
+    return given == "drop"
+
+
+def speaks(spec: TargetSpec, api: str) -> bool:
+    """Return whether a target speaks an API itself. Settings that cannot be read speak chats."""
+    try:
+        return api in spoken_apis(spec)
+    except ConfigurationError:
+        return api in _CHAT

@@ -1,0 +1,53 @@
+"""Follow a native stream of the Messages API, and end it where the gateway cuts it."""
+
+from typing import Final
+
+import msgspec
+
+from backends.llm.http.sse import data_of
+from contracts.errors import TollkeeperError
+from contracts.metering.usage import Usage
+from gateway.apis.messages.rendering import cut_events
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str = ""
+    index: int = 0
+
+
+class _Block(msgspec.Struct, frozen=True):
+    type: str = ""
+
+
+class _Message(msgspec.Struct, frozen=True):
+    content: list[_Block]
+
+
+_events: Final = msgspec.json.Decoder(_Event)
+_messages: Final = msgspec.json.Decoder(_Message)
+
+
+class MessagePassage:
+    """One stream. Its events were read before, so they can be read."""
+
+    def __init__(self) -> None:
+        self._open: int | None = None  # the block that has begun and not ended
+
+    def take(self, data: bytes) -> None:
+        """Take an event."""
+        if b"content_block_st" not in data[:80]:  # it begins or ends no block
+            return
+        event = _events.decode(data_of(data))
+        self._open = event.index if event.type == "content_block_start" else None
+
+    def ending(self, why: TollkeeperError, usage: Usage) -> bytes:
+        """Return the events that end the stream."""
+        return cut_events(self._open, why, usage)
+
+    def calls_in(self, body: bytes) -> int | None:
+        """Return how many tools a whole message calls; `None` if it cannot be read."""
+        try:
+            content = _messages.decode(body).content
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+        return sum([block.type == "tool_use" for block in content])

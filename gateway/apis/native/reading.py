@@ -1,0 +1,88 @@
+"""Read a request for targets that speak its API: what the gateway decides by is read, the rest is passed through."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from contracts.api.chat import TranslatedChat
+from contracts.api.native import NATIVE_PATHS, NativeApi, NativeBody
+from contracts.api.requests import AnyRequest
+from contracts.errors import InvalidRequest
+from contracts.serving.configuration import Snapshot
+from gateway.apis.native.reach import NativeReach, Reach
+from gateway.apis.native.unknown_fields import read_dropping
+from gateway.wire.exchange import Exchange
+
+_MAX_HEADER: Final = 4096
+_UNTRANSLATED: Final = InvalidRequest("the request is for targets that speak its API")
+
+
+class _Named(msgspec.Struct, frozen=True):
+    model: str = ""
+
+
+_named: Final = msgspec.json.Decoder(_Named)
+
+Reader = Callable[[str, bytes], AnyRequest]
+
+
+@dataclass(frozen=True, slots=True)
+class NativeReading:
+    """How the requests of one API are read.
+
+    `translate` makes a chat of a request, and refuses what no chat can carry. `untranslated` reads what the gateway
+    decides by alone. `headers` are those of the client that go to the target, each with its value if there is none.
+    """
+
+    api: NativeApi
+    translate: Reader
+    untranslated: Callable[[str, bytes], TranslatedChat]
+    headers: tuple[tuple[bytes, str], ...]
+    reach: NativeReach = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reach", NativeReach(self.api))
+
+    def reaches(self, exchange: Exchange, snapshot: Snapshot) -> Reach:
+        """Return how many of the targets that may answer speak the API."""
+        try:
+            return self.reach.of(_named.decode(exchange.body).model, snapshot)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return "none"
+
+    def reader(self, exchange: Exchange, snapshot: Snapshot) -> Reader:
+        """Return what reads a request, by who may answer it."""
+        try:
+            name = _named.decode(exchange.body).model
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return self.translate  # which says what is wrong
+        reach = self.reach.of(name, snapshot)
+        translate = self.translate
+        if reach != "all" and self.reach.lets_drop(name, snapshot):
+            translate = partial(read_dropping, self.translate)
+        return translate if reach == "none" else partial(self._read, reach, translate, self._head_of(exchange))
+
+    def _read(self, reach: Reach, translate: Reader, head: str, content_type: str, body: bytes) -> AnyRequest:
+        chat = self.untranslated(content_type, body)
+        refusal: InvalidRequest | None = _UNTRANSLATED
+        if reach == "some":
+            try:
+                translated = translate(content_type, body)
+                assert isinstance(translated, TranslatedChat)
+                chat, refusal = translated, None
+            except InvalidRequest as error:
+                error.__traceback__ = None
+                refusal = error
+        native = NativeBody(api=self.api, path=NATIVE_PATHS[self.api], body=body, head=head, refusal=refusal)
+        return msgspec.structs.replace(chat, native=native)
+
+    def _head_of(self, exchange: Exchange) -> str:
+        lines = []
+        for name, otherwise in self.headers:
+            value = exchange.header(name) or otherwise
+            if value and len(value) <= _MAX_HEADER and value.isascii() and value.isprintable():
+                lines.append(f"{name.decode()}: {value}\r\n")
+        return "".join(lines)

@@ -1,0 +1,1 @@
+"""Walks through whole installations; their shared one ends with the last test of this package."""

@@ -1,0 +1,1 @@
+"""Coding agents as their users install them."""
