@@ -86,6 +86,12 @@ def _resource_commands() -> Iterable[LazyCommand]:
 
 
 COMMANDS: Final = (
+    LazyCommand(
+        "init",
+        "tollkeeper.init_command",
+        "init_command",
+        "Set up an installation: five questions, a file for `tollkeeper apply`, and everything started.",
+    ),
     LazyCommand("up", "tollkeeper.running", "up_command", "Run everything on this machine until Ctrl-C."),
     LazyCommand(
         "demo",

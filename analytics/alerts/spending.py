@@ -31,7 +31,7 @@ def budget_thresholds(look: Look, rules: Sequence[Rule]) -> Findings:
         told = (
             _passed_or_refusing(look, rule, standing, now_ns)
             for standing in mine.of(rule)
-            if standing.end_ns is None or standing.end_ns > made_ns
+            if (standing.end_ns is None or standing.end_ns > made_ns) and rule.budget in ("", standing.spec.id)
         )
         found[rule.id] = [finding for finding in told if finding is not None]
     return found

@@ -23,12 +23,15 @@ RuleKind = Literal[
     "abuse",
 ]
 ChannelKind = Literal["webhook", "slack", "email", "pagerduty", "teams", "google_chat", "alertmanager"]
-Event = Literal["firing", "resolved", "test"]
+Event = Literal["firing", "resolved", "test", "report"]
+ReportEvery = Literal["", "day", "week", "month"]
 
 RULE_KINDS: Final[tuple[RuleKind, ...]] = get_args(RuleKind)
 CHANNEL_KINDS: Final[tuple[ChannelKind, ...]] = get_args(ChannelKind)
 # What an engine, a GPU or the collector did is nobody's but the platform's.
 PLATFORM_KINDS: Final = frozenset({"saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch", "bill_mismatch"})
+
+_NO_REPORTS: Final = frozenset({"pagerduty", "alertmanager"})
 
 _EMAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*")
 _ROUTING_KEY: Final = re.compile(r"[A-Za-z0-9]{32}")
@@ -98,6 +101,7 @@ class Rule:
     slo: str = ""
     owner: str = ""  # who looks after its alerts
     runbook: str = ""  # URL; empty: the documentation's page for the kind
+    budget: str = ""  # of budget_threshold: only this one
 
     @classmethod
     def of(
@@ -171,6 +175,16 @@ def check_channel(kind: str, address: str) -> ChannelKind:
     if not fits or len(address) > _MAX_ADDRESS:
         raise InvalidRequest(f"the address of a channel of kind {kind} is {wanted}", param="address")
     return known
+
+
+def check_report(kind: str, report: str) -> None:
+    """Raise InvalidRequest if a channel of this kind cannot be sent a cost report."""
+    if report and kind in _NO_REPORTS:
+        raise InvalidRequest(
+            f"a channel of kind {kind} takes alerts, not reports; use one of kind email, slack, teams, google_chat or "
+            "webhook",
+            param="report",
+        )
 
 
 def shown_address(kind: str, address: str) -> str:
