@@ -274,6 +274,10 @@ class GeneratedReply(Reply):
             found = self._known_renderer = self._new_renderer()
         return found
 
+    @_renderer.setter
+    def _renderer(self, renderer: AnswerRenderer) -> None:
+        self._known_renderer = renderer
+
     def _new_renderer(self) -> AnswerRenderer:
         """Return what puts the answer into the shape of its API."""
         raise NotImplementedError
