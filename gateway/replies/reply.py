@@ -263,9 +263,8 @@ class GeneratedReply(Reply):
         self._facts = None if _is_plain(request) else facts_wanted(request)
         self._filter: AnswerFilter | None = None
         self._on_block: Callable[[Verdict], None] | None = None
-        self._waiting: list[tuple[bytes, Delta]] = (
-            _NONE_WAITING  # for shared counters; an event's bytes, where it goes as it came
-        )
+        # For shared counters; an event's bytes, if it goes as it came.
+        self._waiting: list[tuple[bytes, Delta]] = _NONE_WAITING
 
     @property
     def _renderer(self) -> AnswerRenderer:
@@ -280,7 +279,7 @@ class GeneratedReply(Reply):
 
     def _new_renderer(self) -> AnswerRenderer:
         """Return what puts the answer into the shape of its API."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} was made without a renderer, and makes none")
 
     def hold_to(self, allowance: Allowance) -> None:
         """Let an allowance bound what is delivered of the answer."""
