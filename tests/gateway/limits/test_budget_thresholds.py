@@ -8,13 +8,17 @@ from hypothesis import strategies as st
 
 from contracts.rules.limits import BudgetSpec, Scope
 from gateway.limits.budgets.budget import BudgetCounter
+from gateway.limits.budgets.budget_ledger import BudgetLedger
 from gateway.limits.budgets.budget_watch import BudgetWatch, ThresholdPassed, thresholds_between
 
 NOW_NS = 1_700_000_000 * 10**9
 
 
-class NoLedger:
+class NoLedger(BudgetLedger):
     """Keeps nothing."""
+
+    def __init__(self) -> None:
+        pass
 
     def note(self, counter):
         pass
