@@ -1,5 +1,6 @@
 """Two gateways that are asked the same, one of which has no plans, and what is compared of them."""
 
+import gc
 import re
 from typing import Any
 
@@ -8,6 +9,7 @@ import msgspec
 from contracts.recording.records import RequestRecord
 from gateway.lane.at_once import AtOnce
 from gateway.request.dispatch import Dispatcher
+from gateway.request.request_state import RequestState
 
 LEVELS = ({"level": "tenant"}, {"level": "team", "subject": "*"}, {"level": "key", "subject": "*"})
 RULES: dict[str, list[dict[str, Any]]] = {
@@ -21,6 +23,11 @@ RULES: dict[str, list[dict[str, Any]]] = {
 # What differs from one run to the next.
 OWN = ("request_id", "started_at_ns", "duration_ns", "admission_ns", "charge_offsets_ns", "wait_ns", "gateway")
 TIMED = (*OWN, "number", "ttft_ns")
+
+
+def requests_in_memory() -> int:
+    """Return how many requests there are that the cycle collector knows of."""
+    return sum(isinstance(one, RequestState) for one in gc.get_objects())
 
 
 class WatchedDispatcher(Dispatcher):

@@ -7,9 +7,8 @@ import pytest
 
 from contracts.metering.gaps import unpack_gaps
 from gateway.replies.chunk_relay import ChunkRelay
-from gateway.request.request_state import RequestState
 from tests.gateway.conftest import KEY
-from tests.gateway.lane.pair import counters, facts, told, without_id
+from tests.gateway.lane.pair import counters, facts, requests_in_memory, told, without_id
 
 TIMED = ("gaps", "ttft_ns", "response_bytes")  # the head tells of times
 
@@ -291,6 +290,7 @@ async def test_a_stream_without_an_idle_connection_gets_a_fresh_one(streams, ups
     assert both.taken == [True]
 
 
+@pytest.mark.interpreted
 async def test_an_answer_that_outgrows_what_others_have_left_ends_as_length_alike(streams, upstream, monkeypatch):
     both = await streams()
 
@@ -313,6 +313,7 @@ async def test_an_answer_that_outgrows_what_others_have_left_ends_as_length_alik
     assert both.taken == [True]
 
 
+@pytest.mark.interpreted
 async def test_an_answer_that_is_complete_as_its_limit_is_reached_has_one_end(streams, upstream, monkeypatch):
     both = await streams()
     monkeypatch.setattr(both.short.gateway._dispatcher.stages.limiter, "extend_now", lambda grant, more: False)
@@ -352,11 +353,12 @@ async def test_a_stream_leaves_nothing_to_the_cycle_collector(streams, upstream)
     upstream.always(*slowly(upstream, *good(upstream)))
     await both.short.chat(model="mock", stream=True)
     gc.collect()
+    before = requests_in_memory()  # other tests' own
     gc.disable()
     try:
         for _ in range(3):
             await both.short.chat(model="mock", stream=True)
         await asyncio.sleep(0.01)
-        assert not [one for one in gc.get_objects() if isinstance(one, RequestState)]
+        assert requests_in_memory() == before
     finally:
         gc.enable()
