@@ -84,7 +84,11 @@ def _form(key: str, models: list[str]) -> None:
         "temperature": float(temperature),
     }
     place = st.empty()
-    st.session_state[_TRIED] = _playground().ask(key, body, lambda text: place.text(text))
+
+    def show(text: str) -> None:
+        place.text(text)
+
+    st.session_state[_TRIED] = _playground().ask(key, body, show)
     st.session_state[_TRIED_AT] = time.monotonic()
     place.empty()
 
