@@ -18,6 +18,7 @@ from tollkeeper.configuration.commands import send_configuration
 from tollkeeper.configuration.files import read_configuration
 from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.first_setup import Answers, channel_kind, checked, stored_key, write_files
+from tollkeeper.gateway_client import first_model
 from tollkeeper.options import DEFAULT_DATA, Dashboard, Data, Engine, PortBase
 from tollkeeper.own_gateway import gateway_certificate
 from tollkeeper.plan import LOOPBACK, Choices
@@ -26,6 +27,8 @@ from tollkeeper.printing import one_line_errors
 from tollkeeper.tenants import control_port
 
 _FILE: Final = Path("tollkeeper.yaml")
+_KEY_POLLS: Final = 50
+_POLL_SECONDS: Final = 0.2
 
 
 def init_command(
@@ -113,14 +116,20 @@ class FirstStart:
 
     async def __call__(self, addresses: Mapping[str, str]) -> None:
         """Apply the file. Raises ConfigurationError, which ends the start: the file names what is wrong."""
-        for line in await asyncio.to_thread(set_up, self.answers, self.file, self.data, addresses["gateway"]):
+        lines, key = await asyncio.to_thread(set_up, self.answers, self.file, self.data, addresses["gateway"])
+        # The gateway reads a new key within a second: what is printed works as pasted.
+        for _ in range(_KEY_POLLS if key else 0):
+            if await first_model(addresses["gateway"], key) is not None:
+                break
+            await asyncio.sleep(_POLL_SECONDS)
+        for line in lines:
             self.console.print(Text(line), soft_wrap=True)
         if self.answers.account and "dashboard" in addresses:
             self.console.print(Text(f"Sign in: {addresses['dashboard']}"), soft_wrap=True)
 
 
-def set_up(answers: Answers, file: Path, data: Path, gateway: str) -> list[str]:
-    """Store the upstream's key, apply the file and make the account; return what to tell the operator.
+def set_up(answers: Answers, file: Path, data: Path, gateway: str) -> tuple[list[str], str]:
+    """Store the upstream's key, apply the file and make the account; return what to tell the operator, and the new key.
 
     Raises ConfigurationError.
     """
@@ -153,7 +162,7 @@ def set_up(answers: Answers, file: Path, data: Path, gateway: str) -> list[str]:
             lines.append("Mail needs a server: set TOLLKEEPER_ALERTS_SMTP_HOST and start again.")
     if answers.directory:
         lines += ["", f"The next start needs the model again: tollkeeper up --model {answers.directory}"]
-    return lines
+    return lines, key
 
 
 def _made(plan: Mapping[str, Any]) -> str:

@@ -42,8 +42,8 @@ def test_five_questions_make_a_file_that_is_applied_as_it_stands(data: Path, tmp
     given = Answers(URL, "llama", "", "MY_KEY", ("0.2", "0.6"), "main", "shop", "25", HOOK, "ann@acme.example")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MY_KEY", "sk-upstream")
-        said = set_up(given, file, data, "http://gateway")
-    assert any(line.startswith("export OPENAI_API_KEY=tk-") for line in said) and "sk-upstream" not in "".join(said)
+        said, key = set_up(given, file, data, "http://gateway")
+    assert key.startswith("tk-") and f"export OPENAI_API_KEY={key}" in said and "sk-upstream" not in "".join(said)
     (target,) = rows(data, "targets", "list", "--pool", "llama")
     assert (target["url"], target["key_ref"]) == (URL, "stored:llama")
     (budget,) = rows(data, "budgets", "list", "--tenant", "main")
