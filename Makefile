@@ -14,7 +14,7 @@ PACKAGES ?= contracts
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: help setup providers vllm compile wheel up demo test coverage check sbom format bench screenshots conformance clean
+.PHONY: help setup providers vllm compile wheel up demo test coverage agents check sbom format bench screenshots conformance clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
@@ -50,6 +50,9 @@ conformance: $(STAMP)  ## the official MCP conformance suite against /mcp (needs
 	npm install --no-save --prefix .mcp-conformance @modelcontextprotocol/conformance@0.2.0-alpha.12 node@22
 	MCP_CONFORMANCE="$(CURDIR)/.mcp-conformance/node_modules/.bin/node $(CURDIR)/.mcp-conformance/node_modules/.bin/conformance" \
 		$(VENV)/bin/python -m pytest tests/gateway/mcp/test_conformance.py -q
+
+agents: $(STAMP)  ## Claude Code and Codex do a task through the gateway (needs npm; installs them beside temporary files)
+	@$(VENV)/bin/python -m pytest tests/e2e/agents -m "agents or e2e" -q $(ARGS)
 
 check: $(STAMP)  ## lint, format, types, import layers; that all is pinned, and what is known against it
 	@$(VENV)/bin/ruff check .

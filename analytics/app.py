@@ -21,10 +21,12 @@ from analytics.api.store import IdleStores
 from analytics.autoscaling.signals import SignalReader
 from analytics.books.budget_actuals import BudgetActuals
 from analytics.books.projection import BookCopies
+from analytics.cost.channel_reports import ChannelReports
 from analytics.cost.periods import time_zone
 from analytics.exports.scheduled import ExportPlan, ScheduledExports
 from analytics.gpu.finished_hours import FinishedHours
 from analytics.quality.judge import Judge, JudgeSettings
+from analytics.reconciliation.report import Reconciler
 from analytics.settings import AnalyticsSettings
 from analytics.watch import Watch
 from backends.channels.table import open_senders
@@ -75,10 +77,12 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
             anomalies=RememberedAnomalies(),
             gpu_hours=LedgerHours(watching),
         )
-        exporting, finishing, copying = StoreClient(address), StoreClient(address), StoreClient(address)
+        exporting, finishing, copying, reporting = (StoreClient(address) for _ in range(4))
         chores = _chores(settings, database, exporting, finishing, now)
         copies, actuals = BookCopies(database, copying), BudgetActuals(database, copying, now)
-        chores["books"] = lambda: copies.write_due() + actuals.write_due()
+        chores["cost_reports"] = ChannelReports(database, reporting, now).write_due
+        reconciler = Reconciler(database, copying, now)
+        chores["books"] = lambda: copies.write_due() + actuals.write_due() + reconciler.write_due()
         judge = Judge(JudgeSettings.of(settings), StoreClient(address), now) if settings.judge_url else None
         async with open_senders(settings.channel_settings(webhook_secret)) as senders:
             dispatcher = Dispatcher(database, senders, now, sealer, settings.links())
@@ -96,6 +100,7 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
         exporting.close()
         finishing.close()
         copying.close()
+        reporting.close()
         scaling.close()
         stores.close()
         database.close()

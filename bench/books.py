@@ -60,16 +60,16 @@ def measure(report: Report) -> None:
         client = store.client("writer")
         _fill(client, month, rows)
         wish = RerateWish(RerateQuestion(month.start.date(), month.end.date(), author.at), reason="bench")
-        with _cpu(store) as scan:
+        with cpu_of(store) as scan:
             client.query("SELECT sum(cost_usd), sum(tokens_input_text), uniqExact(tenant, model) FROM requests")
-        with _cpu(store) as preview:
+        with cpu_of(store) as preview:
             found = preview_rerate(client, database, wish)
-        with _cpu(store) as write:
+        with cpu_of(store) as write:
             row, _ = book_rerate(client, database, author, wish)
         assert row is not None and row.entry_count == len(found.entries)
-        with _cpu(store) as again:
+        with cpu_of(store) as again:
             assert book_rerate(client, database, author, wish)[0] is None
-        with _cpu(store) as close:
+        with cpu_of(store) as close:
             done = close_month(client, database, author, f"{last:%Y-%m}")
         assert sum(one.document is not None for one in done) > TENANTS // 2
         client.close()
@@ -88,7 +88,7 @@ def measure(report: Report) -> None:
 
 
 @contextmanager
-def _cpu(store: StoreProcess) -> Iterator[Spent]:
+def cpu_of(store: StoreProcess) -> Iterator[Spent]:
     spent = Spent()
     began = time.process_time() + _store_cpu(store.pid)
     yield spent

@@ -40,8 +40,8 @@ JOBS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "set a budget with a Slack alert": (
         ".venv/bin/tollkeeper channels create ops --kind slack --address https://hooks.slack.com/services/T0/B0/x",
-        ".venv/bin/tollkeeper alert-rules create money --kind budget_threshold --threshold 80 --channel ops",
-        ".venv/bin/tollkeeper budgets create --tenant demo --level team --subject app --usd 9 --period week",
+        ".venv/bin/tollkeeper budgets create --tenant demo --level team --subject app --usd 9 --period week "
+        "--threshold 80 --channel ops",
     ),
 }
 _MUSTS: Final = {
@@ -75,8 +75,8 @@ def readme_blocks(path: Path = README) -> list[Block]:
 
 
 @contextmanager
-def fresh_installation(folder: Path) -> Iterator["Newcomer"]:
-    """Start `tollkeeper up` in an empty folder that looks like a checkout, and stop it at the end."""
+def fresh_installation(folder: Path, start: Sequence[str] = ("up",)) -> Iterator["Newcomer"]:
+    """Start Tollkeeper in an empty folder that looks like a checkout, and stop it at the end."""
     (folder / ".venv" / "bin").mkdir(parents=True)
     for name, arguments in (("tollkeeper", "-m tollkeeper "), ("python", "")):
         script = folder / ".venv" / "bin" / name
@@ -89,7 +89,7 @@ def fresh_installation(folder: Path) -> Iterator["Newcomer"]:
     begun = time.monotonic()
     with (folder / "up.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tollkeeper", "up", "--port-base", str(base), "--no-dashboard"],
+            [sys.executable, "-m", "tollkeeper", *start, "--port-base", str(base), "--no-dashboard"],
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=folder,
@@ -113,7 +113,7 @@ class Newcomer:
     def __init__(self, folder: Path, gateway: str, environment: dict[str, str]) -> None:
         self.folder = folder
         self.first_answer_seconds = 0.0
-        self._gateway = gateway
+        self.gateway = gateway
         self._environment = environment
 
     def run(self, block: Block) -> Outcome:
@@ -122,7 +122,7 @@ class Newcomer:
         if block.language == "python":
             command = [sys.executable, "-c", block.text]
         key = SecretFiles(self.folder / ".tollkeeper" / "secrets").get("demo_key") or ""
-        own = {"OPENAI_BASE_URL": f"{self._gateway}/v1", "OPENAI_API_KEY": key}
+        own = {"OPENAI_BASE_URL": f"{self.gateway}/v1", "OPENAI_API_KEY": key}
         try:
             done = subprocess.run(
                 command,
@@ -154,7 +154,7 @@ class Newcomer:
         if key is None:
             return False
         request = urllib.request.Request(
-            f"{self._gateway}/v1/chat/completions",
+            f"{self.gateway}/v1/chat/completions",
             data=b'{"model": "tollkeeper-5m", "max_tokens": 4, "messages": [{"role": "user", "content": "Hi"}]}',
             headers={"authorization": f"Bearer {key}", "content-type": "application/json"},
         )

@@ -40,6 +40,7 @@ PAGES: Final = {
     "overview": "?range=24h",  # the first page has no path
     "costs": "costs?range=7d",
     "books": "books",
+    "reconciliation": "reconciliation",
     "gpu": "gpu?range=1h",
     "latency": "latency?range=1h",
     "requests": "requests?range=1h",

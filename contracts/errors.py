@@ -84,6 +84,10 @@ class UnsupportedParameter(InvalidRequest):
     code = "unsupported_parameter"
 
 
+class NotOffered(InvalidRequest):
+    """A field or tool that this API has and no chat can carry. It may be dropped where a target's settings say so."""
+
+
 class UnsupportedValue(InvalidRequest):
     """A field has another value than the model's route takes."""
 

@@ -30,6 +30,8 @@ from gateway.apis.kept_objects import KeptObjects
 from gateway.apis.messages.count_tokens import CountTokens
 from gateway.apis.messages.operation import MESSAGES
 from gateway.apis.operations import OPERATIONS, Operation
+from gateway.apis.resource import Resource
+from gateway.apis.responses.counting import responses_counting
 from gateway.apis.responses.keeper import ResponseKeeper
 from gateway.apis.responses.operation import responses
 from gateway.apis.responses.resource import ResponseResource
@@ -131,9 +133,12 @@ class Gateway:
         self.batches = BatchService(
             settings.batch_settings, self.kept, operations, self._dispatcher, self.directory, self._clock
         )
-        counting = CountTokens(stages, books.inputs)
+        counting = (
+            CountTokens(stages, books.inputs),
+            CountTokens(stages, books.inputs, responses_counting(operations[-1])),
+        )
         mcp = McpResource(stages, self.mcp, self._clock)
-        self._endpoints = self._endpoints_for(operations, counting, mcp)
+        self._endpoints = self._endpoints_for(operations, (*counting, mcp))
         self._server = HttpServer(self._endpoints.handle, settings.http_limits, self._tls, self._endpoints.shape_at)
         self._shipper: Shipper | None = None
         self._processes = ProcessWatch(read_addresses(settings.watched_processes))
@@ -226,7 +231,7 @@ class Gateway:
             rules=settings.reference_rules,
         )
 
-    def _endpoints_for(self, operations: Sequence[Operation], counting: CountTokens, mcp: McpResource) -> Endpoints:
+    def _endpoints_for(self, operations: Sequence[Operation], resources: Sequence[Resource]) -> Endpoints:
         return Endpoints(
             self._dispatcher,
             self._lane,
@@ -237,7 +242,7 @@ class Gateway:
             self._detail_access,
             self._metrics.on_the_data_plane if self._metrics else None,
             operations=operations,
-            resources=(counting, ResponseResource(self._responses, self._books.limiter), mcp, *self.batches.resources),
+            resources=(*resources, ResponseResource(self._responses, self._books.limiter), *self.batches.resources),
         )
 
     async def start(self) -> None:

@@ -138,7 +138,12 @@ def _password(from_input: bool) -> tuple[str, bool]:
     """Give the password, and whether it was made up here."""
     if from_input:
         return sys.stdin.readline().rstrip("\n"), False
-    return secrets.token_urlsafe(_PASSWORD_BYTES), True
+    return made_up_password(), True
+
+
+def made_up_password() -> str:
+    """Return a new password of 20 letters."""
+    return secrets.token_urlsafe(_PASSWORD_BYTES)
 
 
 def _standing(user: Mapping[str, Any]) -> str:

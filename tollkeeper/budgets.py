@@ -62,6 +62,10 @@ def change(
         list[str] | None, typer.Option("--threshold", help="Percent at which to notify; repeat for more, rising.")
     ] = None,
     no_thresholds: Annotated[bool, typer.Option("--no-thresholds", help="Remove all thresholds.")] = False,
+    channels: Annotated[
+        list[str] | None, typer.Option("--channel", help="Alert channel to notify at thresholds; repeat for more.")
+    ] = None,
+    no_channels: Annotated[bool, typer.Option("--no-channels", help="Notify no alert channel.")] = False,
     webhook: Annotated[
         str | None, typer.Option("--webhook", help="URL that gets a signed POST at each threshold; '': none.")
     ] = None,
@@ -81,6 +85,7 @@ def change(
         "gpu_milliseconds": whole_number(gpu_ms) if gpu_ms else None,
         "is_hard": is_hard,
         "thresholds": percents if thresholds or no_thresholds else None,
+        "channels": channels or [] if channels or no_channels else None,
         "webhook_url": webhook,
         "ends_at": ends_at or None,
         "when_away": when_away or None,
@@ -90,8 +95,10 @@ def change(
     if endless:
         body["ends_at"] = None
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
-        if (endless and ends_at) or (no_thresholds and thresholds):
-            raise ConfigurationError("--endless contradicts --ends-at, and --no-thresholds --threshold; give one")
+        if (endless and ends_at) or (no_thresholds and thresholds) or (no_channels and channels):
+            raise ConfigurationError(
+                "--endless contradicts --ends-at, --no-thresholds --threshold, and --no-channels --channel; give one"
+            )
         changed = change_object(client, _BUDGETS, budget, {"tenant": tenant} if tenant else {}, body)
     if as_json:
         print_json(changed)

@@ -86,6 +86,12 @@ def _resource_commands() -> Iterable[LazyCommand]:
 
 
 COMMANDS: Final = (
+    LazyCommand(
+        "init",
+        "tollkeeper.init_command",
+        "init_command",
+        "Set up an installation: five questions, a file for `tollkeeper apply`, and everything started.",
+    ),
     LazyCommand("up", "tollkeeper.running", "up_command", "Run everything on this machine until Ctrl-C."),
     LazyCommand(
         "demo",
@@ -170,6 +176,12 @@ COMMANDS: Final = (
         "tollkeeper.books",
         "app",
         "Corrections of recorded cost, closed months, issued invoices and credit notes.",
+    ),
+    LazyCommand(
+        "reconcile",
+        "tollkeeper.reconcile",
+        "app",
+        "Providers' bills, compared with recorded usage: every difference has a cause.",
     ),
     LazyCommand("cost", "tollkeeper.cost", "app", "Costs: reports, exports, invoices, repricing."),
     LazyCommand("gpu", "tollkeeper.gpu", "app", "GPU time: ledger, cost, standard cost cards."),

@@ -14,7 +14,7 @@ from typing import Literal
 from backends.network.tls import TlsFiles, days_left, server_context
 from backends.processes.compiled import find_compiled
 from backends.segment_log.pieces import Pieces
-from contracts.errors import ConfigurationError
+from contracts.errors import ConfigurationError, TollkeeperError
 from tollkeeper.installation import Installation
 from tollkeeper.packaged_files import is_wheel, packaged_file
 from tollkeeper.ports import Ports, holder_of, is_free
@@ -70,6 +70,7 @@ def examine(data: Path, ports: Ports, environment: Mapping[str, str]) -> Report:
         _check_disk(data),
         *_check_pieces(data),
         *_check_certificate(environment),
+        *_check_channels(data, environment),
         _check_engine(ports, environment),
         _check_model_engine(environment),
         _check_redis(environment),
@@ -209,6 +210,36 @@ def _check_certificate(environment: Mapping[str, str]) -> Iterator[Check]:
             "warn",
             detail if days > 0 else f"{certificate} has expired",
             "renew it: a gateway that runs takes new files by itself",
+        )
+
+
+def _check_channels(data: Path, environment: Mapping[str, str]) -> Iterator[Check]:
+    """Name the alert channels whose latest notice did not arrive. An installation without a database has none."""
+    url = environment.get("TOLLKEEPER_DATABASE_URL", "")
+    if not url and not (data / "control.db").exists():
+        return
+    from backends.control.alert_outbox import channel_faults  # here: nothing else of the doctor needs a database
+    from backends.control.database import ControlDatabase
+    from contracts.serving.configuration import control_database_url
+
+    try:
+        database = ControlDatabase(control_database_url(url, data))
+        try:
+            database.check_schema()
+            with database.session() as session:
+                faults = channel_faults(session)
+        finally:
+            database.close()
+    except TollkeeperError as error:
+        yield Check("alert channels", "warn", f"cannot be looked at: {error.message}", "start with `tollkeeper up`")
+        return
+    for fault in faults:
+        yield Check(
+            "alert channels",
+            "warn",
+            f"{fault.channel} ({fault.kind}) did not get its latest notice, of {fault.at:%Y-%m-%d %H:%M} UTC "
+            f"({fault.state}): {fault.fault}",
+            f"tollkeeper channels set {fault.channel} --address ADDRESS, then tollkeeper alerts test {fault.channel}",
         )
 
 

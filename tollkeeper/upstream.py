@@ -31,7 +31,7 @@ _EXAMPLES: Final = [
     "tollkeeper upstream add claude --provider anthropic --model claude-sonnet-4-5 --api-key-env ANTHROPIC_API_KEY",
 ]
 # Providers by the host of their OpenAI-compatible API.
-_HOSTS: Final[Mapping[str, str]] = {
+PROVIDER_HOSTS: Final[Mapping[str, str]] = {
     "api.openai.com": "openai",
     "api.anthropic.com": "anthropic",
     "api.mistral.ai": "mistral",
@@ -53,7 +53,7 @@ _MAX_SLUG: Final = 63
 
 
 @dataclass(frozen=True, slots=True)
-class _Price:
+class UpstreamPrice:
     """Prices per million tokens by kind, and where they are from."""
 
     usd_per_mtok: dict[str, str]
@@ -105,15 +105,19 @@ def add(
     Without --price the built-in price list is searched; on a terminal you are asked if it has none.
     """
     with one_line_errors():
-        provider = provider or _HOSTS.get(urlsplit(url).hostname or "", "")
+        provider = provider or PROVIDER_HOSTS.get(urlsplit(url).hostname or "", "")
         if not url and not provider:
             raise ConfigurationError("give --url of an OpenAI-compatible server, or --provider")
         upstream_model = model or name
-        found = _price_of(provider, upstream_model, price, price_from_catalogue)
+        found = price_of(provider, upstream_model, price, price_from_catalogue)
         with ControlClient.of_installation(data, control_url, control_port()) as client:
             reference = _key(client, name, api_key_env, key_ref)
             plan = _apply(
-                client, name, pool or _slug(name), _target(name, url, provider, upstream_model, reference, apis), found
+                client,
+                name,
+                pool or slug_of(name),
+                target_of(name, url, provider, upstream_model, reference, apis),
+                found,
             )
     if as_json:
         print_json(plan)
@@ -129,11 +133,12 @@ def add(
         typer.echo("Hosted providers need LiteLLM: `tollkeeper doctor` says whether it is installed.")
 
 
-def _target(name: str, url: str, provider: str, model: str, key: str, apis: str) -> dict[str, Any]:
+def target_of(name: str, url: str, provider: str, model: str, key: str, apis: str) -> dict[str, Any]:
+    """Return the entry of a target that calls an upstream. Raises ConfigurationError on --apis without a URL."""
     if apis and not url:
         raise ConfigurationError("--apis is for a server with a --url; LiteLLM is asked in its own way")
     spoken = [one.strip() for one in apis.split(",") if one.strip()] or _APIS.get(urlsplit(url).hostname or "", [])
-    entry: dict[str, Any] = {"name": _slug(name), "kind": "openai_http" if url else "litellm"}
+    entry: dict[str, Any] = {"name": slug_of(name), "kind": "openai_http" if url else "litellm"}
     entry |= {"url": url} if url else {}
     entry["model"] = model if url or "/" in model else f"{provider}/{model}"
     entry |= {"provider": provider} if provider else {}
@@ -149,12 +154,16 @@ def _key(client: ControlClient, name: str, api_key_env: str, key_ref: str) -> st
     value = os.environ.get(api_key_env, "").strip()
     if not value:
         raise ConfigurationError(f"the variable {api_key_env} is not set or empty; export it, or name another")
-    stored = _slug(name)
+    stored = slug_of(name)
     client.put(f"/v1/stored-keys/{path_segment(stored)}", {"value": value})
     return f"stored:{stored}"
 
 
-def _price_of(provider: str, model: str, price: tuple[str, str] | None, from_catalogue: bool) -> _Price:
+def price_of(provider: str, model: str, price: tuple[str, str] | None, from_catalogue: bool) -> UpstreamPrice:
+    """Return the price that was given or stands in the built-in list; on a terminal it is asked for.
+
+    Raises ConfigurationError.
+    """
     if price is not None:
         if from_catalogue:
             raise ConfigurationError("--price and --price-from-catalogue contradict each other; give one")
@@ -173,7 +182,7 @@ def _price_of(provider: str, model: str, price: tuple[str, str] | None, from_cat
     return _given(typer.prompt("  input", err=True), typer.prompt("  output", err=True))
 
 
-def _given(given_input: str, given_output: str) -> _Price:
+def _given(given_input: str, given_output: str) -> UpstreamPrice:
     prices = {}
     for kind, text in (("input_text", given_input), ("output_text", given_output)):
         try:
@@ -186,10 +195,10 @@ def _given(given_input: str, given_output: str) -> _Price:
     # A kind without a price would leave the whole request unpriced; with two prices, it costs what plain tokens do.
     for leaf in get_args(Leaf):
         prices.setdefault(leaf, prices["output_text" if leaf.startswith("output") else "input_text"])
-    return _Price(prices, "given")
+    return UpstreamPrice(prices, "given")
 
 
-def _listed(provider: str, model: str) -> _Price:
+def _listed(provider: str, model: str) -> UpstreamPrice:
     from analytics.prices.catalogue import (  # here: they load for long
         catalogue_cards,
         catalogue_version,
@@ -218,14 +227,14 @@ def _listed(provider: str, model: str) -> _Price:
         ]
     if card.service_tiers:
         more["service_tiers"] = {tier: _per_million(rates) for tier, rates in card.service_tiers.items()}
-    return _Price(_per_million(card.rates), f"price list {catalogue_version()}", more)
+    return UpstreamPrice(_per_million(card.rates), f"price list {catalogue_version()}", more)
 
 
 def _per_million(rates: Mapping[Any, int]) -> dict[str, str]:
     return {str(leaf): format(Decimal(rate).scaleb(-6).normalize(), "f") for leaf, rate in rates.items()}
 
 
-def _apply(client: ControlClient, name: str, pool: str, target: dict[str, Any], found: _Price) -> dict[str, Any]:
+def _apply(client: ControlClient, name: str, pool: str, target: dict[str, Any], found: UpstreamPrice) -> dict[str, Any]:
     """Add the objects in one transaction. The pool keeps the targets that it has; a price that holds stays."""
     sections: Mapping[str, list[dict[str, Any]]] = client.get("/v1/configuration")["sections"]
     entry: dict[str, Any] = next(
@@ -252,7 +261,8 @@ def _apply(client: ControlClient, name: str, pool: str, target: dict[str, Any], 
     return client.post("/v1/configuration", {"objects": objects})
 
 
-def _slug(name: str) -> str:
+def slug_of(name: str) -> str:
+    """Return an id made of a name. Raises ConfigurationError if it has no letter or digit."""
     slug = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name.lower()).strip("-")
     if not slug:
         raise ConfigurationError(f"{name!r} has no letter or digit to name a pool by; give --pool")

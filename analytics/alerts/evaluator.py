@@ -17,6 +17,7 @@ from backends.control.budget_events import refusing_budgets
 from backends.control.budget_standings import load_standings
 from backends.control.database import ControlDatabase
 from backends.control.leases import HeldLease, give_back, require_lease, take_lease
+from backends.control.provider_bills import list_reconciliations
 from backends.control.slos import Hold, load_objectives, write_holds
 from backends.store.client import StoreClient
 from contracts.errors import TollkeeperError
@@ -89,6 +90,7 @@ class Evaluator:
                 self._gpu_hours,
                 list_incidents(session, is_open=True, now=now, limit=_MOST_INCIDENTS),
                 refusing_budgets(session, now - _BUDGETS_SINCE),
+                reconciliations=list_reconciliations(session),
             )
         for rule_id, fault in loaded.faults.items():
             _log.warning("alert_rule_unreadable", extra={"rule": rule_id, "reason": fault})

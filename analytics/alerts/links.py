@@ -21,7 +21,9 @@ def runbook_of(kind: str, links: Links) -> str:
 
 
 def with_links(body: Mapping[str, object], links: Links) -> dict[str, object]:
-    """Return a notice's body with whole addresses in its alerts."""
+    """Return a notice's body with whole addresses, its own and those of its alerts."""
+    if body.get("link"):
+        body = {**body, "link": f"{links.dashboard.rstrip('/')}{body['link']}"}
     alerts = body.get("alerts")
     if not isinstance(alerts, list):
         return dict(body)

@@ -15,6 +15,7 @@ from algorithms.abuse.incident import Incident
 from analytics.slo.indicators import count_windows
 from backends.control.budget_standings import BudgetStanding
 from backends.store.client import StoreClient
+from contracts.control import Reconciliation
 from contracts.rules.alerts import Finding, Rule
 from contracts.rules.objectives import BURN_WINDOWS, BurnPair, Counts, Objective, burning_pairs
 from contracts.rules.periods import Forecast, forecast
@@ -68,6 +69,7 @@ class Look:
     incidents: Sequence[Incident] = ()  # of abuse, that go on
     # The hard budgets that refused a request: budget, subject and period start (Unix ns) to the amount they had then.
     refusing: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+    reconciliations: Sequence[Reconciliation] = ()  # of providers' bills
     counts: Mapping[str, Mapping[timedelta, Counts]] = field(default_factory=dict)  # of objectives, once they are read
     _burning: list[tuple[Objective, tuple[BurnPair, ...]]] | None = None
 

@@ -8,6 +8,7 @@ from analytics.alerts.sources import Anomaly, ByTenant, Findings, Look
 from analytics.queries import query
 from analytics.rows import number_of, text_of, texts_of
 from backends.control.budget_standings import BudgetStanding
+from contracts.control import Reconciliation
 from contracts.recording.moments import unix_ns, utc_moment
 from contracts.rules.alerts import Finding, Rule
 from contracts.rules.rule_words import amount_text, exact_text
@@ -30,7 +31,7 @@ def budget_thresholds(look: Look, rules: Sequence[Rule]) -> Findings:
         told = (
             _passed_or_refusing(look, rule, standing, now_ns)
             for standing in mine.of(rule)
-            if standing.end_ns is None or standing.end_ns > made_ns
+            if (standing.end_ns is None or standing.end_ns > made_ns) and rule.budget in ("", standing.spec.id)
         )
         found[rule.id] = [finding for finding in told if finding is not None]
     return found
@@ -83,6 +84,32 @@ def unpriced_usage(look: Look, rules: Sequence[Rule]) -> Findings:
         ]
         for rule in rules
     }
+
+
+def bill_mismatches(look: Look, rules: Sequence[Rule]) -> Findings:
+    """Find providers' months whose bill differs from what was recorded by more than a bound, without a cause."""
+    return {
+        rule.id: [
+            _mismatch(row) for row in look.reconciliations if float(row.unknown_usd) > rule.settings["unknown_usd"]
+        ]
+        for rule in rules
+    }
+
+
+def _mismatch(row: Reconciliation) -> Finding:
+    return Finding(
+        fingerprint=f"{row.provider}/{row.month}",
+        summary=f"the bill of {row.provider} for {row.month} differs from recorded usage by {row.unknown_usd:.2f} USD "
+        f"without a cause: {row.billed_usd:.2f} USD are billed, {row.recorded_usd:.2f} USD recorded; see the page "
+        f"Reconciliation, or tollkeeper reconcile show {row.provider} {row.month} --cause unknown",
+        facts={
+            "provider": row.provider,
+            "month": row.month,
+            "unknown_usd": format(row.unknown_usd, "f"),
+            "billed_usd": format(row.billed_usd, "f"),
+            "recorded_usd": format(row.recorded_usd, "f"),
+        },
+    )
 
 
 def _unusual(anomaly: Anomaly) -> Finding:

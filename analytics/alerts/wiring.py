@@ -7,7 +7,13 @@ from analytics.alerts.abuse import abuse
 from analytics.alerts.machines import gpu_faults, ledger_mismatches, saturation, telemetry_loss
 from analytics.alerts.promises import slo_burns
 from analytics.alerts.sources import Source
-from analytics.alerts.spending import budget_forecasts, budget_thresholds, spend_anomalies, unpriced_usage
+from analytics.alerts.spending import (
+    bill_mismatches,
+    budget_forecasts,
+    budget_thresholds,
+    spend_anomalies,
+    unpriced_usage,
+)
 from contracts.rules.alerts import RuleKind
 
 SOURCES: Final[Mapping[RuleKind, Source]] = {
@@ -20,5 +26,6 @@ SOURCES: Final[Mapping[RuleKind, Source]] = {
     "telemetry_loss": telemetry_loss,
     "ledger_mismatch": ledger_mismatches,
     "unpriced_usage": unpriced_usage,
+    "bill_mismatch": bill_mismatches,
     "abuse": abuse,
 }

@@ -4,14 +4,13 @@ import base64
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
-
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+from typing import TYPE_CHECKING, Final
 
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
+
+if TYPE_CHECKING:  # imported where it is used: a gateway that audits nothing is spared its 8 MB
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 KEY_FILE: Final = "audit_signing_key"
 FORMER_KEYS_FILE: Final = "audit_former_keys"  # public keys as PEM, of signing keys that were lost and replaced
@@ -22,7 +21,7 @@ _KEY_ID_DIGITS: Final = 16
 class AuditSigner:
     """Signs with the installation's private key, which stays in the secrets directory."""
 
-    def __init__(self, key: Ed25519PrivateKey) -> None:
+    def __init__(self, key: "Ed25519PrivateKey") -> None:
         self._key = key
         self.public = AuditPublicKey(key.public_key())
 
@@ -39,7 +38,9 @@ class AuditSigner:
 class AuditPublicKey:
     """Checks signatures. `id` names the key in what it signed."""
 
-    def __init__(self, key: Ed25519PublicKey) -> None:
+    def __init__(self, key: "Ed25519PublicKey") -> None:
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
         self._key = key
         raw = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
         self.id = hashlib.sha256(raw).hexdigest()[:_KEY_ID_DIGITS]
@@ -47,10 +48,14 @@ class AuditPublicKey:
     @property
     def pem(self) -> str:
         """The key as PEM, for whoever verifies elsewhere."""
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
         return self._key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
     def is_signed(self, text: bytes, signature: str) -> bool:
         """Say whether this key signed a text."""
+        from cryptography.exceptions import InvalidSignature
+
         try:
             self._key.verify(bytes.fromhex(signature), text)
         except (InvalidSignature, ValueError):
@@ -102,6 +107,9 @@ def read_public_keys(paths: Iterable[Path]) -> AuditKeys:
 
 
 def _public_key(pem: bytes, path: Path) -> AuditPublicKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
     try:
         key = load_pem_public_key(pem)
     except ValueError as error:
@@ -111,7 +119,9 @@ def _public_key(pem: bytes, path: Path) -> AuditPublicKey:
     return AuditPublicKey(key)
 
 
-def _private_key(text: str) -> Ed25519PrivateKey:
+def _private_key(text: str) -> "Ed25519PrivateKey":
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     try:
         return Ed25519PrivateKey.from_private_bytes(base64.urlsafe_b64decode(text + "="))
     except ValueError as error:

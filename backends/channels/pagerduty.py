@@ -6,7 +6,7 @@ from backends.channels.base import ChannelSettings, Notice, Outcome
 from backends.channels.http_post import HttpPost
 from backends.channels.words import alerts_of, title_of
 
-_ACTIONS = {"firing": "trigger", "resolved": "resolve", "test": "trigger"}
+_ACTIONS = {"firing": "trigger", "resolved": "resolve", "test": "trigger", "report": "trigger"}
 _SEVERITIES = {"page": "critical", "ticket": "warning"}
 _MAX_SUMMARY = 1_024
 

@@ -19,6 +19,8 @@ def title_of(notice: Notice) -> str:
     """Return one line: what happened, and of how many things."""
     if notice.event == "test":
         return "Test: this channel works"
+    if notice.event == "report":
+        return str(notice.body.get("title"))
     alerts = alerts_of(notice)
     beginning = _BEGINNINGS.get(str(notice.body.get("reason")), _BEGINNINGS[notice.event])
     if len(alerts) == 1:
@@ -27,12 +29,19 @@ def title_of(notice: Notice) -> str:
 
 
 def lines_of(notice: Notice) -> list[str]:
-    """Return the details of one alert, or a line for each of several and one that says how many more there are."""
+    """Return the details of one alert, or a line for each of several and one that says how many more there are.
+
+    Of a report, return its lines.
+    """
+    lines = notice.body.get("lines")
+    if notice.event == "report" and isinstance(lines, list):
+        link = [f"Details: {notice.body['link']}"] if notice.body.get("link") else []
+        return [*map(str, lines), *link]
     alerts = alerts_of(notice)
     if len(alerts) == 1:
         return details_of(alerts[0])
-    lines = [_line(alert) for alert in alerts]
-    return [*lines, f"... and {_more(notice)} more"] if _more(notice) else lines
+    listed = [_line(alert) for alert in alerts]
+    return [*listed, f"... and {_more(notice)} more"] if _more(notice) else listed
 
 
 def details_of(alert: Mapping[str, object]) -> list[str]:

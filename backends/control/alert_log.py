@@ -27,11 +27,12 @@ _MAX_SUMMARY: Final = 500
 _MAX_NAME: Final = 200
 _MAX_FINGERPRINT: Final = 400
 _SENT_LEVEL: Final = "sent_level"
+_SENT_AS: Final = "sent_as"  # the severities that it was sent with: its end goes to whoever took one of them
 _URGENCY: Final = "urgency"  # a finding's level; the fact `level` is whose budget or limit it is
 _PAGE_LEVEL: Final = 1_000
 _WORDS: Final = ("title", "condition", "value", "bound")
 # Facts that are found out once, when an alert opens or becomes more severe.
-_KEPT_FACTS: Final = ("cause", "cause_search", "cause_outcome", "began_at", "affected", _SENT_LEVEL)
+_KEPT_FACTS: Final = ("cause", "cause_search", "cause_outcome", "began_at", "affected", _SENT_LEVEL, _SENT_AS)
 _OWN_FACTS: Final = frozenset((*_WORDS, *_KEPT_FACTS, _URGENCY, "owner", "runbook", "ends_quietly"))
 
 
@@ -89,7 +90,8 @@ def settle_alerts(
         notices.leave_out(rule, silences)
         for alert in (*notices.firing, *notices.escalated, *notices.repeated):
             alert.notified_at = now
-            alert.facts = {**alert.facts, _SENT_LEVEL: _level_of(alert)}
+            sent_as = sorted({*_severities_of(alert), alert.severity})
+            alert.facts = {**alert.facts, _SENT_LEVEL: _level_of(alert), _SENT_AS: sent_as}
         settled.notices += _write_notices(session, rule, notices, channels, now)
     for left in known.values():
         if left.rule_id in gone and left.resolved_at is None:
@@ -179,10 +181,7 @@ def _opened(rule: Rule, finding: Finding, key: str, now: datetime) -> FreshAlert
 
 
 def _refresh(rule: Rule, alert: AnyAlert, finding: Finding, now: datetime) -> None:
-    is_worse = finding.level > _number(alert.facts.get(_URGENCY)) or (finding.severity, alert.severity) == (
-        "page",
-        "ticket",
-    )
+    is_worse = finding_level(finding) > _level_of(alert)
     if now - alert.last_seen_at < _SEEN_EVERY and not is_worse:
         return
     alert.last_seen_at, alert.summary = now, finding.summary[:_MAX_SUMMARY]
@@ -211,7 +210,7 @@ def _write_notices(
     for event, reason, alerts in told:
         for name in rule.channels if alerts else ():
             channel = channels.get(name)
-            if channel is None or not (wanted := [alert for alert in alerts if _is_for(channel, alert)]):
+            if channel is None or not (wanted := [alert for alert in alerts if _is_for(channel, alert, event)]):
                 continue
             # PagerDuty opens and closes an incident for each alert; the others are sent all at once.
             groups = [[alert] for alert in wanted] if channel.kind == "pagerduty" else [wanted]
@@ -221,10 +220,20 @@ def _write_notices(
     return written
 
 
-def _is_for(channel: AlertChannel, alert: AnyAlert) -> bool:
-    """Return whether a channel takes alerts of that severity and tenant; empty lists take all."""
+def _is_for(channel: AlertChannel, alert: AnyAlert, event: Event) -> bool:
+    """Return whether a channel takes alerts of that severity and tenant; empty lists take all.
+
+    The end of an alert is for every channel that took one of the severities that it was sent with.
+    """
     severities, tenants = channel.severities or (), channel.tenants or ()
-    return (not severities or alert.severity in severities) and (not tenants or alert.tenant_id in tenants)
+    now = {*_severities_of(alert), alert.severity} if event == "resolved" else {alert.severity}
+    return (not severities or bool(now & set(severities))) and (not tenants or alert.tenant_id in tenants)
+
+
+def _severities_of(alert: AnyAlert) -> Sequence[str]:
+    """Return the severities that an alert was sent with."""
+    sent = alert.facts.get(_SENT_AS)
+    return [str(each) for each in sent] if isinstance(sent, list) else []
 
 
 def notice_body(

@@ -137,6 +137,34 @@ def list_deliveries(
     return [(row[0], row[1] or "") for row in session.execute(wanted)]
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelFault:
+    """A channel whose latest notice did not arrive, or is not known to have."""
+
+    channel: str
+    kind: str
+    state: str
+    fault: str
+    at: datetime
+
+
+def channel_faults(session: Session) -> list[ChannelFault]:
+    """Return the channels whose latest notice that was tried did not arrive, by id."""
+    found = []
+    for channel in session.scalars(select(AlertChannel).order_by(AlertChannel.id)):
+        tried = (
+            select(AlertDelivery)
+            .where(AlertDelivery.channel_id == channel.id, AlertDelivery.tenant_id == channel.tenant_id)
+            .where(AlertDelivery.attempts > 0, AlertDelivery.state != "sending")
+            .order_by(AlertDelivery.created_at.desc(), AlertDelivery.id.desc())
+            .limit(1)
+        )
+        row = session.scalars(tried).first()
+        if row is not None and row.last_error:
+            found.append(ChannelFault(channel.id, channel.kind, row.state, row.last_error, row.created_at))
+    return found
+
+
 def _alert_ids(row: AlertDelivery) -> set[str]:
     ids = row.body.get("ids")
     return {str(each) for each in ids} if isinstance(ids, list) else set()

@@ -1,7 +1,7 @@
 """Rules, channels and silences in the control database."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -12,11 +12,11 @@ from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
 from backends.control.row_names import row_name
 from backends.control.sealer import Sealer
-from contracts.control import AlertChannel, AlertRule, AlertSilence
+from contracts.control import AlertChannel, AlertRule, AlertSilence, Budget
 from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.recording.ids import uuid7
 from contracts.recording.moments import unix_ns
-from contracts.rules.alerts import Rule, check_channel, shown_address
+from contracts.rules.alerts import Rule, check_channel, check_report, shown_address
 
 RowT = TypeVar("RowT", AlertRule, AlertChannel, AlertSilence)
 _NOUNS = {AlertRule: "rule", AlertChannel: "channel", AlertSilence: "silence"}
@@ -64,7 +64,7 @@ def create_rule(session: Session, author: Author, new: NewRule) -> AlertRule:
     entry = begin_change(session, author, "alert_rule.create", _subject(new.tenant, new.id))
     rule = Rule.of(new.id, new.kind, new.tenant, tuple(new.channels), new.settings)
     _check_reach(session, author, new.tenant)
-    _check_channels(session, author, new.tenant, new.channels)
+    check_channels(session, author, new.tenant, new.channels)
     if session.get(AlertRule, new.id) is not None:
         raise Conflict(f"rule {new.id!r} exists already; choose another id", param="id")
     row = AlertRule(
@@ -96,7 +96,7 @@ def update_rule(session: Session, author: Author, rule_id: str, change: RuleChan
     channels = row.channels if change.channels is None else list(change.channels)
     Rule.of(row.id, row.kind, row.tenant_id, tuple(channels), settings)
     if change.channels is not None:
-        _check_channels(session, author, row.tenant_id, channels)
+        check_channels(session, author, row.tenant_id, channels)
     row.settings, row.channels = settings, channels
     if change.is_active is not None:
         row.is_active = change.is_active
@@ -117,13 +117,16 @@ def create_channel(
     *,
     severities: Sequence[str] = (),
     tenants: Sequence[str] = (),
+    report: str = "",
 ) -> AlertChannel:
     """Add a channel; its address is kept sealed and in no audit entry. Raises as `create_rule` does.
 
-    It takes alerts of these `severities` and `tenants` only; empty: of all.
+    It takes alerts of these `severities` and `tenants` only; empty: of all. `report` is how often it is sent what was
+    spent: day, week, month, or never.
     """
     begin_change(session, author, "alert_channel.create", _subject(tenant, channel_id), {"kind": kind})
     known = check_channel(kind, address)
+    check_report(known, report)
     _check_reach(session, author, tenant)
     if session.get(AlertChannel, channel_id) is not None:
         raise Conflict(f"channel {channel_id!r} exists already; choose another id", param="id")
@@ -135,6 +138,7 @@ def create_channel(
         shown=shown_address(known, address),
         severities=list(severities),
         tenants=list(tenants),
+        report=report,
         created_at=author.at,
     )
     session.add(row)
@@ -142,14 +146,35 @@ def create_channel(
     return row
 
 
-def update_channel(session: Session, author: Author, channel_id: str, address: str, sealer: Sealer) -> AlertChannel:
-    """Set a channel's address, kept sealed and in no audit entry. Raises NotFound, InvalidRequest on a wrong
-    address."""
+@dataclass(frozen=True, slots=True)
+class ChannelChange:
+    """New values for a channel; `None` leaves one as it is. Its kind and tenant stay."""
+
+    address: str | None = field(default=None, repr=False)
+    severities: Sequence[str] | None = None
+    tenants: Sequence[str] | None = None
+    report: str | None = None
+
+
+def update_channel(
+    session: Session, author: Author, channel_id: str, change: ChannelChange, sealer: Sealer
+) -> AlertChannel:
+    """Change a channel; its address is kept sealed and in no audit entry.
+
+    Raises NotFound, InvalidRequest on a wrong address.
+    """
     entry = begin_change(session, author, "alert_channel.update", channel_id)
     row = get_row(session, AlertChannel, channel_id, tenant=author.tenant_id)
     entry.subject = _subject(row.tenant_id, channel_id)
-    kind = check_channel(row.kind, address)
-    row.address, row.shown = sealer.seal(address), shown_address(kind, address)
+    if change.address is not None:
+        kind = check_channel(row.kind, change.address)
+        row.address, row.shown = sealer.seal(change.address), shown_address(kind, change.address)
+    row.severities = row.severities if change.severities is None else list(change.severities)
+    row.tenants = row.tenants if change.tenants is None else list(change.tenants)
+    row.report = row.report if change.report is None else change.report
+    check_report(row.kind, row.report)
+    after = {"severities": row.severities, "tenants": row.tenants, "report": row.report}
+    entry.detail = {"after": after, "has_new_address": change.address is not None}
     session.flush()
     return row
 
@@ -210,6 +235,12 @@ def delete_row(session: Session, author: Author, table: type[RowT], row_id: str)
         users = [rule.id for rule in session.scalars(select(AlertRule)) if row_id in rule.channels]
         if users:
             raise Conflict(f"rule {users[0]!r} tells channel {row_id!r}; delete the rule first")
+        budgets = [budget.id for budget in session.scalars(select(Budget)) if row_id in budget.channels]
+        if budgets:
+            raise Conflict(
+                f"budget {budgets[0]!r} notifies channel {row_id!r}; change its channels first "
+                f"(`tollkeeper budgets set {budgets[0]} --no-channels`)"
+            )
     session.delete(row)
     session.flush()
 
@@ -223,7 +254,10 @@ class LoadedRules:
 
 
 def load_rules(session: Session) -> LoadedRules:
-    """Give the active rules. One that cannot be read is left out and named in the faults; the others go on."""
+    """Return the active rules, and one for each budget that names channels.
+
+    One that cannot be read is left out and named in the faults; the others go on.
+    """
     loaded = LoadedRules([], {})
     for row in session.scalars(select(AlertRule).where(AlertRule.is_active).order_by(AlertRule.id)):
         try:
@@ -232,24 +266,38 @@ def load_rules(session: Session) -> LoadedRules:
             loaded.faults[row.id] = error.message
         else:
             loaded.rules.append((rule, row.created_at))
+    for budget in session.scalars(select(Budget).order_by(Budget.id)):
+        if budget.channels:
+            loaded.rules.append((_rule_of_budget(budget), budget.created_at))
     return loaded
+
+
+def _rule_of_budget(budget: Budget) -> Rule:
+    """Return the rule that a budget with channels stands for. Its id is no slug, so no stored rule has it."""
+    stated = Rule.of(budget.id, "budget_threshold", budget.tenant_id, tuple(budget.channels), {})
+    return replace(stated, budget=budget.id)
 
 
 def _subject(tenant: str, row_id: str) -> str:
     return f"{tenant}/{row_id}" if tenant else row_id
 
 
+def _whose(tenant: str) -> str:
+    return f"tenant {tenant!r}" if tenant else "the platform"
+
+
 def _rule_values(row: AlertRule) -> dict[str, object]:
     return {"settings": dict(row.settings), "channels": list(row.channels), "is_active": row.is_active}
 
 
-def _check_channels(session: Session, author: Author, tenant: str, channels: Sequence[str]) -> None:
+def check_channels(session: Session, author: Author, tenant: str, channels: Sequence[str]) -> None:
+    """Raise NotFound if a channel does not exist for what a tenant's rule or budget may notify."""
     for channel in channels:
         found = session.get(AlertChannel, channel)
         # A tenant's alerts go to its own channels: a platform's may be read by other people.
         if found is None or found.tenant_id not in ("", tenant) or (found.tenant_id == "" and author.tenant_id):
             raise NotFound(
-                f"channel {channel!r} does not exist for this rule",
+                f"channel {channel!r} does not exist for {_whose(tenant)}; `tollkeeper channels list` shows all",
                 param="channels",
                 rows=[row_name(AlertChannel, channel)],
             )

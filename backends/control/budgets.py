@@ -8,6 +8,7 @@ from decimal import Decimal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from backends.control.alert_rules import check_channels
 from backends.control.bounds import refuse_beyond_bounds, visible_rules
 from backends.control.budget_events import PassedThreshold, record_event
 from backends.control.budget_states import (
@@ -64,6 +65,7 @@ class NewBudget:
     model: str = ""
     is_hard: bool = True
     thresholds: Sequence[int] = ()  # percent
+    channels: Sequence[str] = ()  # alert channels that thresholds notify, by id
     starts_at: datetime | None = None
     ends_at: datetime | None = None
     webhook_url: str = ""
@@ -80,6 +82,7 @@ class BudgetChange:
     gpu_milliseconds: int | None = None
     is_hard: bool | None = None
     thresholds: Sequence[int] | None = None
+    channels: Sequence[str] | None = None
     ends_at: datetime | None = None
     is_endless: bool = False
     webhook_url: str | None = None
@@ -90,8 +93,8 @@ class BudgetChange:
 def create_budget(session: Session, author: Author, new: NewBudget) -> Budget:
     """Add a budget.
 
-    Raises NotFound on an unknown tenant; InvalidRequest where a field is unknown, out of range, in the past or does
-    not go with the others.
+    Raises NotFound on an unknown tenant or channel; InvalidRequest where a field is unknown, out of range, in the past
+    or does not go with the others.
     """
     budget_id = new.id or f"bud_{uuid7(unix_ns(author.at)).hex}"
     entry = begin_change(session, author, "budget.create", f"{new.tenant_id}/{budget_id}")
@@ -110,6 +113,7 @@ def create_budget(session: Session, author: Author, new: NewBudget) -> Budget:
         gpu_milliseconds=new.gpu_milliseconds,
         is_hard=new.is_hard,
         thresholds=list(new.thresholds),
+        channels=list(new.channels),
         starts_at=new.starts_at,
         ends_at=new.ends_at,
         webhook_url=new.webhook_url,
@@ -120,6 +124,7 @@ def create_budget(session: Session, author: Author, new: NewBudget) -> Budget:
     )
     _checked_spec(session, row)
     _check_end(row, author.at)
+    check_channels(session, author, new.tenant_id, new.channels)
     session.add(row)
     entry.detail = {**_scope_detail(row), "after": _values(row)}
     session.flush()
@@ -162,6 +167,7 @@ def update_budget(session: Session, author: Author, tenant_id: str, budget_id: s
     row = get_budget(session, tenant_id, budget_id)
     refuse_beyond_bounds(session, author, row.level, row.subject)
     before = _values(row)
+    check_channels(session, author, tenant_id, change.channels or ())
     with session.no_autoflush:  # a change that is about to be refused must not be written first
         _apply(row, change)
         row.updated_at = author.at
@@ -197,6 +203,8 @@ def _apply(row: Budget, change: BudgetChange) -> None:
             setattr(row, name, value)
     if change.thresholds is not None:
         row.thresholds = list(change.thresholds)
+    if change.channels is not None:
+        row.channels = list(change.channels)
     if change.is_endless:
         row.ends_at = None
 
@@ -248,6 +256,7 @@ def _values(row: Budget) -> dict[str, object]:
         "gpu_milliseconds": row.gpu_milliseconds,
         "is_hard": row.is_hard,
         "thresholds": list(row.thresholds),
+        "channels": list(row.channels),
         "starts_at": None if row.starts_at is None else row.starts_at.isoformat(),
         "ends_at": None if row.ends_at is None else row.ends_at.isoformat(),
         "has_webhook": bool(row.webhook_url),

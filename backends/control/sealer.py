@@ -3,12 +3,13 @@
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from typing import Final
-
-from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from typing import TYPE_CHECKING, Final
 
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
+
+if TYPE_CHECKING:  # imported where it is used: a gateway without sealed secrets is spared its 8 MB
+    from cryptography.fernet import MultiFernet
 
 KEY_FILE: Final = "channel_key"
 KEYS_VARIABLE: Final = "TOLLKEEPER_SEALING_KEYS"
@@ -58,6 +59,8 @@ class Sealer:
 
     def open(self, sealed: str) -> str:
         """Give what was sealed. Raises ConfigurationError where it was sealed with another key, or is damaged."""
+        from cryptography.fernet import InvalidToken
+
         try:
             return self._fernet.decrypt(sealed.encode()).decode()
         except InvalidToken:
@@ -83,6 +86,8 @@ class Sealer:
 
     def is_current(self, sealed: str) -> bool:
         """Say whether the first key sealed it."""
+        from cryptography.fernet import InvalidToken
+
         try:
             _fernet(self._keys[:1]).decrypt(sealed.encode())
         except InvalidToken:
@@ -113,7 +118,9 @@ def environment_keys() -> list[str]:
     return [key for key in os.environ.get(KEYS_VARIABLE, "").replace(",", " ").split() if key]
 
 
-def _fernet(keys: Sequence[str]) -> MultiFernet:
+def _fernet(keys: Sequence[str]) -> "MultiFernet":
+    from cryptography.fernet import Fernet, MultiFernet
+
     try:
         return MultiFernet([Fernet(key.encode() + b"=") for key in keys])
     except ValueError as error:

@@ -70,6 +70,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     timeouts: object = None
     billing: object = None  # read by contracts/pricing/failure_billing.py
+    unknown_fields: object = None  # read by contracts/serving/spoken_apis.py
     params: dict[str, Any] = {}
     credentials: dict[str, str] = {}
     output_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"

@@ -12,7 +12,7 @@ from backends.llm.scripted import read_script
 from contracts.errors import ConfigurationError
 from contracts.pricing.failure_billing import read_billing
 from contracts.serving.configuration import TargetSpec
-from contracts.serving.spoken_apis import spoken_apis
+from contracts.serving.spoken_apis import drops_unknown, spoken_apis
 
 _SHAPES: dict[str, type[msgspec.Struct]] = {
     "openai_http": OpenAISettings,
@@ -30,6 +30,7 @@ def check_settings(spec: TargetSpec) -> None:
         except msgspec.ValidationError as error:
             raise ConfigurationError(f"target {spec.id!r}, settings: {error}") from error
     read_billing(spec)
+    drops_unknown(spec)
     if spec.kind in ("openai_http", "litellm"):
         read_timeouts(spec)
     if spec.kind == "scripted":

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from contracts.api.native import NativeBody
+from contracts.errors import InvalidRequest
 from contracts.metering.usage import OpenAIUsage
 from contracts.pricing.service_tiers import MAX_TIER_LENGTH, tier_name
 
@@ -209,13 +210,16 @@ class TranslatedChat(ChatRequest, frozen=True, kw_only=True):
     the request as it was asked, for the answer to be put into the same API's words. `marked_body` is the chat with
     what only some servers understand (`cache_control`, `thinking_blocks`); empty where there is nothing of the kind.
     `native` is for targets that speak the API themselves, if there may be one; with a `refusal` in it there is no
-    translation, and `chat_body` is the body as it came.
+    translation, and `chat_body` is the body as it came. `dropped` are fields that the translation leaves out; with
+    `unless_dropped` it is only for targets whose settings let them be dropped, and others refuse it with that.
     """
 
     chat_body: bytes
     origin: msgspec.Struct
     marked_body: bytes = b""
     native: NativeBody | None = None
+    dropped: tuple[str, ...] = ()
+    unless_dropped: InvalidRequest | None = None
 
 
 class DeltaPart(msgspec.Struct, frozen=True):

@@ -21,6 +21,14 @@ def is_ignored(api: ApiName, name: str, value: bytes) -> bool:
     return changes_nothing is not None and changes_nothing(value)
 
 
+def ignored_in(api: ApiName, body: bytes) -> tuple[str, ...]:
+    """Return the names of the fields of a body that are ignored. The body is a JSON object."""
+    if not any([name in body for name in _QUOTED[api]]):
+        return ()
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    return tuple(name for name, value in fields.items() if is_ignored(api, name, bytes(value)))
+
+
 def without_ignored(api: ApiName, body: bytes) -> bytes:
     """Return a body without the fields that are ignored. Raise msgspec.DecodeError if it is no JSON object."""
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
@@ -51,4 +59,7 @@ IGNORED_FIELDS: Final[Mapping[ApiName, Mapping[str, Callable[[bytes], bool]]]] =
     "responses": {
         "client_metadata": _always,  # Codex: ids of its session, turn and installation
     },
+}
+_QUOTED: Final[Mapping[ApiName, tuple[bytes, ...]]] = {
+    api: tuple(f'"{name}"'.encode() for name in names) for api, names in IGNORED_FIELDS.items()
 }

@@ -10,6 +10,7 @@ from contracts.control.known_secrets import KnownSecret
 from contracts.control.mcp import McpServer, McpToolRule
 from contracts.control.organisation import Project, Team, Tenant
 from contracts.control.promises import PolicyHold, Slo
+from contracts.control.provider_bills import ProviderBill, ProviderBillName, Reconciliation
 from contracts.control.rates import CostRate
 from contracts.control.rollouts import Rollout, RolloutObservation
 from contracts.control.saved_views import VIEW_PARAMETERS, SavedView
@@ -54,6 +55,9 @@ __all__ = [
     "Pool",
     "Price",
     "Project",
+    "ProviderBill",
+    "ProviderBillName",
+    "Reconciliation",
     "Revision",
     "Role",
     "RoleGrant",

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import JSON, BigInteger, Boolean, Index, Integer, String
+from sqlalchemy import JSON, BigInteger, Boolean, Index, Integer, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.control.base import Base, UtcDateTime
@@ -38,6 +38,9 @@ class AlertChannel(Base):
     shown: Mapped[str] = mapped_column(String(500))
     severities: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")  # it takes; empty: all
     tenants: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")  # whose alerts; empty: all
+    report: Mapped[str] = mapped_column(
+        String(10), default="", server_default=text("''")
+    )  # cost report each day|week|month
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -106,7 +109,7 @@ class AlertDelivery(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     channel_id: Mapped[str] = mapped_column(String(63))
     tenant_id: Mapped[str] = mapped_column(String(63), default="")  # the rule's owner's; empty: the platform
-    event: Mapped[str] = mapped_column(String(10))  # firing | resolved | test
+    event: Mapped[str] = mapped_column(String(10))  # firing | resolved | test | report
     body: Mapped[dict[str, object]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     state: Mapped[str] = mapped_column(String(10))  # waiting | sending | delivered | unknown | given_up

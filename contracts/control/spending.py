@@ -103,6 +103,7 @@ class Budget(Base):
     gpu_milliseconds: Mapped[int | None] = mapped_column(BigInteger, default=None)
     is_hard: Mapped[bool] = mapped_column(Boolean, default=True)
     thresholds: Mapped[list[int]] = mapped_column(JSON, default=list)  # percent
+    channels: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")  # alert channels, by id
     starts_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
     ends_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
     # Sealed (`backends.control.sealer`), as its path may be a secret: who reads it opens it.

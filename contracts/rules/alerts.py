@@ -19,15 +19,19 @@ RuleKind = Literal[
     "telemetry_loss",
     "ledger_mismatch",
     "unpriced_usage",
+    "bill_mismatch",
     "abuse",
 ]
 ChannelKind = Literal["webhook", "slack", "email", "pagerduty", "teams", "google_chat", "alertmanager"]
-Event = Literal["firing", "resolved", "test"]
+Event = Literal["firing", "resolved", "test", "report"]
+ReportEvery = Literal["", "day", "week", "month"]
 
 RULE_KINDS: Final[tuple[RuleKind, ...]] = get_args(RuleKind)
 CHANNEL_KINDS: Final[tuple[ChannelKind, ...]] = get_args(ChannelKind)
 # What an engine, a GPU or the collector did is nobody's but the platform's.
-PLATFORM_KINDS: Final = frozenset({"saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch"})
+PLATFORM_KINDS: Final = frozenset({"saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch", "bill_mismatch"})
+
+_NO_REPORTS: Final = frozenset({"pagerduty", "alertmanager"})
 
 _EMAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*")
 _ROUTING_KEY: Final = re.compile(r"[A-Za-z0-9]{32}")
@@ -64,6 +68,9 @@ _SETTINGS: Final[Mapping[RuleKind, Mapping[str, NumberSetting]]] = {
         "unexplained_percent": NumberSetting(0.5, 0.01, 100, "of a GPU's wall clock in an hour, at the least"),
     },
     "unpriced_usage": {"requests": NumberSetting(1, 1, 1e9, "without a price in a day, at the least")},
+    "bill_mismatch": {
+        "unknown_usd": NumberSetting(1, 0, 1e9, "USD of a provider's month that no cause explains, more than this"),
+    },
     "abuse": {"sightings": NumberSetting(1, 1, 1e9, "requests above a policy's limit, at the least")},
 }
 _REPEAT: Final = {
@@ -94,6 +101,7 @@ class Rule:
     slo: str = ""
     owner: str = ""  # who looks after its alerts
     runbook: str = ""  # URL; empty: the documentation's page for the kind
+    budget: str = ""  # of budget_threshold: only this one
 
     @classmethod
     def of(
@@ -104,9 +112,7 @@ class Rule:
         if known is None:
             raise InvalidRequest(f"kind {kind!r} is unknown; known: {', '.join(RULE_KINDS)}", param="kind")
         if tenant and known in PLATFORM_KINDS:
-            raise InvalidRequest(
-                f"{kind} is about engines that all tenants share; leave the tenant out", param="tenant"
-            )
+            raise InvalidRequest(f"{kind} is about what all tenants share; leave the tenant out", param="tenant")
         numbers, thresholds, slo = dict[str, float](), tuple[int, ...](), ""
         texts = {_OWNER: "", _RUNBOOK: ""}
         for name, value in stated.items():
@@ -169,6 +175,16 @@ def check_channel(kind: str, address: str) -> ChannelKind:
     if not fits or len(address) > _MAX_ADDRESS:
         raise InvalidRequest(f"the address of a channel of kind {kind} is {wanted}", param="address")
     return known
+
+
+def check_report(kind: str, report: str) -> None:
+    """Raise InvalidRequest if a channel of this kind cannot be sent a cost report."""
+    if report and kind in _NO_REPORTS:
+        raise InvalidRequest(
+            f"a channel of kind {kind} takes alerts, not reports; use one of kind email, slack, teams, google_chat or "
+            "webhook",
+            param="report",
+        )
 
 
 def shown_address(kind: str, address: str) -> str:

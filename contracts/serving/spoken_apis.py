@@ -28,6 +28,17 @@ def spoken_apis(spec: TargetSpec) -> frozenset[str]:
     return frozenset(given)
 
 
+def drops_unknown(spec: TargetSpec) -> bool:
+    """Return whether fields that no chat can carry are dropped for a target; by default it refuses them.
+
+    Raise ConfigurationError on a setting that is neither.
+    """
+    given = spec.settings.get("unknown_fields")
+    if given not in (None, "refuse", "drop"):
+        raise ConfigurationError(f"target {spec.id!r}, unknown_fields: {str(given)[:60]!r} is neither refuse nor drop")
+    return given == "drop"
+
+
 def speaks(spec: TargetSpec, api: str) -> bool:
     """Return whether a target speaks an API itself. Settings that cannot be read speak chats."""
     try:

@@ -14,6 +14,7 @@ KIND_WORDS: Final[Mapping[str, str]] = {
     "telemetry_loss": "Records missing",
     "ledger_mismatch": "Books do not match",
     "unpriced_usage": "Usage without a price",
+    "bill_mismatch": "Provider's bill differs",
     "abuse": "Abuse of a key",
 }
 

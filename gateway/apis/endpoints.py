@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
-from urllib.parse import unquote
 
 import msgspec
 
@@ -18,11 +17,11 @@ from contracts.errors import (
     NotFound,
     PermissionDenied,
     TollkeeperError,
-    UnknownModel,
 )
 from contracts.serving.configuration import KeyEntry, Snapshot
+from gateway.apis.models import models_body, models_errors
 from gateway.apis.operations import CHAT, OPERATIONS, Operation
-from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape, model_list, model_object
+from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
 from gateway.apis.resource import Resource
 from gateway.config.directory import Directory
 from gateway.identity.authentication import Authenticator
@@ -47,6 +46,18 @@ _BELOW_MESSAGES: Final = _MESSAGES + "/"
 _NO_NAME: Final = re.compile(
     r"/v1/(?:responses/(?!resp_)|files/(?!file-)|batches/(?!batch_)|models/.*:(?:predict|[a-z]+[A-Z][A-Za-z]*)$)"
 )
+# What resources answer beside operations, below each API.
+_MORE: Final = {
+    _MESSAGES: ("POST /v1/messages/count_tokens",),
+    "/v1/responses": (
+        "POST /v1/responses/input_tokens",
+        "GET and DELETE /v1/responses/{id}",
+        "GET /v1/responses/{id}/input_items",
+    ),
+    _MODELS: ("GET /v1/models", "GET /v1/models/{model}"),
+    "/v1/files": ("GET and POST /v1/files", "GET and DELETE /v1/files/{id}", "GET /v1/files/{id}/content"),
+    "/v1/batches": ("GET and POST /v1/batches", "GET /v1/batches/{id}", "POST /v1/batches/{id}/cancel"),
+}
 _RETRY_SECONDS: Final = 1.0  # another gateway may be asked at once; a restarted one soon
 
 
@@ -99,7 +110,9 @@ class Endpoints:
                     return call
             return self._tasks.start(self._dispatcher.serve(exchange, operation))
         task: asyncio.Task[None] | None = None
-        with self._errors_as_answers(exchange, self.shape_at(exchange.path)):
+        is_model = exchange.path == _MODELS or exchange.path.startswith(_MODELS + "/")
+        shape = models_errors(exchange) if is_model else self.shape_at(exchange.path)
+        with self._errors_as_answers(exchange, shape):
             task = self._answer_now(exchange)
         return task
 
@@ -123,7 +136,7 @@ class Endpoints:
         expected = self._methods_of(path)
         is_offered = method in expected or (method == "HEAD" and "GET" in expected)
         if not expected or (path == METRICS and self._metrics is None) or (not is_offered and _NO_NAME.match(path)):
-            raise NotFound(f"there is no {path[:100]!r} here; see the list of endpoints in the documentation")
+            raise NotFound(f"there is no {path[:100]!r} here; {self._served_near(path)}")
         if not is_offered:
             raise MethodNotAllowed(f"{path[:100]} answers {', '.join(expected)}, not {method}")
         resource = self._resource_of(path)
@@ -150,7 +163,7 @@ class Endpoints:
         return None
 
     async def _verify_and_answer_models(self, exchange: Exchange, snapshot: Snapshot) -> None:
-        with self._errors_as_answers(exchange, OPENAI_ERRORS):
+        with self._errors_as_answers(exchange, models_errors(exchange)):
             key = await self._authenticator.verify(exchange, snapshot)
             self._answer_models(exchange, key, snapshot)
 
@@ -166,17 +179,21 @@ class Endpoints:
             await resource.answer(exchange, key, snapshot)
 
     def _answer_models(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
-        visible = snapshot.names(key.models)
-        if exchange.path == _MODELS:
-            exchange.send(200, JSON, model_list(list(visible.items())))
-            return
-        name = unquote(exchange.path.removeprefix(_MODELS + "/"))  # SDKs write the slash in a name as %2F
-        if name not in visible:
-            raise UnknownModel(f"the model {name[:80]!r} does not exist or is not for this key", param="model")
-        exchange.send(200, JSON, model_object(name, visible[name]))
+        exchange.send(200, JSON, models_body(exchange, snapshot.names(key.models)), _identified(exchange))
 
     def _resource_of(self, path: str) -> Resource | None:
         return next((resource for resource in self._resources if resource.methods(path)), None)
+
+    def _served_near(self, path: str) -> str:
+        """Return what the API has that a path would belong to."""
+        below = "/".join(path.split("/")[:3])
+        served = [f"POST {one}" for one in self._operations if one == below or one.startswith(below + "/")]
+        more = _MORE.get(below)
+        if more is not None:
+            served += more
+        if not served:
+            served = [f"POST {one}" for one in self._operations if one.startswith("/v1/")]
+        return f"served are {', '.join(served)}"
 
     def _methods_of(self, path: str) -> tuple[str, ...]:
         """Give what a path answers; nothing where there is none."""

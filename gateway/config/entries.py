@@ -168,6 +168,7 @@ class ConfiguredBudget(Entry):
     currency: Currency = "USD"
     is_hard: bool = True
     thresholds: Thresholds = []
+    channels: list[_Name] = Field(default=[], max_length=20, description="Alert channels; the control plane's alone")
     starts_at: AwareDatetime | None = None
     ends_at: AwareDatetime | None = None
     webhook_url: WebhookUrl = ""

@@ -1,7 +1,8 @@
 """Channels over HTTP: where notices go, a test of one, and what became of the notices."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, Any, Final, Self
 
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
@@ -9,11 +10,12 @@ from pydantic import BaseModel, Field
 from backends.control import alert_rules
 from backends.control.alert_log import write_delivery
 from backends.control.alert_outbox import list_deliveries
+from backends.control.alert_rules import ChannelChange
 from backends.control.changes import begin_change
 from contracts.control import AlertChannel, AlertDelivery
 from contracts.recording.ids import uuid7
 from contracts.recording.moments import unix_ns
-from contracts.rules.alerts import ChannelKind
+from contracts.rules.alerts import ChannelKind, ReportEvery
 from contracts.rules.objectives import Severity
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, Slug, Wanted, page_of
@@ -36,12 +38,19 @@ class ChannelBody(Body):
     tenants: list[Annotated[str, Field(max_length=63)]] = Field(
         default_factory=list, max_length=100, description="It takes these tenants' alerts only; []: all"
     )
+    report: ReportEvery = Field(default="", description="How often it is sent a cost report; empty: never")
+
+
+_EMPTY: Final[Mapping[str, Any]] = {"address": None, "severities": [], "tenants": [], "report": ""}
 
 
 class ChannelPatch(Body):
-    """What to change. Its kind stays."""
+    """What to change; fields left out stay, as do its kind and tenant. [] or null takes all severities or tenants."""
 
-    address: Annotated[str, Field(min_length=1, max_length=500, repr=False)]
+    address: Annotated[str | None, Field(min_length=1, max_length=500, repr=False)] = None
+    severities: list[Severity] | None = Field(default=None, max_length=2)
+    tenants: list[Annotated[str, Field(max_length=63)]] | None = Field(default=None, max_length=100)
+    report: ReportEvery | None = None
 
 
 class ChannelOut(BaseModel):
@@ -53,6 +62,7 @@ class ChannelOut(BaseModel):
     address: str
     severities: list[str] = Field(default_factory=list)
     tenants: list[str] = Field(default_factory=list)
+    report: str = ""
     created_at: datetime
 
     @classmethod
@@ -65,6 +75,7 @@ class ChannelOut(BaseModel):
             address=row.shown,
             severities=row.severities or [],
             tenants=row.tenants or [],
+            report=row.report,
             created_at=row.created_at,
         )
 
@@ -115,6 +126,7 @@ def create(body: ChannelBody, author: Admin, database: Database, sealer: Seal) -
             sealer,
             severities=body.severities,
             tenants=body.tenants,
+            report=body.report,
         )
         return ChannelOut.of(made)
 
@@ -134,10 +146,16 @@ def get(channel_id: ChannelPath, author: Admin, database: Database) -> ChannelOu
         return ChannelOut.of(alert_rules.get_row(session, AlertChannel, channel_id, tenant=author.tenant_id))
 
 
-@router.patch("/v1/alert-channels/{channel_id}", summary="Set a channel's address")
+@router.patch("/v1/alert-channels/{channel_id}", summary="Change a channel's address, or what it is sent")
 def update(channel_id: ChannelPath, body: ChannelPatch, author: Admin, database: Database, sealer: Seal) -> ChannelOut:
     with database.session() as session:
-        return ChannelOut.of(alert_rules.update_channel(session, author, channel_id, body.address, sealer))
+        # null takes back what a channel was kept to.
+        stated = {
+            name: _EMPTY[name] if value is None else value
+            for name, value in body.model_dump(exclude_unset=True).items()
+        }
+        change = ChannelChange(**stated)
+        return ChannelOut.of(alert_rules.update_channel(session, author, channel_id, change, sealer))
 
 
 @router.delete("/v1/alert-channels/{channel_id}", summary="Delete a channel that no rule names")

@@ -37,6 +37,7 @@ from gateway.control.fields import (
     Moment,
     Page,
     Resource,
+    Slug,
     TenantPath,
     Wanted,
     page_of,
@@ -46,6 +47,11 @@ from gateway.control.sealing import Seal
 router = APIRouter(prefix="/v1/tenants/{tenant}/budgets", tags=["budgets"])
 
 BudgetPath = Annotated[str, Path(max_length=63, description="The budget's id, `bud_...`")]
+
+
+Channels = Annotated[
+    list[Slug], Field(max_length=20, description="Alert channels that thresholds and refusals notify, by id")
+]
 
 
 class BudgetBody(Body):
@@ -60,6 +66,7 @@ class BudgetBody(Body):
     currency: Currency = "USD"
     is_hard: bool = Field(default=True, description="Never overspent; false: only notifies")
     thresholds: Thresholds = Field(default_factory=list)
+    channels: Channels = Field(default_factory=list)
     starts_at: Moment | None = Field(default=None, description="Nothing before counts")
     ends_at: Moment | None = Field(default=None, description="Exclusive; nothing from then on counts")
     webhook_url: WebhookUrl = ""
@@ -77,6 +84,7 @@ class BudgetPatch(Body):
     currency: Currency = "USD"
     is_hard: bool | None = None
     thresholds: Thresholds | None = None
+    channels: Channels | None = None
     ends_at: Moment | None = None
     webhook_url: WebhookUrl | None = None
     when_away: WhenAway | None = None
@@ -131,6 +139,7 @@ class BudgetOut(Resource):
     gpu_milliseconds: int | None
     is_hard: bool
     thresholds: list[int]
+    channels: list[str]
     starts_at: datetime | None
     ends_at: datetime | None
     webhook_url: str
@@ -184,7 +193,7 @@ def get(
         return BudgetWithStateOut(state=state, events=events, **_shown(row, sealer).model_dump())
 
 
-@router.patch("/{budget_id}", summary="Change a budget's amount, thresholds, end or webhook")
+@router.patch("/{budget_id}", summary="Change a budget's amount, thresholds, channels, end or webhook")
 def update(
     tenant: TenantPath, budget_id: BudgetPath, body: BudgetPatch, author: Admin, database: Database, sealer: Seal
 ) -> BudgetOut:

@@ -69,6 +69,7 @@ class TranslatedReply(GeneratedReply):
     ) -> None:
         super().__init__(facts, request, renderer)
         self._passage = passage
+        self._dropped = request.dropped
         self._is_native = False
         self._has_passed = False  # something of a native stream reached the client as it came
         self._held_end: bytes | None = None  # of a native stream: from its finish reason on
@@ -85,6 +86,12 @@ class TranslatedReply(GeneratedReply):
         if self._passage is None:
             super().native()
         self._is_native = True
+
+    def served(self, model: str, version: str) -> None:
+        """Name in the answer's head what answers, and the fields that it was not given."""
+        super().served(model, version)
+        if self._dropped and not self._is_native:
+            self._served += ((b"x-tollkeeper-dropped", ",".join(self._dropped).encode("ascii", "replace")),)
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
         """Pass a native event on; render what another upstream's event carries."""

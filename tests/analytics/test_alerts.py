@@ -13,7 +13,7 @@ from sqlalchemy import select
 from analytics.alerts.evaluator import LEASE_LASTS, Evaluator, Looked
 from analytics.alerts.sources import Findings, Look, Source, by_rule
 from analytics.alerts.wiring import SOURCES
-from backends.control.alert_log import list_alerts, settle_alerts
+from backends.control.alert_log import acknowledge_alert, list_alerts, settle_alerts
 from backends.control.alert_rules import NewRule, NewSilence, create_channel, create_rule, create_silence, delete_row
 from backends.control.budget_events import PassedThreshold, record_event
 from backends.control.budget_standings import BudgetStanding
@@ -27,10 +27,11 @@ from backends.control.sealer import Sealer
 from backends.control.slos import Hold, list_holds, write_holds
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
-from contracts.control import AlertDelivery, AlertRule, Budget
-from contracts.errors import Conflict, InvalidRequest, StoreUnavailable
+from contracts.control import AlertChannel, AlertDelivery, AlertRule, Budget
+from contracts.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from contracts.recording.moments import unix_ns
 from contracts.rules.alerts import Finding, Rule, RuleKind
+from contracts.rules.objectives import Severity
 from contracts.rules.periods import period_bounds
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
@@ -247,6 +248,110 @@ def test_a_tenant_s_rule_sees_its_tenant_alone(world: World) -> None:
     world.findings = [Finding("a", "acme's", tenant="acme"), Finding("g", "globex's", tenant="globex")]
     world.look(world.evaluator())
     assert world.deliveries() == [("firing", ["acme's"])]
+
+
+def routed(world: World) -> list[tuple[str, str, list[str]]]:
+    """Return channel, reason and summaries of every notice, in the order of their channels."""
+    with world.database.session() as session:
+        rows = session.scalars(select(AlertDelivery).order_by(AlertDelivery.channel_id, AlertDelivery.created_at))
+        bodies: list[tuple[str, Any]] = [(row.channel_id, row.body) for row in rows]
+        return [(channel, body["reason"], [each["summary"] for each in body["alerts"]]) for channel, body in bodies]
+
+
+def test_channels_take_the_severities_and_tenants_that_they_name(world: World) -> None:
+    with world.database.session() as session:
+        sealer = Sealer(token_urlsafe(32))
+        for name, severities, tenants in (
+            ("pages", ["page"], []),
+            ("acmes", [], ["acme"]),
+            ("none", ["page"], ["acme"]),
+        ):
+            url = f"https://hooks.slack.example/{name}"
+            create_channel(
+                session, world.author, name, "", "slack", url, sealer, severities=severities, tenants=tenants
+            )
+        new = NewRule("money", "unpriced_usage", "", {}, ["slack", "pages", "acmes", "none"])
+        create_rule(session, world.author, new)
+    world.findings = [
+        Finding("acme/x", "acme's ticket", "ticket", "acme"),
+        Finding("globex/x", "globex's page", "page", "globex"),
+        Finding("host", "the platform's ticket"),
+    ]
+    world.look(world.evaluator())
+    assert routed(world) == [
+        ("acmes", "opened", ["acme's ticket"]),
+        ("pages", "opened", ["globex's page"]),
+        ("slack", "opened", ["acme's ticket", "globex's page", "the platform's ticket"]),
+    ]
+
+
+def test_a_rise_of_severity_is_sent_again_and_reaches_the_channel_for_pages(world: World) -> None:
+    with world.database.session() as session:
+        sealer, url = Sealer(token_urlsafe(32)), "https://hooks.slack.example/pages"
+        create_channel(session, world.author, "pages", "", "slack", url, sealer, severities=["page"])
+        create_rule(session, world.author, NewRule("promise", "unpriced_usage", "", {}, ["slack", "pages"]))
+    evaluator = world.evaluator()
+    steps: list[tuple[Severity, int]] = [("ticket", 1), ("ticket", 1), ("ticket", 2), ("page", 1), ("page", 1)]
+    for severity, level in [*steps, ("ticket", 2)]:
+        world.findings = [Finding("a", f"{severity} {level}", severity, level=level)]
+        world.look(evaluator)
+    assert routed(world) == [
+        ("pages", "escalated", ["page 1"]),
+        ("slack", "opened", ["ticket 1"]),
+        ("slack", "escalated", ["ticket 2"]),
+        ("slack", "escalated", ["page 1"]),
+    ], "a fall is no news"
+    world.findings = []
+    world.look(evaluator)
+    assert routed(world)[1][:2] == ("pages", "resolved")
+
+
+def test_an_open_alert_is_repeated_until_it_is_acknowledged(world: World) -> None:
+    world.rule("money", repeat_hours=4)
+    world.findings = [Finding("a", "first")]
+    evaluator = world.evaluator()
+    for hours in (0, 3, 1, 3, 1):  # sent at 0, 4 and 8 hours
+        world.look(evaluator, timedelta(hours=hours))
+    assert [reason for _, reason, _ in routed(world)] == ["opened", "repeated", "repeated"]
+    with world.database.session() as session:
+        (alert,) = list_alerts(session, is_open=True)
+        acknowledge_alert(session, world.author, alert.id)
+    world.look(evaluator, timedelta(hours=9))
+    assert len(routed(world)) == 3
+
+
+def test_a_budget_s_channels_are_notified_of_that_budget_alone(world: World) -> None:
+    with world.database.session() as session:
+        budgets = {
+            name: create_budget(
+                session,
+                world.author,
+                NewBudget("acme", "tenant", name, amount_usd=Decimal(100), thresholds=(80,), channels=channels),
+            ).id
+            for name, channels in (("month", ("slack",)), ("day", ()))
+        }
+        for start_ns, budget in (
+            (period_bounds("month", "UTC", unix_ns(NOON))[0], budgets["month"]),
+            (period_bounds("day", "UTC", unix_ns(NOON))[0], budgets["day"]),
+        ):
+            publish_states(session, "gateway-1", [GatewayState(budget, "", start_ns, 85 * PICO)], NOON)
+    evaluator = world.evaluator(sources=SOURCES)
+    world.look(evaluator)
+    (notice,) = routed(world)
+    assert notice[:2] == ("slack", "opened") and notice[2][0].startswith(
+        f"budget {budgets['month']} (acme, this month)"
+    )
+    with world.database.session() as session:
+        with pytest.raises(Conflict, match="notifies channel 'slack'"):
+            delete_row(session, world.author, AlertChannel, "slack")
+    with world.database.session() as session:
+        update_budget(session, world.author, "acme", budgets["month"], BudgetChange(channels=()))
+    world.look(evaluator)
+    with world.database.session() as session:
+        assert list_alerts(session, is_open=True) == [], "a budget that notifies nobody raises no alert of its own"
+        with pytest.raises(NotFound, match="channel 'nowhere' does not exist for tenant 'acme'"):
+            update_budget(session, world.author, "acme", budgets["day"], BudgetChange(channels=("nowhere",)))
+    assert len(routed(world)) == 1
 
 
 @pytest.fixture

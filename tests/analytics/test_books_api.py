@@ -122,3 +122,34 @@ def test_bad_input_names_the_field(api: Api) -> None:
     assert (
         "no card has the version" in api.post("owner", "rerate", {**api.asked, "card": "x"}).json()["error"]["message"]
     )
+
+
+def test_a_bill_over_http_is_for_finance_of_the_installation(api: Api) -> None:
+    head = {"Authorization": f"Bearer {api.tokens['finance']}"}
+    provider, path = f"p{uuid4().hex[:12]}", "/v1/reconciliation"
+    day = int(NOON.replace(hour=0).timestamp())
+    cost = {
+        "object": "organization.costs.result",
+        "amount": {"value": 0.5, "currency": "usd"},
+        "line_item": "gpt-x, input",
+    }
+    page = {"object": "page", "data": [{"object": "bucket", "start_time": day, "results": [cost]}], "has_more": False}
+    asked = {"provider": provider, "month": "2047-03", "name": "costs.json"}
+    for who in ("tenant", "other"):
+        other = {"Authorization": f"Bearer {api.tokens[who]}"}
+        assert api.client.post(f"{path}/bills", headers=other, params=asked, json=page).status_code == 403
+        assert api.client.get(f"{path}/{provider}/2047-03", headers=other).status_code == 403
+    missing = api.client.get(f"{path}/{provider}/2047-03", headers=head)
+    assert (missing.status_code, "no bill of" in missing.json()["error"]["message"]) == (404, True)
+    bad = api.client.post(f"{path}/bills", headers=head, params={**asked, "month": "2047-04"}, json=page)
+    assert (bad.status_code, bad.json()["error"]["param"]) == (400, "file")
+    bill = api.client.post(f"{path}/bills", headers=head, params=asked, json=page).json()
+    assert (bill["billed_usd"], bill["provider"]) == ("0.500000000000", provider)
+    assert api.client.get(f"{path}/bills", headers=head, params={"provider": provider}).json()["data"] == [bill]
+    shown = api.client.get(f"{path}/{provider}/2047-03", headers=head).json()
+    assert (shown["difference_usd"], shown["causes"][0]["cause"]) == ("0.500000000000", "not_through_us")
+    assert shown["differences"][0]["day"] == "2047-03-04"
+    named = api.client.post(f"{path}/{provider}/names", headers=head, json={"models": {"gpt-x": "mine"}})
+    assert named.json() == {"keys": {}, "models": {"gpt-x": "mine"}}
+    assert api.client.delete(f"{path}/bills/{bill['id']}", headers=head).json()["deleted"]
+    assert api.client.delete(f"{path}/bills/{bill['id']}", headers=head).status_code == 404

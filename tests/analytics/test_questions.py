@@ -21,8 +21,8 @@ from contracts.recording.records import RequestRecord
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 # A row per value or rule, not per request; and what is bounded to the nanosecond, or by one side alone.
-# Sums of the whole installation's entries, compared with the control database's own: no tenant asks for them.
-OF_THE_INSTALLATION = {"book_copies", "corrections_by_tenant"}
+# Sums of the whole installation, compared with the control database or with providers' bills: no tenant asks for them.
+OF_THE_INSTALLATION = {"billed_retries", "billed_usage", "book_copies", "corrections_by_tenant"}
 NO_TIME_RANGE = {"distinct", "deleted_requests", "word_columns", "budget_ledger", "gpu_machines_before"}
 READ = re.compile(
     r"FROM (requests|\{rollup:Identifier\}|\{source:Identifier\}|distinct_values|latency_day|tenant_cost_day|retention"

@@ -1,8 +1,17 @@
 """Every block of the README, literally and in order, on a fresh installation: none leads into a wall."""
 
+import json
+import re
+import urllib.request
 from pathlib import Path
 
 from bench.newcomer import JOBS, Block, fresh_installation, readme_blocks, run_readme
+from tests.e2e.installation import wait_until
+
+
+def tail(folder: Path) -> str:
+    """Return what came after the installation was ready, beyond `up`'s own example."""
+    return (folder / "up.log").read_text().partition("tollkeeper.yaml applied")[2]
 
 
 def test_every_block_of_the_readme_works_in_order_and_every_model_answers_after_it(tmp_path: Path) -> None:
@@ -13,7 +22,18 @@ def test_every_block_of_the_readme_works_in_order_and_every_model_answers_after_
         for b in blocks
         if part in b.text
     }
-    with fresh_installation(tmp_path) as newcomer:
+    setup = ("init", "--yes", "--key", "first", "--budget-usd", "5", "--alert", "https://hooks.slack.com/services/x")
+    with fresh_installation(tmp_path, setup) as newcomer:
+        keys = wait_until(lambda: re.findall(r"OPENAI_API_KEY=(tk-\S+)", tail(tmp_path)), 60, "the key that init made")
+        chat = json.dumps({"model": "tollkeeper-5m", "max_tokens": 4, "messages": [{"role": "user", "content": "Hi"}]})
+        request = urllib.request.Request(
+            f"{newcomer.gateway}/v1/chat/completions",
+            data=chat.encode(),
+            headers={"authorization": f"Bearer {keys[0]}", "content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            assert json.load(reply)["usage"]["completion_tokens"] > 0, "under the budget that init made"
+        assert "hooks.slack.com" not in (tmp_path / "tollkeeper.yaml").read_text()
         failed = [outcome for outcome in run_readme(newcomer, blocks) if outcome.status]
         assert not failed, "\n".join(f"{one.status}: {one.block.text}\n{one.output}" for one in failed)
         for commands in JOBS.values():

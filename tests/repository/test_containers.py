@@ -206,7 +206,7 @@ def test_stopping_takes_less_than_the_grace_period(settings_classes: Settings) -
         assert float(SERVICES[name]["stop_grace_period"].removesuffix("s")) >= 3 * drain
 
 
-def test_prometheus_asks_the_services_and_its_rules_know_the_metrics() -> None:
+def test_prometheus_asks_the_services() -> None:
     asked = yaml.safe_load((ROOT / "deploy" / "grafana" / "prometheus.yml").read_text())
     hosts = {
         target.split(":")[0]
@@ -215,11 +215,6 @@ def test_prometheus_asks_the_services_and_its_rules_know_the_metrics() -> None:
         for target in each["targets"]
     }
     assert hosts == {*GATEWAYS, "collector", "analytics"}
-    documented = (ROOT / "docs" / "metrics.md").read_text()
-    rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "rules.yml").read_text())["groups"][0]["rules"]
-    for rule in rules:
-        for metric in re.findall(r"tollkeeper_\w+", rule["expr"]):
-            assert f"`{metric}`" in documented, f"{rule['alert']}: {metric}"
 
 
 @pytest.mark.parametrize("service", [name for name in OURS if "ports" in SERVICES[name]])

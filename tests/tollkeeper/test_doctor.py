@@ -3,11 +3,24 @@
 import os
 import shutil
 import socket
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from pathlib import Path
+from secrets import token_urlsafe
 from types import SimpleNamespace
 
 import pytest
 
+from analytics.alerts.dispatcher import Dispatcher
+from backends.channels.base import ChannelSettings
+from backends.channels.table import open_senders
+from backends.control.alert_log import write_delivery
+from backends.control.alert_rules import create_channel
+from backends.control.changes import Author
+from backends.control.database import ControlDatabase
+from backends.control.sealer import Sealer
+from contracts.control import AlertChannel
+from tests.receivers import HttpReceiver
 from tollkeeper import doctor
 from tollkeeper.doctor import Check, Report, examine
 from tollkeeper.ports import Ports
@@ -93,3 +106,38 @@ def test_a_report_is_ok_with_warnings_and_not_with_a_failure() -> None:
     warning, failure = Check("gpu", "warn", "none"), Check("disk", "fail", "full", "free some")
     assert Report((warning,)).ok
     assert not Report((warning, failure)).ok
+
+
+async def test_a_channel_that_refuses_is_named_until_a_notice_arrives(tmp_path: Path, migrated_sqlite: Path) -> None:
+    shutil.copy(migrated_sqlite, tmp_path / "control.db")
+
+    def channels() -> list[Check]:
+        report = examine(tmp_path, Ports.from_base(24000), quick_environment())
+        return [check for check in report.checks if check.name == "alert channels"]
+
+    assert channels() == []
+    database = ControlDatabase(f"sqlite:///{tmp_path / 'control.db'}")
+    clock = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
+    sealer = Sealer(token_urlsafe(32))
+    settings = ChannelSettings(timeout_seconds=10, inward=(ip_network("127.0.0.0/8"),))
+
+    async def sends_to(receiver: HttpReceiver, minutes: int) -> None:
+        at = clock + timedelta(minutes=minutes)
+        with database.session() as session:
+            if minutes == 0:
+                create_channel(session, Author("test", at), "ops", "", "slack", receiver.url, sealer)
+            body = {"event": "test", "at": at.isoformat(), "alerts": [], "ids": [f"tst_{minutes}"]}
+            channel = session.get(AlertChannel, "ops")
+            assert channel is not None
+            write_delivery(session, channel, "test", body, at)
+        async with open_senders(settings) as senders:
+            await Dispatcher(database, senders, lambda: at, sealer).send_due()
+
+    async with HttpReceiver(statuses=[404, 200]) as receiver:
+        await sends_to(receiver, 0)
+        (refused,) = channels()
+        assert refused.status == "warn" and "ops (slack)" in refused.detail and "answered 404" in refused.detail
+        assert "secret" not in refused.detail and "tollkeeper alerts test ops" in refused.remedy
+        await sends_to(receiver, 1)
+        assert channels() == []
+    database.close()

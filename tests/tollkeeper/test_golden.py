@@ -90,3 +90,20 @@ def test_tables_are_as_in_their_golden_files(data: Path, tmp_path: Path, columns
     run("apply", "-f", str(file))
     for name in TABLES:
         check(f"tables-{columns}/{name}.txt", run(name, "list"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_an_example(name: str) -> None:
+    command = next(each for each in COMMANDS if each.name == name).load()
+    assert [path for path, each in leaves(command, name) if not each.epilog and path not in EXAMPLES] == []
+
+
+def leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the commands below a command that do something, with the words that call them."""
+    below = getattr(command, "commands", {})
+    if not below:
+        yield path, command
+    for name, each in below.items():
+        if not each.hidden:
+            lazy = getattr(getattr(each, "callback", None), "lazy", None)
+            yield from leaves(lazy.load() if lazy is not None else each, f"{path} {name}")

@@ -60,7 +60,7 @@ def apply_command(
         if secrets is not None and secrets.exists():
             raise ConfigurationError(f"{secrets} exists already; name a new file with --secrets")
         wanted = read_configuration(files)
-        plan = _send(wanted, prune, dry_run, data, control_url)
+        plan = send_configuration(wanted, prune, dry_run, data, control_url)
         if secrets is not None and plan["issued"]:
             descriptor = os.open(secrets, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
@@ -81,7 +81,7 @@ def diff_command(
     """Show what apply would change. Status 0: nothing, 2: changes, 1: an error."""
     with one_line_errors(_FAILED):
         wanted = read_configuration(files)
-        plan = _send(wanted, prune, True, data, control_url)
+        plan = send_configuration(wanted, prune, True, data, control_url)
     if as_json:
         print_json(plan)
     else:
@@ -140,7 +140,10 @@ def _sections() -> list[str]:
     return list(BY_SECTION)
 
 
-def _send(wanted: Configuration, prune: bool, dry_run: bool, data: Path, control_url: str) -> dict[str, Any]:
+def send_configuration(
+    wanted: Configuration, prune: bool, dry_run: bool, data: Path, control_url: str
+) -> dict[str, Any]:
+    """Plan and, unless it is a dry run, apply a configuration. Raises ConfigurationError with file and line."""
     body = {
         "objects": [{"section": one.section, "entry": one.entry} for one in wanted.objects],
         "prune": wanted.sections if prune else [],

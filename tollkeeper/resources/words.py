@@ -135,3 +135,9 @@ def second_of(moment: str | None) -> str:
 def rollout_line(rollout: Mapping[str, Any]) -> str:
     """Return how far a rollout is."""
     return f"{rollout['candidate']} has {rollout['percent']:g} % of {rollout['incumbent']} on {rollout['route']}"
+
+
+def channel_takes(row: Mapping[str, Any]) -> str:
+    """Return what a channel is kept to, and how often it is sent a cost report."""
+    report = [f"{row['report']}ly report".replace("dayly", "daily")] if row.get("report") else []
+    return ", ".join([*row.get("severities", ()), *row.get("tenants", ()), *report])

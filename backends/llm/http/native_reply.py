@@ -10,12 +10,22 @@ from backends.llm.http.http_reply import ReplyReader
 from backends.llm.http.openai_errors import broken
 from backends.llm.http.sse import data_of
 from contracts.api.generation import Delta
+from contracts.api.native_answers import (
+    FailedEvent,
+    MessageBlock,
+    MessageBody,
+    MessageDelta,
+    MessageEvent,
+    NativeError,
+    NativeErrorBody,
+    ResponseBody,
+    ResponseEvent,
+)
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidUsage, TargetMisconfigured, TollkeeperError, UpstreamBroken, UpstreamOverloaded
 from contracts.metering.least_tokens import least_tokens
 from contracts.metering.native_usage import (
     MessagesUsage,
-    ResponsesUsage,
     usage_from_messages,
     usage_from_responses,
 )
@@ -27,17 +37,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _NONE: Final[tuple[Delta, ...]] = ()
 
 
-class _Error(msgspec.Struct, frozen=True):
-    type: str | None = None
-    code: str | None = None
-    message: str | None = None
-
-
-class _ErrorBody(msgspec.Struct, frozen=True):
-    error: _Error | None = None
-
-
-_errors: Final = msgspec.json.Decoder(_ErrorBody)
+_errors: Final = msgspec.json.Decoder(NativeErrorBody)
 
 
 class NativeReader(ReplyReader):
@@ -114,7 +114,7 @@ class NativeReader(ReplyReader):
         return error
 
 
-def _said_in(body: bytes) -> _Error | None:
+def _said_in(body: bytes) -> NativeError | None:
     try:
         return _errors.decode(body).error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -124,42 +124,8 @@ def _said_in(body: bytes) -> _Error | None:
 # Anthropic's Messages API
 
 
-class _Block(msgspec.Struct, frozen=True):
-    type: str = ""
-    id: str | None = None
-    name: str | None = None
-    text: str | None = None
-    data: str | None = None
-
-
-class _MessageDelta(msgspec.Struct, frozen=True):
-    type: str = ""
-    text: str | None = None
-    thinking: str | None = None
-    signature: str | None = None
-    partial_json: str | None = None
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-
-
-class _Message(msgspec.Struct, frozen=True):
-    content: list[_Block] | None = None
-    model: str | None = None
-    stop_reason: str | None = None
-    usage: MessagesUsage | None = None
-
-
-class _MessageEvent(msgspec.Struct, frozen=True):
-    type: str = ""
-    index: int = 0
-    message: _Message | None = None
-    content_block: _Block | None = None
-    delta: _MessageDelta | None = None
-    usage: MessagesUsage | None = None
-
-
-_message_events: Final = msgspec.json.Decoder(_MessageEvent)
-_messages: Final = msgspec.json.Decoder(_Message)
+_message_events: Final = msgspec.json.Decoder(MessageEvent)
+_messages: Final = msgspec.json.Decoder(MessageBody)
 _STOPS: Final = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -199,7 +165,7 @@ class MessagesReader(NativeReader):
             raise self._broken_by(data)
         return _NONE
 
-    def _piece(self, index: int, delta: _MessageDelta) -> tuple[Delta, ...]:
+    def _piece(self, index: int, delta: MessageDelta) -> tuple[Delta, ...]:
         if delta.text:
             return (Delta(least_tokens(delta.text), delta.text),)
         if delta.thinking:
@@ -214,7 +180,7 @@ class MessagesReader(NativeReader):
             return (Delta(0, thinking_blocks=_thought("", delta.signature)),)
         return _NONE
 
-    def _begun(self, index: int, block: _Block) -> tuple[Delta, ...]:
+    def _begun(self, index: int, block: MessageBlock) -> tuple[Delta, ...]:
         if block.type == "tool_use":
             place = self._calls[index] = len(self._calls)
             return (Delta(1, tool_calls=_call(place, block.id, block.name, "")),)
@@ -264,36 +230,8 @@ def _arguments(place: int, piece: str) -> bytes:
 # OpenAI's Responses API
 
 
-class _Item(msgspec.Struct, frozen=True):
-    type: str = ""
-    call_id: str | None = None
-    name: str | None = None
-
-
-class _Incomplete(msgspec.Struct, frozen=True):
-    reason: str | None = None
-
-
-class _Response(msgspec.Struct, frozen=True):
-    model: str | None = None
-    status: str | None = None
-    incomplete_details: _Incomplete | None = None
-    output: list[_Item] | None = None
-    usage: ResponsesUsage | None = None
-    service_tier: str | None = None
-    error: _Error | None = None
-
-
-class _ResponseEvent(msgspec.Struct, frozen=True):
-    type: str = ""
-    output_index: int = 0
-    delta: str | msgspec.Raw | None = None
-    item: _Item | None = None
-    response: _Response | None = None
-
-
-_response_events: Final = msgspec.json.Decoder(_ResponseEvent)
-_responses: Final = msgspec.json.Decoder(_Response)
+_response_events: Final = msgspec.json.Decoder(ResponseEvent)
+_responses: Final = msgspec.json.Decoder(ResponseBody)
 _CALLS: Final = frozenset(("function_call", "custom_tool_call"))
 _THOUGHTS: Final = frozenset(("response.reasoning_text.delta", "response.reasoning_summary_text.delta"))
 _PIECES: Final = frozenset(("response.function_call_arguments.delta", "response.custom_tool_call_input.delta"))
@@ -347,7 +285,7 @@ class ResponsesReader(NativeReader):
         self._take_response(response)
         self.finish_reason = _finish_of(response)
 
-    def _take_response(self, response: _Response) -> None:
+    def _take_response(self, response: ResponseBody) -> None:
         if response.service_tier is not None:
             self._take_tier(response.service_tier, None)
         if response.usage is None:
@@ -358,21 +296,14 @@ class ResponsesReader(NativeReader):
             return  # contradictory: the reply stands, its usage stays unknown
 
 
-class _Failed(msgspec.Struct, frozen=True):
-    response: _ErrorBody | None = None
-    error: _Error | None = None
-    code: str | None = None
-    message: str | None = None
-
-
 def _failure_in(data: bytes) -> bytes:
     """Return the error of an event as an error's body: it stands at the top, or in the response."""
-    found = msgspec.json.decode(data, type=_Failed)
+    found = msgspec.json.decode(data, type=FailedEvent)
     error = found.response.error if found.response is not None else found.error
-    return _encode(_ErrorBody(error or _Error(code=found.code, message=found.message)))
+    return _encode(NativeErrorBody(error or NativeError(code=found.code, message=found.message)))
 
 
-def _finish_of(response: _Response | None) -> str:
+def _finish_of(response: ResponseBody | None) -> str:
     if response is None:
         return "stop"
     if response.status == "incomplete" or response.incomplete_details is not None:

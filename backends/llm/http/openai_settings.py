@@ -19,6 +19,7 @@ class OpenAISettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sends_cache_control: bool = False
     thinking_cap_field: ThinkingCapField | None = None  # none: by the server's address, where that says it
     apis: object = None  # read by contracts/serving/spoken_apis.py
+    unknown_fields: object = None  # read by the same
     refuses: object = None  # read, like the next two, by `http_abilities`
     takes: object = None
     paths: object = None

@@ -1,5 +1,7 @@
-"""POST /v1/messages/count_tokens: how many tokens a prompt has, by the tokenizer where it is at hand."""
+"""Count a prompt's tokens, by the tokenizer if it is at hand: /v1/messages/count_tokens, /v1/responses/input_tokens."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -8,11 +10,13 @@ import msgspec
 from backends.llm.base import ModelCall
 from contracts.api.chat import TranslatedChat
 from contracts.api.endpoints import Endpoint
+from contracts.api.requests import AnyRequest
 from contracts.errors import UnsupportedParameter
 from contracts.recording.records import CountMethod
 from contracts.serving.configuration import KeyEntry, ModelSpec, PoolSpec, Snapshot
 from gateway.apis.messages.operation import MESSAGES
 from gateway.apis.messages.translation import read_prompt_as_chat
+from gateway.apis.operations import Operation
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
 from gateway.replies.reply import JSON
 from gateway.request.stages import Stages
@@ -23,14 +27,35 @@ PATH: Final = "/v1/messages/count_tokens"
 _NO_REQUEST: Final = UUID(int=0)
 
 
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """What counting is in one API: its path, how a prompt is read, and what is answered.
+
+    `native` reads prompts of models whose targets speak the API: these may hold what no chat can carry.
+    """
+
+    path: str
+    operation: Operation
+    read: Callable[[str, bytes], AnyRequest]
+    answer: Callable[[int], object]
+
+    def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
+        """Return what reads a prompt."""
+        native = self.operation.native
+        return self.read if native is None or native.reaches(exchange, snapshot) == "none" else native.untranslated
+
+
+MESSAGES_COUNTING: Final = Counting(PATH, MESSAGES, read_prompt_as_chat, lambda tokens: {"input_tokens": tokens})
+
+
 class CountTokens:
     """Counts prompts, for a route as the model would that it leads to first. No model is called, nothing is charged or
     recorded; it is a request for the limits on requests and concurrency."""
 
-    endpoint: Endpoint = "messages"
-    errors = MESSAGES.errors
-
-    def __init__(self, stages: Stages, estimator: TokenEstimator) -> None:
+    def __init__(self, stages: Stages, estimator: TokenEstimator, counting: Counting = MESSAGES_COUNTING) -> None:
+        self._counting = counting
+        self.endpoint: Endpoint = "messages" if counting.operation.api == "messages" else "responses"
+        self.errors = counting.operation.errors
         self._guard = stages.guard
         self._guide = stages.guide
         self._targets = stages.targets
@@ -40,13 +65,17 @@ class CountTokens:
 
     def methods(self, path: str) -> tuple[str, ...]:
         """Give what the path answers."""
-        return ("POST",) if path == PATH else ()
+        return ("POST",) if path == self._counting.path else ()
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
         """Count a prompt. Raises InvalidRequest, UnknownModel, PermissionDenied or LimitExceeded."""
-        request = await self._bodies.read(
-            read_prompt_as_chat, exchange.header(b"content-type"), exchange.body, key.identity.tenant
-        )
+        counting, resolve = self._counting, self._counting.operation.resolve
+        read = counting.reader(exchange, snapshot)
+        request = await self._bodies.read(read, exchange.header(b"content-type"), exchange.body, key.identity.tenant)
+        if resolve is not None:
+            self._guard.find(key, request, self.endpoint, snapshot)
+            request = await resolve(request, key)
+        assert isinstance(request, TranslatedChat)
         found = self._guard.find(key, request, self.endpoint, snapshot)
         if isinstance(found, ModelSpec):
             model, pool = found, snapshot.pools[found.pool]
@@ -57,7 +86,7 @@ class CountTokens:
             tokens, method = await self._count(request, model, pool, key)
         named = ((b"x-request-id", exchange.request_id), (b"request-id", exchange.request_id))
         headers = (*named, (b"x-tollkeeper-count-method", method.encode()))
-        exchange.send(200, JSON, msgspec.json.encode({"input_tokens": tokens}), headers)
+        exchange.send(200, JSON, msgspec.json.encode(counting.answer(tokens)), headers)
 
     async def _count(
         self, request: TranslatedChat, model: ModelSpec, pool: PoolSpec, key: KeyEntry
@@ -67,6 +96,8 @@ class CountTokens:
         Raises UnsupportedParameter where every target would refuse the message.
         """
         tenant = key.identity.tenant
+        if not request.messages:  # it was not translated
+            return self._estimator.estimate(model.id, prompt_bytes(request.chat_body), tenant), "estimate"
         bounds = self._guard.bounds(key, request)
         call = ModelCall(
             request_id=_NO_REQUEST,

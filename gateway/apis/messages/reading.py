@@ -29,7 +29,7 @@ from contracts.api.messages import (
     ToolUseBlock,
     Url,
 )
-from contracts.errors import InvalidRequest, ThreadUnsupported
+from contracts.errors import InvalidRequest, NotOffered, ThreadUnsupported
 from gateway.apis.reading import Choices, read_body, unknown_parameter
 
 _requests: Final = msgspec.json.Decoder(MessagesRequest)
@@ -163,7 +163,7 @@ def _refuse_fields(request: Prompt, body: bytes) -> None:
         if name == "thread":
             raise ThreadUnsupported("thread is not offered; leave it out and send the whole history", param=name)
         if name in _NOT_OFFERED:
-            raise InvalidRequest(f"{name} is not offered; leave it out", param=name)
+            raise NotOffered(f"{name} is not offered; leave it out", param=name)
         raise unknown_parameter(name)
     if request.speed not in (None, "standard", "fast"):
         raise InvalidRequest("speed is neither 'standard' nor 'fast'", param="speed")
@@ -222,7 +222,7 @@ def _check_tools(request: Prompt) -> None:
 def _check_tool(tool: Tool, at: str) -> None:
     if tool.type not in _CUSTOM:
         shown = repr(tool.type) if tool.type and _NAME.fullmatch(tool.type) else "of another kind"
-        raise InvalidRequest(
+        raise NotOffered(
             f"{at}.type is {shown}: tools that bring their own definition are not offered; "
             "send a tool of the type 'custom' with an input_schema",
             param=f"{at}.type",

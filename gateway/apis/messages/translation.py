@@ -7,6 +7,7 @@ from msgspec import structs
 
 from contracts.access.identity import MAX_USER_LENGTH
 from contracts.api.chat import ChatRequest, ReasoningEffort, TranslatedChat
+from contracts.api.ignored_fields import ignored_in
 from contracts.api.messages import (
     AnyChoice,
     AutoChoice,
@@ -33,7 +34,9 @@ _chats: Final = msgspec.json.Decoder(ChatRequest)
 
 def read_messages_as_chat(content_type: str, body: bytes) -> TranslatedChat:
     """Read the body of POST /v1/messages as a chat. Raises as `read_messages`."""
-    return translated(read_messages(content_type, body))
+    chat = translated(read_messages(content_type, body))
+    dropped = ignored_in("messages", body)
+    return msgspec.structs.replace(chat, dropped=dropped) if dropped else chat
 
 
 def read_prompt_as_chat(content_type: str, body: bytes) -> TranslatedChat:

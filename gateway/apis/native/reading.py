@@ -13,6 +13,7 @@ from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidRequest
 from contracts.serving.configuration import Snapshot
 from gateway.apis.native.reach import NativeReach, Reach
+from gateway.apis.native.unknown_fields import read_dropping
 from gateway.wire.exchange import Exchange
 
 _MAX_HEADER: Final = 4096
@@ -45,6 +46,13 @@ class NativeReading:
     def __post_init__(self) -> None:
         object.__setattr__(self, "reach", NativeReach(self.api))
 
+    def reaches(self, exchange: Exchange, snapshot: Snapshot) -> Reach:
+        """Return how many of the targets that may answer speak the API."""
+        try:
+            return self.reach.of(_named.decode(exchange.body).model, snapshot)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return "none"
+
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Reader:
         """Return what reads a request, by who may answer it."""
         try:
@@ -52,18 +60,17 @@ class NativeReading:
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return self.translate  # which says what is wrong
         reach = self.reach.of(name, snapshot)
-        return self.translate if reach == "none" else partial(self._read, reach, self._head_of(exchange))
+        translate = self.translate
+        if reach != "all" and self.reach.lets_drop(name, snapshot):
+            translate = partial(read_dropping, self.translate)
+        return translate if reach == "none" else partial(self._read, reach, translate, self._head_of(exchange))
 
-    def reread(self, native: NativeBody, body: bytes, *, is_translated: bool) -> AnyRequest:
-        """Read a request again whose body has been changed, by a guardrail."""
-        return self._read("some" if is_translated else "all", native.head, "application/json", body)
-
-    def _read(self, reach: Reach, head: str, content_type: str, body: bytes) -> AnyRequest:
+    def _read(self, reach: Reach, translate: Reader, head: str, content_type: str, body: bytes) -> AnyRequest:
         chat = self.untranslated(content_type, body)
         refusal: InvalidRequest | None = _UNTRANSLATED
         if reach == "some":
             try:
-                translated = self.translate(content_type, body)
+                translated = translate(content_type, body)
                 assert isinstance(translated, TranslatedChat)
                 chat, refusal = translated, None
             except InvalidRequest as error:

@@ -87,7 +87,9 @@ class ResponseKeeper:
             chat = await asyncio.to_thread(_chat_after, before, asked)
         else:
             chat = _chat_after(before, asked)
-        return msgspec.structs.replace(chat, native=native)
+        return msgspec.structs.replace(
+            chat, native=native, dropped=request.dropped, unless_dropped=request.unless_dropped
+        )
 
     async def keep(self, request_id: UUID, asked: AskedResponse, response: dict[str, Any]) -> None:
         """Keep a response, under its own id.

@@ -3,7 +3,10 @@
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from contracts.api.chat import TranslatedChat
+from contracts.api.ignored_fields import ignored_in
 from contracts.api.requests import AnyRequest
 from gateway.apis.native.reading import NativeReading
 from gateway.apis.operations import Operation
@@ -11,6 +14,7 @@ from gateway.apis.rendering import ErrorShape, error_body, error_event
 from gateway.apis.responses.keeper import ResponseKeeper
 from gateway.apis.responses.reading import read_asked
 from gateway.apis.responses.reply import ResponseReply
+from gateway.apis.responses.tools import is_left_out
 from gateway.apis.responses.translation import unresolved_chat
 from gateway.apis.responses.untranslated import read_untranslated_response
 from gateway.apis.responses.wording import in_own_words
@@ -41,7 +45,10 @@ RESPONSE_ERRORS: Final = ErrorShape(
 
 
 def _read(content_type: str, body: bytes) -> AnyRequest:
-    return unresolved_chat(read_asked(content_type, body))
+    asked = read_asked(content_type, body)
+    tools = asked.request.tools or ()
+    left_out = [f"tools[{place}]" for place, tool in enumerate(tools) if is_left_out(tool)]
+    return msgspec.structs.replace(unresolved_chat(asked), dropped=(*ignored_in("responses", body), *left_out))
 
 
 def _reply(keeper: ResponseKeeper, facts: ReplyFacts, request: AnyRequest) -> Reply:

@@ -33,7 +33,7 @@ from contracts.api.responses import (
     Truncation,
     Verbosity,
 )
-from contracts.errors import InvalidRequest, MalformedBody
+from contracts.errors import InvalidRequest, MalformedBody, NotOffered
 from gateway.apis.reading import Choices, invalid_field, read_body
 from gateway.apis.responses.asked import AskedItem, AskedResponse
 from gateway.apis.responses.tools import check_object, choose, read_tools
@@ -129,7 +129,7 @@ def _refuse_not_offered(request: ResponseRequest) -> None:
         )
     for name, remedy in _NOT_OFFERED.items():
         if is_given(getattr(request, name)):
-            raise InvalidRequest(f"{name} is not supported; {remedy}", param=name)
+            raise NotOffered(f"{name} is not supported; {remedy}", param=name)
 
 
 def is_given(value: msgspec.Raw | UnsetType) -> bool:

@@ -16,7 +16,7 @@ from contracts.api.responses import (
     OfferedTool,
     ResponseRequest,
 )
-from contracts.errors import InvalidRequest
+from contracts.errors import InvalidRequest, NotOffered
 from gateway.apis.reading import Choices, invalid_field
 
 ToolChoice = str | dict[str, Any] | None
@@ -101,6 +101,11 @@ def choose(request: ResponseRequest, tools: list[OfferedTool], body: bytes) -> t
     )
 
 
+def is_left_out(raw: msgspec.Raw) -> bool:
+    """Return whether a tool that was read is not offered to the model."""
+    return _is_never_used(_peek.decode(raw))
+
+
 def _is_never_used(peek: _Peek) -> bool:
     """Return whether a tool may be left out: a search of the provider's own index, which the model may do without.
 
@@ -131,7 +136,7 @@ def _read_namespace(raw: msgspec.Raw, where: str, body: bytes) -> list[OfferedTo
 
 def _read_function(raw: msgspec.Raw, kind: str, where: str, body: bytes) -> FunctionTool:
     if kind != "function":
-        raise InvalidRequest(
+        raise NotOffered(
             f"{where} is of type {kind[:_MAX_SHOWN]!r}, which is not supported; define functions and run them yourself",
             param=f"{where}.type",
         )

@@ -14,7 +14,7 @@ from contracts.control import ApiKey, Project, Team, Tenant
 from contracts.errors import InvalidRequest
 from gateway.config.entries import ConfiguredKey, ConfiguredTenant
 from gateway.control import projects, teams, tenants
-from gateway.control.configuration.kind import Change, Context, Found, Kind
+from gateway.control.configuration.kind import Change, Context, EntryT, Found, Kind
 from gateway.control.fields import Slug
 from gateway.control.projects import ProjectBody, ProjectPatch
 from gateway.control.teams import TeamBody, TeamPatch
@@ -24,7 +24,15 @@ _DIGEST: Final = "digest:"  # begins what stands for the secret of a key that is
 _SWITCHES: Final = ("weight", "time_zone", "is_active", "keeps_content", "audits_requests")
 
 
-class Tenants(Kind[ConfiguredTenant]):
+class _Named(Kind[EntryT]):
+    """What has a name for people, which is the id if it is left out."""
+
+    def completed(self, context: Context, entry: EntryT, before: EntryT) -> EntryT:
+        fields = entry.model_dump(include={"id", "name"})
+        return entry.model_copy(update={"name": ""}) if fields["name"] == fields["id"] else entry
+
+
+class Tenants(_Named[ConfiguredTenant]):
     """Organisations that pay. One that is removed is deactivated: its rows stay for the books."""
 
     section, noun, entry = "tenants", "tenant", ConfiguredTenant
@@ -65,7 +73,7 @@ class TeamEntry(TeamBody):
     name: str = Field(default="", max_length=200, description="For people; left out: the id")
 
 
-class Teams(Kind[TeamEntry]):
+class Teams(_Named[TeamEntry]):
     """Groups within a tenant."""
 
     section, noun, entry = "teams", "team", TeamEntry
@@ -98,7 +106,7 @@ class ProjectEntry(ProjectBody):
     name: str = Field(default="", max_length=200, description="For people; left out: the id")
 
 
-class Projects(Kind[ProjectEntry]):
+class Projects(_Named[ProjectEntry]):
     """Pieces of work of one team."""
 
     section, noun, entry = "projects", "project", ProjectEntry

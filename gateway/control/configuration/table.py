@@ -39,12 +39,12 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
     Keys(),
     McpServers(),
     ToolRules(),
+    AlertChannels(),
     Limits(),
     Budgets(),
     Playbooks(),
     Guardrails(),
     Slos(),
-    AlertChannels(),
     AlertRules(),
 )
 BY_SECTION: Final = {kind.section: kind for kind in KINDS}

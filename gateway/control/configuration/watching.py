@@ -59,7 +59,8 @@ class AlertChannels(Kind[ChannelEntry]):
     def current(self, context: Context) -> Iterable[Found[ChannelEntry]]:
         for row in context.session.scalars(select(AlertChannel).order_by(AlertChannel.id)):
             address = context.sealer.open(row.address)
-            stated = {"id": row.id, "tenant": row.tenant_id, "kind": row.kind, "address": address}
+            stated: dict[str, object] = {"id": row.id, "tenant": row.tenant_id, "kind": row.kind, "address": address}
+            stated |= {"severities": row.severities, "tenants": row.tenants, "report": row.report}
             yield Found(ChannelEntry.model_validate(stated))
 
     def create(self, context: Context, entry: ChannelEntry) -> None:
@@ -69,7 +70,7 @@ class AlertChannels(Kind[ChannelEntry]):
         alert_channels.create(body, context.author, context.database, context.sealer)
 
     def change(self, context: Context, change: Change[ChannelEntry]) -> None:
-        body = ChannelPatch(address=change.after.address)
+        body = ChannelPatch.model_validate({name: getattr(change.after, name) for name in change.fields})
         alert_channels.update(change.after.id, body, context.author, context.database, context.sealer)
 
     def delete(self, context: Context, entry: ChannelEntry) -> None:

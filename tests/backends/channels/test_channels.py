@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
+from backends.channels.alertmanager import Alertmanager
 from backends.channels.base import ChannelSettings, MailServer, Notice, Outcome
+from backends.channels.google_chat import GoogleChat
 from backends.channels.http_post import HttpPost
 from backends.channels.inward import is_allowed
 from backends.channels.mail import Mail
 from backends.channels.pagerduty import PagerDuty
 from backends.channels.slack import Slack, message_of
+from backends.channels.teams import Teams
 from backends.channels.webhook import Webhook
 from tests.receivers import HttpReceiver, MailReceiver
 
@@ -71,6 +74,92 @@ async def test_pagerduty_opens_and_closes_the_same_incident(http: HttpPost) -> N
     assert (opened["event_action"], closed["event_action"]) == ("trigger", "resolve")
     assert opened["dedup_key"] == closed["dedup_key"] == "alt_0"
     assert opened["payload"]["severity"] == "critical" and opened["routing_key"] == "k" * 32
+
+
+WHOLE: dict[str, Any] = {
+    "id": "alt_0",
+    "kind": "slo_burn",
+    "rule": "promises",
+    "fingerprint": "chat",
+    "tenant": "acme",
+    "severity": "page",
+    "title": "SLO chat: error budget burns at 14.4x",
+    "summary": "SLO chat burns its error budget",
+    "condition": "burns at 14.4x or faster",
+    "value": "430x",
+    "bound": "14.4x",
+    "cause": "Target m1 answered 500",
+    "owner": "platform team",
+    "affected": [{"tenant": "acme", "requests": 12}],
+    "opened_at": "2026-11-02T11:59:00+00:00",
+    "link": "http://dash/incident?alert=alt_0",
+    "requests_link": "http://dash/requests?q=status",
+    "runbook": "docs/runbooks/slo-burn.md",
+}
+LINES = [
+    "page [acme]: SLO chat burns its error budget",
+    "Condition: burns at 14.4x or faster",
+    "Value: 430x (bound 14.4x)",
+    "Since: 2026-11-02T11:59:00+00:00",
+    "Affected: acme (12 requests)",
+    "Cause: Target m1 answered 500",
+    "Owner: platform team",
+    "Incident: http://dash/incident?alert=alt_0",
+    "Requests: http://dash/requests?q=status",
+    "Runbook: docs/runbooks/slo-burn.md",
+]
+
+
+def whole(event: Any = "firing", reason: str = "opened", **changed: object) -> Notice:
+    return Notice(
+        "ntf_1", event, {"event": event, "reason": reason, "rule": "promises", "alerts": [WHOLE | changed]}, AT
+    )
+
+
+async def test_teams_gets_a_card_with_every_line_and_a_button_to_the_incident(http: HttpPost) -> None:
+    async with HttpReceiver(statuses=[202]) as receiver:
+        assert await Teams(http).send(whole(), receiver.url) == Outcome()
+        assert await Teams(http).send(notice(alerts=2), receiver.url) == Outcome()
+    one, several = (call.json["attachments"][0]["content"] for call in receiver.calls)
+    assert receiver.calls[0].json["type"] == "message" and one["type"] == "AdaptiveCard"
+    assert [block["text"] for block in one["body"]] == [f"Alert: {WHOLE['title']}", "\n\n".join(LINES)]
+    assert one["actions"] == [{"type": "Action.OpenUrl", "title": "Open incident", "url": WHOLE["link"]}]
+    assert several["body"][0]["text"] == "Alert: 2 of rule money" and several["actions"] == []
+
+
+async def test_google_chat_gets_a_title_and_lines_within_its_limit(http: HttpPost) -> None:
+    async with HttpReceiver() as receiver:
+        assert await GoogleChat(http).send(whole("firing", "escalated"), receiver.url) == Outcome()
+        assert await GoogleChat(http).send(notice(alerts=50, summary="x" * 500), receiver.url) == Outcome()
+    told, long = (call.json["text"] for call in receiver.calls)
+    assert told.splitlines() == [f"*More severe: {WHOLE['title']}*", *LINES]
+    assert len(long) <= 4_096
+
+
+@pytest.mark.parametrize("path", ["", "/", "/api/v2/alerts"])
+async def test_alertmanager_knows_an_alert_again_and_hears_of_its_rise_and_its_end(http: HttpPost, path: str) -> None:
+    async with HttpReceiver() as receiver:
+        base = f"http://127.0.0.1:{receiver.port}"
+        for sent in (whole(severity="ticket"), whole("firing", "escalated"), whole("resolved", "resolved")):
+            assert await Alertmanager(http).send(sent, base + path) == Outcome()
+    assert {call.path for call in receiver.calls} == {"/api/v2/alerts"}
+    lasting = [
+        {each["labels"]["severity"] for each in call.json if each["endsAt"] > AT.isoformat()} for call in receiver.calls
+    ]
+    assert lasting == [{"ticket"}, {"page"}, set()], "the severity that it no longer has ends"
+    labels = [[each["labels"] for each in call.json] for call in receiver.calls]
+    assert labels[0] == labels[1] == labels[2], "labels are what Alertmanager knows an alert by"
+    (page,) = [each for each in receiver.calls[1].json if each["labels"]["severity"] == "page"]
+    assert page["labels"]["alertname"] == "tollkeeper_slo_burn" and page["labels"]["tenant"] == "acme"
+    assert page["annotations"]["cause"] == WHOLE["cause"] and page["annotations"]["affected"] == "acme (12 requests)"
+    assert page["generatorURL"] == WHOLE["link"] and page["startsAt"] == WHOLE["opened_at"]
+
+
+async def test_a_test_of_alertmanager_ends_by_itself(http: HttpPost) -> None:
+    async with HttpReceiver() as receiver:
+        await Alertmanager(http).send(Notice("ntf_1", "test", {"alerts": []}, AT), receiver.url.rsplit("/", 1)[0])
+    (sent,) = receiver.calls[0].json
+    assert sent["labels"]["severity"] == "info" and sent["endsAt"] == "2026-11-02T12:05:00+00:00"
 
 
 @pytest.mark.parametrize(

@@ -99,3 +99,12 @@ def served_model(installation: Installation) -> Iterator[ScriptedModel]:
 def agents(agents_folder: Path, installation: Installation, served_model: ScriptedModel, tmp_path: Path) -> Agents:
     served_model.bodies.clear()
     return Agents(agents_folder, installation, served_model, tmp_path)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only `make agents` runs."""
+    if "agents" in (config.option.markexpr or ""):
+        return
+    left_out = [item for item in items if item.get_closest_marker("agents")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]

@@ -57,7 +57,7 @@ def graphs(draw: st.DrawFn) -> Objects:
         add("tenants", id=tenant, **draw(switches))
         for team in draw(st.lists(slugs, max_size=2, unique=True)):
             teams.append((tenant, team))
-            add("teams", tenant=tenant, id=team, **draw(some(name=texts)))
+            add("teams", tenant=tenant, id=team, **draw(some(name=texts | st.just(team))))  # its name may be its id
             for project in draw(st.lists(slugs, max_size=1)):
                 add("projects", tenant=tenant, team=team, id=project)
     pools = draw(st.lists(slugs, min_size=1, max_size=3, unique=True))
@@ -112,8 +112,12 @@ def graphs(draw: st.DrawFn) -> Objects:
         if not any(one["entry"].items() >= about.items() for one in found if one["section"] == "limits"):
             add("limits", **about, metric="tokens", window="minute", amount=draw(st.integers(0, 10**9)))
             switches = some(is_hard=st.booleans(), thresholds=st.just([50, 80]), when_unpriced=st.just("allow"))
-            add("budgets", **about, period="month", amount_usd=draw(usd), **draw(switches))
-    add("alert_channels", id="mail", kind="email", address="ops@example.org")
+            channels = draw(some(channels=st.just(["mail"])))
+            add("budgets", **about, period="month", amount_usd=draw(usd), **draw(switches), **channels)
+    takes = some(
+        severities=st.sampled_from([["page"], ["ticket"]]), tenants=st.just([tenants[0]]), report=st.just("week")
+    )
+    add("alert_channels", id="mail", kind="email", address="ops@example.org", **draw(takes))
     thresholds = st.lists(st.integers(1, 100), min_size=1, max_size=3, unique=True).map(sorted)
     add(
         "alert_rules", id="money", kind="budget_threshold", channels=["mail"], settings={"thresholds": draw(thresholds)}

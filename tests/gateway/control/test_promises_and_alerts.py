@@ -79,6 +79,21 @@ def test_a_channel_s_address_is_never_shown_whole(owner: TestClient) -> None:
     assert kept.json()["address"] == "...1234"
 
 
+def test_which_alerts_a_channel_takes_is_changed_without_its_address(owner: TestClient) -> None:
+    assert owner.post("/v1/alert-channels", json=CHANNEL | {"severities": ["page"]}).json()["severities"] == ["page"]
+    changed = owner.patch("/v1/alert-channels/ops", json={"tenants": ["acme"]}).json()
+    assert (changed["severities"], changed["tenants"]) == (["page"], ["acme"])
+    changed = owner.patch(
+        "/v1/alert-channels/ops", json={"severities": [], "address": "https://chat.example/new"}
+    ).json()
+    assert (changed["severities"], changed["address"]) == ([], "https://chat.example/...")
+    changed = owner.patch("/v1/alert-channels/ops", json={"tenants": None, "report": "week", "address": None}).json()
+    assert (changed["tenants"], changed["report"], changed["address"]) == ([], "week", "https://chat.example/...")
+    assert owner.patch("/v1/alert-channels/ops", json={"report": None}).json()["report"] == ""
+    status, _, message = error(owner.patch("/v1/alert-channels/ops", json={"severities": ["loud"]}))
+    assert status == 400 and "severities" in message
+
+
 def test_a_test_puts_a_notice_in_the_outbox(owner: TestClient) -> None:
     owner.post("/v1/alert-channels", json=CHANNEL)
     sent = owner.post("/v1/alert-channels/ops/test")

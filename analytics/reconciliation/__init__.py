@@ -1,0 +1,1 @@
+"""Providers' bills against recorded usage: imported, matched, and every difference named."""

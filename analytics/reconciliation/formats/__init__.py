@@ -1,0 +1,1 @@
+"""Formats of providers' bills: one module each, all read into `BillLine`."""

@@ -1,0 +1,138 @@
+"""FOCUS cost and usage exports as CSV: Azure's, AWS's, Google's or anybody's (focus.finops.org, 1.0 to 1.3)."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Final
+
+from analytics.exports.focus_columns import COLUMNS
+from analytics.reconciliation.formats.reading import (
+    OneCurrency,
+    OneMonth,
+    Problems,
+    csv_header,
+    csv_rows,
+    read_amount,
+    read_day,
+    read_decimal,
+    read_unit_price,
+    refuse_unknown,
+    require_columns,
+    row_digest,
+    shown,
+)
+from analytics.reconciliation.formats.words import describe, tokens_per_unit
+from analytics.reconciliation.lines import CREDIT, FEE, TAX, BillLine, ReadBill
+
+# Columns of the specification that our own export does not have.
+_MORE: Final = (
+    *("AvailabilityZone", "CapacityReservationId", "CapacityReservationStatus", "CommitmentDiscountCategory"),
+    *("CommitmentDiscountId", "CommitmentDiscountName", "CommitmentDiscountQuantity", "CommitmentDiscountStatus"),
+    *("CommitmentDiscountType", "CommitmentDiscountUnit", "ContractApplied", "PricingCurrency", "RegionId"),
+    *("PricingCurrencyContractedUnitPrice", "PricingCurrencyEffectiveCost", "PricingCurrencyListUnitPrice"),
+    *("RegionName", "InvoiceIssuer"),
+)
+KNOWN: Final = frozenset({*COLUMNS, *_MORE})
+_WANTED: Final = ("BilledCost", "BillingCurrency", "ChargeCategory", "ChargePeriodStart", "ServiceCategory")
+_AI: Final = "ai and machine learning"
+_PROVIDERS: Final = (
+    (("microsoft", "azure"), "azure"),
+    (("aws", "amazon"), "bedrock"),
+    (("google",), "vertex_ai"),
+    (("openai",), "openai"),
+    (("anthropic",), "anthropic"),
+)
+
+
+def is_focus(names: Mapping[str, object] | list[str]) -> bool:
+    """Return whether column names are those of a FOCUS file."""
+    return "BilledCost" in names and "ChargeCategory" in names
+
+
+def read_focus(text: str, month: str) -> ReadBill:
+    """Read a FOCUS export. Lines of other services than AI are skipped and counted. Raise UnreadableBill."""
+    problems, lines, skipped, provider = Problems(), list[BillLine](), 0, ""
+    months, currency = OneMonth(month, problems), OneCurrency(problems)
+    names = csv_header(text)
+    refuse_unknown([name for name in names if not name.startswith("x_")], KNOWN, problems)
+    if not require_columns(names, _WANTED, problems, "export the cost and usage dataset of FOCUS with all columns"):
+        problems.raise_any()
+    for number, row in csv_rows(text, problems):
+        if row["ServiceCategory"].strip().lower() != _AI:
+            skipped += 1
+            continue
+        provider = provider or _provider(row)
+        if row.get("BillingPeriodStart"):
+            period = read_day(row["BillingPeriodStart"])
+            months.see(number, "BillingPeriodStart", period, row["BillingPeriodStart"])
+        day = read_day(row["ChargePeriodStart"])
+        currency.see(number, "BillingCurrency", row["BillingCurrency"])
+        if not months.see(
+            *(number, "ChargePeriodStart", day, row["ChargePeriodStart"]),
+            may_be_earlier=bool(row.get("BillingPeriodStart")),
+        ):
+            continue
+        line = _line(number, day or "", row, problems)
+        if line is not None:
+            lines.append(line)
+    problems.raise_any()
+    return ReadBill("focus", provider, months.month, currency.name, lines, skipped)
+
+
+def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> BillLine | None:
+    amount, category = read_amount(row["BilledCost"]), row["ChargeCategory"].strip()
+    if amount is None:
+        problems.add(number, "BilledCost", f"{shown(row['BilledCost'])} is no amount of money")
+        return None
+    said = row.get("SkuMeter") or row.get("ChargeDescription") or row.get("SkuId") or ""
+    found = describe(said)
+    keys = tuple(row[name] for name in ("ResourceId", "SubAccountId") if row.get(name))
+    is_correction = row.get("ChargeClass", "").strip() == "Correction"
+    kind = found.kind
+    if category == "Tax":
+        kind = TAX
+    elif category == "Credit" or (amount.pico < 0 and (category == "Adjustment" or is_correction)):
+        kind = CREDIT
+    elif category in ("Purchase", "Adjustment") or not found.kind:
+        kind = FEE
+    elif category != "Usage":
+        problems.add(number, "ChargeCategory", f"{shown(category)} is none of FOCUS")
+        return None
+    if amount.pico < 0 and kind not in (CREDIT, TAX):
+        problems.add(number, "BilledCost", f"{shown(row['BilledCost'])} is below 0 on a charge of {category}")
+        return None
+    detail = row_digest(*row.values())
+    if kind in (TAX, CREDIT, FEE):
+        return BillLine(number, day, found.model, keys, found.tier, kind, None, amount.pico, None, amount.step, detail)
+    tokens, per_unit = _tokens(number, row, problems)
+    if tokens is not None and tokens < 0:
+        return None
+    price = None
+    if per_unit is not None:
+        stated = row.get("ContractedUnitPrice") or row.get("ListUnitPrice")
+        price = read_unit_price(stated, per_unit) if stated else None
+    return BillLine(
+        *(number, day, found.model, keys, found.tier, kind, tokens, amount.pico, price, amount.step, detail)
+    )
+
+
+def _tokens(number: int, row: Mapping[str, str], problems: Problems) -> tuple[int | None, Decimal | None]:
+    """Return the tokens of a line, and how many a priced unit is; -1 tokens after a problem."""
+    priced = tokens_per_unit(row.get("PricingUnit", ""))
+    for quantity, unit in (("ConsumedQuantity", "ConsumedUnit"), ("PricingQuantity", "PricingUnit")):
+        per_unit = tokens_per_unit(row.get(unit, ""))
+        if per_unit is None or not row.get(quantity):
+            continue
+        count = read_decimal(row[quantity])
+        whole = None if count is None else count * per_unit
+        if whole is None or whole < 0 or whole != whole.to_integral_value():
+            problems.add(number, quantity, f"{shown(row[quantity])} {shown(row[unit])} is no count of tokens")
+            return -1, None
+        return int(whole), priced
+    return None, priced
+
+
+def _provider(row: Mapping[str, str]) -> str:
+    said = " ".join(
+        row.get(name, "") for name in ("ServiceProviderName", "ProviderName", "HostProviderName", "InvoiceIssuerName")
+    ).lower()
+    return next((name for words, name in _PROVIDERS if any(word in said for word in words)), "")

@@ -1,0 +1,72 @@
+"""Pages of a usage or cost API as they are saved: one page, an array of pages, or a page per line."""
+
+import json
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from analytics.reconciliation.formats.reading import Problems, UnreadableBill, shown
+
+_DEEPEST: Final = 50
+
+
+def load_json(text: str) -> list[tuple[int, Any]]:
+    """Return the values of a JSON file, or of one with a value per line, each with its line. Raise UnreadableBill."""
+    try:
+        return [(1, json.loads(text, parse_float=Decimal))]
+    except RecursionError:
+        raise UnreadableBill("the file was not imported: its JSON is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        whole = error
+    values = []
+    lines = text.splitlines()
+    if len(lines) < 2 or not lines[0].rstrip().endswith("}"):
+        raise UnreadableBill(_cut(whole.lineno, whole.colno, whole.msg))
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            values.append((number, json.loads(line, parse_float=Decimal)))
+        except json.JSONDecodeError as error:
+            raise UnreadableBill(_cut(number, error.colno, error.msg)) from None
+        except RecursionError:
+            raise UnreadableBill("the file was not imported: its JSON is nested too deeply") from None
+    return values
+
+
+def _cut(line: int, column: int, what: str) -> str:
+    return (
+        f"the file was not imported: line {line}, column {column}: this is no JSON ({what}); the file may be cut "
+        "short: export it again"
+    )
+
+
+def results(text: str, problems: Problems) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, Any]]]:
+    """Yield each result of each bucket, with a running number and its bucket.
+
+    Pages that say that there is more must be followed by it, or some of the bill is missing.
+    """
+    number = 0
+    pages: list[Any] = []
+    for _, value in load_json(text):
+        pages.extend(value if isinstance(value, list) else [value])
+    for place, page in enumerate(pages):
+        if not isinstance(page, dict) or not isinstance(page.get("data"), list):
+            problems.add(number + 1, "data", "this is no page of the API: it has no list `data`")
+            return
+        if place == len(pages) - 1 and page.get("has_more"):
+            problems.add(
+                number + 1, "has_more", "the API has further pages; save all of them into one file, as an array"
+            )
+            return
+        for bucket in page["data"]:
+            found = bucket.get("results", bucket.get("result")) if isinstance(bucket, dict) else None
+            if not isinstance(found, list):
+                problems.add(number + 1, "results", f"{shown(bucket)} is no bucket with a list `results`")
+                continue
+            for result in found:
+                number += 1
+                if isinstance(result, dict):
+                    yield number, bucket, result
+                else:
+                    problems.add(number, "results", f"{shown(result)} is no object")

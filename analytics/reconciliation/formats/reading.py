@@ -1,0 +1,236 @@
+"""Reading bills: numbers, days and columns, each refused with its line and column if it cannot be read."""
+
+import csv
+import hashlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+from contracts.errors import InvalidRequest
+
+MAX_BYTES: Final = 256 * 1024 * 1024
+MAX_LINES: Final = 2_000_000
+_MOST_PROBLEMS: Final = 20
+_SHOWN: Final = 40  # characters of a value in a message
+_PICO: Final = Decimal(1_000_000_000_000)
+_CENT_PLACES: Final = 2
+_MOST_PLACES: Final = 12
+_SUMS: Final = ("token", "cost", "amount", "price", "credit", "tax")  # in names of columns
+_MAX_AMOUNT: Final = Decimal(1_000_000_000)
+
+
+class UnreadableBill(InvalidRequest):
+    """A bill that is refused as a whole. `problems` are what is wrong, each with its line and column."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message, param="file")
+        self.problems = tuple(problems)
+
+
+@dataclass(slots=True)
+class Problems:
+    """What is wrong with a file. Nothing of it is imported if there is anything."""
+
+    found: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, line: int, column: str, what: str) -> None:
+        """Note a problem."""
+        self.count += 1
+        if len(self.found) < _MOST_PROBLEMS:
+            self.found.append(f"line {line}, column {column}: {what}")
+
+    def raise_any(self) -> None:
+        """Raise UnreadableBill if there is a problem."""
+        if self.count:
+            rest = self.count - len(self.found)
+            shown = "; ".join(self.found[:3])
+            more = f"; and {self.count - 3} more" if self.count > 3 else ""
+            raise UnreadableBill(
+                f"the file was not imported: {shown}{more}",
+                [*self.found, *([f"and {rest} more"] if rest > 0 else [])],
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """An amount of money in pico-units of its currency, and the worth of its last decimal place."""
+
+    pico: int
+    step: int
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it."""
+    text = str(value)
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+
+
+def read_amount(value: object, *, scale: int = 1) -> Amount | None:
+    """Read an amount of money; `scale` is how many of its units are one of the currency, such as 100 for cents.
+
+    `None` if it is no number or beyond a billion.
+    """
+    number = read_decimal(value)
+    if number is None or abs(number) > _MAX_AMOUNT * scale:
+        return None
+    places = -int(number.as_tuple().exponent)
+    places = min(max(places, _CENT_PLACES if scale == 1 else 0), _MOST_PLACES)
+    step = _PICO / scale / 10**places
+    return Amount(round(number * _PICO / scale), max(int(step), 1))
+
+
+def read_decimal(value: object) -> Decimal | None:
+    """Read a number; `None` if it is none, or not finite."""
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        number = value if isinstance(value, Decimal) else Decimal(str(value).strip())
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def read_count(value: object) -> int | None:
+    """Read a count of tokens: a whole number, 0 or more. `None` if it is none."""
+    number = read_decimal(value)
+    if number is None or number < 0 or number != number.to_integral_value() or number > 10**15:
+        return None
+    return int(number)
+
+
+def read_day(value: object) -> str | None:
+    """Read a moment or a date as a day in UTC; `None` if it is neither. Moments without a zone are UTC."""
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        seconds = int(value)
+        return datetime.fromtimestamp(seconds, UTC).date().isoformat() if 0 < seconds < 10**11 else None
+    text = str(value or "").strip()
+    if text.isdecimal() and len(text) in (10, 9):
+        return read_day(int(text))
+    try:
+        if len(text) == 10:
+            if text[2] == "/" and text[5] == "/":  # Azure's month first
+                return date(int(text[6:]), int(text[:2]), int(text[3:5])).isoformat()
+            return date.fromisoformat(text).isoformat()
+        text = text.removesuffix(" UTC")
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo is None else moment.astimezone(UTC)).date().isoformat()
+
+
+def read_unit_price(value: object, tokens_per_unit: Decimal) -> int | None:
+    """Read a price per unit as pico-units of a token; `None` if there is none, or it is no whole number of them."""
+    number = read_decimal(value)
+    if number is None or number < 0:
+        return None
+    found = number * _PICO / tokens_per_unit
+    return int(found) if found == found.to_integral_value() else None
+
+
+def row_digest(*parts: object) -> str:
+    """Return a short digest of a row: rows that have the same are the same."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
+
+
+def csv_rows(text: str, problems: Problems) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows of a CSV file with their line numbers. A row with too few or too many columns is a problem."""
+    reader = csv.reader(io.StringIO(text), strict=True)
+    try:
+        header = next(reader, [])
+        names = [name.strip().lstrip("\ufeff") for name in header]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            problems.add(1, shown(twice), "the header names it twice")
+            return
+        for row in reader:
+            line = reader.line_num
+            if not row:
+                continue
+            if len(row) != len(names):
+                problems.add(
+                    line,
+                    str(min(len(row), len(names)) + 1),
+                    f"the row has {len(row)} columns, the header has {len(names)}; the file may be cut short: "
+                    "export it again",
+                )
+                continue
+            yield line, dict(zip(names, row, strict=True))
+    except csv.Error as error:
+        problems.add(reader.line_num, "1", f"this is no CSV ({error}); the file may be cut short: export it again")
+
+
+def csv_header(text: str) -> list[str]:
+    """Return the column names of a CSV file."""
+    first = text.split("\n", 1)[0].strip("\r\ufeff ")
+    try:
+        return [name.strip() for name in next(csv.reader([first], strict=True), [])]
+    except csv.Error:
+        return []
+
+
+def require_columns(names: Sequence[str], wanted: Sequence[str], problems: Problems, remedy: str) -> bool:
+    """Note columns that a file lacks; return whether it has all."""
+    missing = [name for name in wanted if name not in names]
+    for name in missing:
+        problems.add(1, name, f"the column is missing; {remedy}")
+    return not missing
+
+
+def refuse_unknown(names: Mapping[str, object] | Sequence[str], known: frozenset[str], problems: Problems) -> None:
+    """Note columns that nobody here knows and that may hold tokens or money: leaving them out would be a wrong sum."""
+    for place, name in enumerate(names, start=1):
+        lower = name.lower()
+        if name not in known and any(word in lower for word in _SUMS):
+            problems.add(
+                1, f"{place} ({name[:_SHOWN]})", "the column is unknown and may hold tokens or money; remove it"
+            )
+
+
+class OneCurrency:
+    """The currency of a file. A second one is a problem."""
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self.name = ""
+        self._line = 0
+
+    def see(self, line: int, column: str, value: object) -> None:
+        """Note the currency of a line."""
+        name = str(value or "").strip().upper()
+        if name == self.name:
+            return
+        if len(name) != 3 or not name.isalpha():
+            self._problems.add(line, column, f"{shown(value)} is no currency code such as USD")
+        elif not self.name:
+            self.name, self._line = name, line
+        else:
+            self._problems.add(
+                line, column, f"{name}, but line {self._line} is in {self.name}; export each currency into its own file"
+            )
+
+
+class OneMonth:
+    """The month that a bill is of. Lines outside are problems."""
+
+    def __init__(self, month: str, problems: Problems) -> None:
+        self.month = month
+        self._problems = problems
+
+    def see(self, line: int, column: str, day: str | None, value: object, *, may_be_earlier: bool = False) -> bool:
+        """Check the day of a line; return whether it is one of the month. The first day tells the month if none is
+        given. Bills that say their period may have lines of days before."""
+        if day is None:
+            self._problems.add(line, column, f"{shown(value)} is no date")
+            return False
+        if not self.month:
+            self.month = day[:7]
+        if day[:7] == self.month or (may_be_earlier and day < self.month):
+            return True
+        self._problems.add(
+            line, column, f"{day} is not in {self.month}; export {self.month} alone, or name the month with --month"
+        )
+        return False

@@ -1,0 +1,133 @@
+"""Google Cloud's billing export to BigQuery, standard or detailed, saved as newline-delimited JSON or an array."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from analytics.reconciliation.formats.pages import load_json
+from analytics.reconciliation.formats.reading import (
+    OneCurrency,
+    OneMonth,
+    Problems,
+    read_amount,
+    read_day,
+    read_decimal,
+    read_unit_price,
+    row_digest,
+    shown,
+)
+from analytics.reconciliation.formats.words import describe, tokens_per_unit
+from analytics.reconciliation.lines import CREDIT, FEE, ROUNDING, TAX, BillLine, ReadBill
+
+PROVIDER: Final = "vertex_ai"
+_SERVICES: Final = ("vertex ai", "gemini api", "generative language api", "cloud ai companion")
+_COST_TYPES: Final = {"tax": TAX, "rounding_error": ROUNDING}
+_COUNTS: Final = frozenset({"count", "token", "tokens"})
+_KNOWN: Final = frozenset(
+    {
+        *("billing_account_id", "service", "sku", "usage_start_time", "usage_end_time", "project", "labels", "tags"),
+        *("system_labels", "location", "export_time", "cost", "currency", "currency_conversion_rate", "usage"),
+        *("credits", "invoice", "cost_type", "adjustment_info", "cost_at_list", "transaction_type", "seller_name"),
+        *("subscription", "resource", "price", "cost_at_effective_price_default", "cost_at_list_consumption_model"),
+        *("consumption_model", "cost_at_list_undiscounted"),
+    }
+)
+
+
+def is_vertex(row: object) -> bool:
+    """Return whether a JSON value is a row of a billing export."""
+    return isinstance(row, Mapping) and "sku" in row and "usage_start_time" in row
+
+
+def read_vertex(text: str, month: str) -> ReadBill:
+    """Read an export. Lines of other services are skipped and counted. Raise UnreadableBill."""
+    problems, lines, skipped = Problems(), list[BillLine](), 0
+    months, currency = OneMonth(month, problems), OneCurrency(problems)
+    checked: set[str] = set()
+    for number, row in _rows(text):
+        if not is_vertex(row):
+            problems.add(number, "sku", "this is no row of a billing export: it has no sku and usage_start_time")
+            continue
+        for name in sorted(row.keys() - _KNOWN - checked):
+            checked.add(name)
+            if "cost" in name or "credit" in name or "amount" in name:
+                problems.add(number, name[:40], "the field is unknown and may hold money; remove it")
+        if _text(row, "service", "description").lower() not in _SERVICES:
+            skipped += 1
+            continue
+        invoice = _text(row, "invoice", "month")
+        if invoice:
+            first = f"{invoice[:4]}-{invoice[4:6]}-01"
+            months.see(number, "invoice.month", read_day(first), invoice)
+        day = read_day(row["usage_start_time"])
+        currency.see(number, "currency", row.get("currency"))
+        if months.see(number, "usage_start_time", day, row["usage_start_time"], may_be_earlier=bool(invoice)):
+            lines.extend(_lines(number, day or "", row, problems))
+    problems.raise_any()
+    return ReadBill("vertex", PROVIDER, months.month, currency.name, lines, skipped)
+
+
+def _rows(text: str) -> list[tuple[int, Any]]:
+    rows: list[tuple[int, Any]] = []
+    for number, value in load_json(text):
+        rows += (
+            [(number + place, each) for place, each in enumerate(value)]
+            if isinstance(value, list)
+            else [(number, value)]
+        )
+    return rows
+
+
+def _lines(number: int, day: str, row: Mapping[str, Any], problems: Problems) -> list[BillLine]:
+    amount, sort = read_amount(row.get("cost")), str(row.get("cost_type") or "regular")
+    if amount is None:
+        problems.add(number, "cost", f"{shown(row.get('cost'))} is no amount of money")
+        return []
+    said = _text(row, "sku", "description")
+    found = describe(said)
+    project = _text(row, "project", "id")
+    keys = (project,) if project else ()
+    detail = row_digest(*sorted(row.items()))
+    kind = _COST_TYPES.get(sort, "")
+    if sort == "adjustment":
+        kind = CREDIT if amount.pico < 0 else FEE
+    elif not kind and sort != "regular":
+        problems.add(number, "cost_type", f"{shown(sort)} is unknown")
+        return []
+    kind = kind or found.kind or FEE
+    if amount.pico < 0 and kind not in (CREDIT, TAX, ROUNDING):
+        problems.add(number, "cost", f"{shown(row.get('cost'))} is below 0 on a regular charge")
+        return []
+    tokens = price = None
+    if kind == found.kind:
+        usage = row.get("usage") or {}
+        unit = str(usage.get("unit") or "")
+        per_unit = Decimal(1) if unit.lower() in _COUNTS else tokens_per_unit(unit)
+        if per_unit is not None:
+            count = read_decimal(usage.get("amount"))
+            whole = None if count is None else count * per_unit
+            if whole is None or whole < 0 or whole != whole.to_integral_value():
+                problems.add(number, "usage.amount", f"{shown(usage.get('amount'))} is no count of tokens")
+                return []
+            tokens = int(whole)
+            stated = row.get("price") or {}
+            each = read_decimal(stated.get("pricing_unit_quantity")) or Decimal(1)
+            price = read_unit_price(stated.get("effective_price"), each)
+    lines = [
+        BillLine(number, day, found.model, keys, found.tier, kind, tokens, amount.pico, price, amount.step, detail)
+    ]
+    for place, credit in enumerate(row.get("credits") or (), start=1):
+        worth = read_amount(credit.get("amount")) if isinstance(credit, Mapping) else None
+        if worth is None:
+            problems.add(number, f"credits[{place}].amount", "it is no amount of money")
+            continue
+        name = f"{detail} {credit.get('name', '')} {place}"
+        lines.append(
+            BillLine(*(number, day, found.model, keys, found.tier, CREDIT, None, worth.pico, None, worth.step, name))
+        )
+    return lines
+
+
+def _text(row: Mapping[str, Any], name: str, part: str) -> str:
+    value = row.get(name)
+    return str(value.get(part) or "") if isinstance(value, Mapping) else ""

@@ -1,0 +1,85 @@
+"""What the description of a charge says: the model, the kind of tokens and the service tier."""
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Final
+
+from contracts.pricing.service_tiers import BATCH
+
+_WORDS: Final = re.compile(r"[A-Za-z0-9.]+")
+_REGION: Final = re.compile(r"^(?:[A-Z]{2,4}\d|[A-Z]{3}\d[A-Z]?|EUC\d|EU)[-_:]")
+_MARKETPLACE: Final = re.compile(r"^MP:[A-Z]+\d_")
+_INPUT: Final = frozenset({"input", "inp", "prompt", "inputtokencount", "inputtoken", "in"})
+_OUTPUT: Final = frozenset({"output", "outp", "outpt", "opt", "out", "completion", "outputtokencount", "response"})
+_TOKENS: Final = re.compile(r"(?i)^\s*([\d.,]*)\s*([km]?)\s*(?:input |output )?tokens?$")
+_CACHED: Final = frozenset({"cached", "cache", "cachd", "cchd", "caching"})
+_WRITE: Final = frozenset({"write", "writes", "creation"})
+_HOUR: Final = frozenset({"1h", "1hr", "1hour", "hour"})
+_AUDIO: Final = frozenset({"audio", "aud"})
+_IMAGE: Final = frozenset({"image", "img"})
+_REASONING: Final = frozenset({"reasoning", "thinking"})
+_TIERS: Final = {"batch": BATCH, "batches": BATCH, "flex": "flex", "priority": "priority", "prty": "priority"}
+_NOISE: Final = frozenset(
+    {
+        *("token", "tokens", "count", "units", "unit", "text", "predictions", "prediction", "usage", "read", "ttl"),
+        *("global", "glbl", "gl", "regional", "regnl", "data", "datazone", "dz", "dzone", "zone", "standard", "std"),
+        *("cross", "region", "5m", "5min", "minute", "for", "of", "the", "generation", "vertex", "ai", "bedrock"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a description says. `kind` is a kind of tokens; empty if it names none."""
+
+    model: str
+    kind: str
+    tier: str
+
+
+@lru_cache(maxsize=20_000)
+def describe(text: str) -> Described:
+    """Read a description such as "gpt-4o-mini, cached input" or "USE1-Claude4Sonnet-input-token-count"."""
+    text = _MARKETPLACE.sub("", _REGION.sub("", text.strip()))
+    model, tier = "", ""
+    seen: set[str] = set()
+    for found in _WORDS.finditer(text):
+        word = found.group()
+        lower = word.lower()
+        if lower in _TIERS:
+            tier = _TIERS[lower] or tier
+        elif lower in _ALL:
+            seen.add(lower)
+        elif lower not in _NOISE:
+            model += ("-" if model else "") + word
+    return Described(model, _kind(seen), tier)
+
+
+_ALL: Final = _INPUT | _OUTPUT | _CACHED | _WRITE | _HOUR | _AUDIO | _IMAGE | _REASONING
+
+
+def _kind(seen: set[str]) -> str:
+    if seen & _CACHED and seen & _WRITE:
+        return "cache_write_1h" if seen & _HOUR else "cache_write_5m"
+    if seen & _CACHED:
+        return "cache_read_audio" if seen & _AUDIO else "cache_read_text"
+    if seen & _OUTPUT or seen & _REASONING:
+        return "output_audio" if seen & _AUDIO else "output_image" if seen & _IMAGE else "output_text"
+    if seen & _INPUT:
+        return "input_audio" if seen & _AUDIO else "input_image" if seen & _IMAGE else "input_text"
+    return ""
+
+
+def tokens_per_unit(unit: str) -> Decimal | None:
+    """Return how many tokens a unit such as "Tokens", "1K tokens" or "1000000 Tokens" is; `None` if it is none."""
+    found = _TOKENS.match(unit)
+    if found is None:
+        return None
+    number = found.group(1).replace(",", "")
+    try:
+        count = Decimal(number) if number else Decimal(1)
+    except InvalidOperation:
+        return None
+    return count * {"": 1, "k": 1_000, "m": 1_000_000}[found.group(2).lower()]

@@ -1,0 +1,232 @@
+"""Recorded usage of a provider in a month, in the buckets of its bill."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from functools import lru_cache
+from typing import Final
+
+from analytics.queries import query
+from analytics.reconciliation.lines import BillLine
+from analytics.reconciliation.matching import Bucket, Cell, Rates, RecordedBucket
+from analytics.reconciliation.placement import Placement, RecordedName
+from analytics.rows import money_of, number_of, numbers_of, text_of
+from backends.store.client import StoreClient
+from contracts.metering.usage import LEAVES, Leaf
+from contracts.pricing.money import pico_usd
+from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, card_of_version
+
+REQUEST_FEE: Final = "request"  # a card's price per request, which no provider's bill has as such
+_NOON: Final = time(12, tzinfo=UTC)
+# Kinds that bills count as others if they do not tell them apart.
+_WITHIN: Final[Mapping[str, str]] = {
+    "output_reasoning": "output_text",
+    "output_audio": "output_text",
+    "output_image": "output_text",
+    "input_audio": "input_text",
+    "input_image": "input_text",
+    "cache_read_audio": "cache_read_text",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedUsage:
+    """One group of requests as the store has them."""
+
+    day: str
+    name: RecordedName
+    tier: str
+    price_version: str
+    is_uncertain: bool
+    above: int
+    requests: int
+    cost: int  # pico-USD
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRetries:
+    """Tries that failed in a way that a provider may bill."""
+
+    day: str
+    name: RecordedName
+    tries: int
+    tokens: tuple[int, ...]
+
+
+def read_recorded(
+    store: StoreClient,
+    start: datetime,
+    end: datetime,
+    providers: Collection[str],
+    cards: Sequence[AnyCard],
+    upstreams: Mapping[str, str],
+) -> tuple[list[RecordedUsage], list[RecordedRetries], list[int]]:
+    """Read what was recorded of a provider from a moment until another; `upstreams` are targets' own names of models.
+
+    Return usage, tries that may be billed too, and the thresholds of price tiers that tell groups apart. Raise
+    StoreUnavailable.
+    """
+    thresholds = sorted(
+        {tier.above_input_tokens for card in cards if isinstance(card, PriceCard) for tier in card.tiers}
+    )
+    asked = {"start": int(start.timestamp()), "end": int(end.timestamp()), "providers": sorted(providers)}
+    usage = [
+        RecordedUsage(
+            text_of(row["day_label"]),
+            _name(row, upstreams),
+            text_of(row["tier_label"]),
+            text_of(row["price_label"]),
+            bool(row["is_uncertain"]),
+            number_of(row["above"]),
+            number_of(row["request_count"]),
+            pico_usd(money_of(row["cost_sum"])),
+            tuple(int(count) for count in numbers_of(row["leaf_sums"])),
+        )
+        for row in store.query(query("billed_usage"), {**asked, "thresholds": thresholds})
+    ]
+    retries = [
+        RecordedRetries(
+            text_of(row["day_label"]),
+            _name(row, upstreams),
+            number_of(row["try_count"]),
+            tuple(int(count) for count in numbers_of(row["leaf_sums"])),
+        )
+        for row in store.query(query("billed_retries"), asked)
+    ]
+    return usage, retries, thresholds
+
+
+def _name(row: Mapping[str, object], upstreams: Mapping[str, str]) -> RecordedName:
+    target = text_of(row["target_label"])
+    return RecordedName(target, text_of(row["model_label"]), upstreams.get(target, ""), text_of(row["version_label"]))
+
+
+def recorded_buckets(
+    usage: Iterable[RecordedUsage],
+    retries: Iterable[RecordedRetries],
+    placement: Placement,
+    cards: Sequence[AnyCard],
+    thresholds: Sequence[int],
+    kinds: Collection[str],
+    provider: str,
+) -> tuple[dict[Bucket, RecordedBucket], Rates, dict[str, list[str]]]:
+    """Return recorded usage by bucket and cell, what the general card asks for further tokens, and by which names the
+    models of buckets were asked for.
+
+    `kinds` are those that the bill tells apart; others are counted within the kind that bills count them as.
+    """
+    pricing = _Pricing(cards, thresholds, provider)
+    leaves = [leaf if leaf in kinds else _WITHIN.get(leaf, leaf) for leaf in LEAVES]
+    found: dict[Bucket, RecordedBucket] = {}
+    for one in usage:
+        bucket = placement.bucket(one.day, one.name)
+        pricing.note(bucket.model, one.name.model)
+        mine = found.get(bucket)
+        if mine is None:
+            mine = found[bucket] = RecordedBucket()
+        if one.is_uncertain:
+            mine.uncertain += one.requests
+        _add(mine, one, leaves, pricing)
+    for again in retries:
+        bucket = placement.bucket(again.day, again.name)
+        mine = found.setdefault(bucket, RecordedBucket())
+        for kind, tokens in zip(leaves, again.tokens, strict=True):
+            if tokens:
+                mine.retried[kind] = mine.retried.get(kind, 0) + tokens
+    return found, pricing.rate_of, pricing.asked_as
+
+
+def _add(mine: RecordedBucket, one: RecordedUsage, leaves: Sequence[str], pricing: "_Pricing") -> None:
+    own, general = pricing.rates(one.price_version, one.above, one.name.model, one.day, one.tier)
+    left = one.cost
+    for place, tokens in enumerate(one.tokens):
+        if not tokens:
+            continue
+        rate, expected = own.rates[place], general.rates[place]
+        mine.cell(Cell(one.tier, leaves[place])).add(
+            tokens, tokens * (rate or 0), tokens * (expected or 0), expected if rate is not None else None
+        )
+        left -= tokens * (rate or 0)
+    fee = own.request * one.requests
+    if left or fee:
+        # The card's price per request, and what no card explains, such as of a card that was deleted.
+        expected_fee = general.request * one.requests + (left - fee)
+        mine.cell(Cell(one.tier, REQUEST_FEE)).add(0, left, expected_fee, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    rates: tuple[int | None, ...]
+    request: int
+
+
+_NO_RATES: Final = _Rates((None,) * len(LEAVES), 0)
+
+
+class _Pricing:
+    """Rates by price version, and the general card's for the same."""
+
+    def __init__(self, cards: Sequence[AnyCard], thresholds: Sequence[int], provider: str) -> None:
+        self._by_version = {card.version: card for card in cards}
+        self._book = PriceBook(cards)
+        self._thresholds = thresholds
+        self._provider = provider
+        self.asked_as: dict[str, list[str]] = {}
+        self._known: dict[tuple[str, int, str, str, str], tuple[_Rates, _Rates]] = {}
+        self._general = lru_cache(maxsize=None)(self._card_at)
+        self._versions: dict[str, AnyCard | None] = {}
+
+    def note(self, name: str, model: str) -> None:
+        """Note that one of our models is what a bucket's model name stands for."""
+        known = self.asked_as.setdefault(name, [])
+        if model not in known:
+            known.append(model)
+
+    def rates(self, version: str, above: int, model: str, day: str, tier: str) -> tuple[_Rates, _Rates]:
+        """Return the rates of a recorded price, and those of the general card."""
+        if version not in self._versions:
+            self._versions[version] = card_of_version(version, self._by_version)
+        own = self._versions[version]
+        if own is None:
+            return _NO_RATES, _NO_RATES
+        # Only a tenant's own card has another beside it, which is of the day.
+        is_own = bool(own.tenant)
+        key = (version, above, model if is_own else "", day if is_own else "", tier)
+        found = self._known.get(key)
+        if found is None:
+            general = self._general(model, day, tier) if is_own else own
+            input_tokens = self._thresholds[above - 1] + 1 if above else 0
+            found = self._known[key] = (_rates(own, input_tokens), _rates(general or own, input_tokens))
+        return found
+
+    def rate_of(self, bucket: Bucket, cell: Cell) -> int | None:
+        """Return what the general card asks for a token of a cell; `None` if none does."""
+        if cell.kind not in LEAVES:
+            return None
+        for model in self.asked_as.get(bucket.model, ()):
+            card = self._general(model, bucket.day, cell.tier)
+            if card is not None:
+                rate = _rate(card, cell.kind, 0)
+                if rate is not None:
+                    return rate
+        return None
+
+    def _card_at(self, model: str, day: str, tier: str) -> AnyCard | None:
+        at = datetime.combine(date.fromisoformat(day), _NOON)
+        card = self._book.card_for(model, "", at, self._provider)
+        return None if card is None else card.at_tier(tier)
+
+
+def _rates(card: AnyCard, input_tokens: int) -> _Rates:
+    return _Rates(tuple(_rate(card, leaf, input_tokens) for leaf in LEAVES), card.request_pico_usd)
+
+
+def _rate(card: AnyCard, leaf: Leaf | str, input_tokens: int) -> int | None:
+    found = card.rate(leaf, input_tokens)  # type: ignore[arg-type]
+    return card.rate("output_text", input_tokens) if found is None and leaf == "output_reasoning" else found
+
+
+def kinds_of(lines: Iterable[BillLine]) -> frozenset[str]:
+    """Return the kinds of tokens that bill lines tell apart."""
+    return frozenset(line.kind for line in lines)

@@ -1,0 +1,36 @@
+-- Requests that a provider was asked for, by day (UTC), target, model as asked and as answered, tier and price: what its
+-- bill should list. `above` is how many of {thresholds} the input exceeds. Kept answers and what never reached a model
+-- are left out, as no provider bills them. `is_uncertain`: the usage is an estimate, or nobody knows it.
+SELECT
+    toString(toDate(started_at, 'UTC')) AS day_label,
+    replica AS target_label,
+    model AS model_label,
+    model_version AS version_label,
+    if(service_tier = '' AND endsWith(price_version, '#batch'), 'batch', service_tier) AS tier_label,
+    price_version AS price_label,
+    count_method = 'estimate' OR price_state = 'unknown_usage' AS is_uncertain,
+    arrayCount(
+        limit ->
+            ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
+            + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
+            + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0) > limit,
+        {thresholds:Array(UInt64)}
+    ) AS above,
+    count() AS request_count,
+    sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum,
+    [
+        sum(toUInt64(ifNull(tokens_input_text, 0))), sum(toUInt64(ifNull(tokens_input_audio, 0))),
+        sum(toUInt64(ifNull(tokens_input_image, 0))), sum(toUInt64(ifNull(tokens_cache_read_text, 0))),
+        sum(toUInt64(ifNull(tokens_cache_read_audio, 0))), sum(toUInt64(ifNull(tokens_cache_write_5m, 0))),
+        sum(toUInt64(ifNull(tokens_cache_write_1h, 0))), sum(toUInt64(ifNull(tokens_output_text, 0))),
+        sum(toUInt64(ifNull(tokens_output_reasoning, 0))), sum(toUInt64(ifNull(tokens_output_audio, 0))),
+        sum(toUInt64(ifNull(tokens_output_image, 0)))
+    ] AS leaf_sums
+FROM requests
+WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
+    AND provider IN {providers:Array(String)}
+    AND outcome != 'rejected'
+    AND price_state != 'failed'
+    AND cache NOT IN ('hit', 'semantic_hit')
+GROUP BY day_label, target_label, model_label, version_label, tier_label, price_label, is_uncertain, above

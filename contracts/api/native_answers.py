@@ -1,0 +1,106 @@
+"""Answers of APIs that pass through: what the gateway reads of them, for accounting."""
+
+import msgspec
+
+from contracts.metering.native_usage import MessagesUsage, ResponsesUsage
+
+
+class NativeError(msgspec.Struct, frozen=True):
+    """What went wrong, in the API's own error object."""
+
+    type: str | None = None
+    code: str | None = None
+    message: str | None = None
+
+
+class NativeErrorBody(msgspec.Struct, frozen=True):
+    """A body, or a part of an event, that holds an error."""
+
+    error: NativeError | None = None
+
+
+class MessageBlock(msgspec.Struct, frozen=True):
+    """A block of a message: only what accounting needs."""
+
+    type: str = ""
+    id: str | None = None
+    name: str | None = None
+    text: str | None = None
+    data: str | None = None
+
+
+class MessageDelta(msgspec.Struct, frozen=True):
+    """A piece of a block, or a message's end."""
+
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+
+
+class MessageBody(msgspec.Struct, frozen=True):
+    """A message, whole or as its stream begins."""
+
+    content: list[MessageBlock] | None = None
+    model: str | None = None
+    stop_reason: str | None = None
+    usage: MessagesUsage | None = None
+
+
+class MessageEvent(msgspec.Struct, frozen=True):
+    """An event of a message's stream."""
+
+    type: str = ""
+    index: int = 0
+    message: MessageBody | None = None
+    content_block: MessageBlock | None = None
+    delta: MessageDelta | None = None
+    usage: MessagesUsage | None = None
+
+
+class ResponseItem(msgspec.Struct, frozen=True):
+    """An item of a response's output: only what accounting needs."""
+
+    type: str = ""
+    call_id: str | None = None
+    name: str | None = None
+
+
+class Incomplete(msgspec.Struct, frozen=True):
+    """Why a response is incomplete."""
+
+    reason: str | None = None
+
+
+class ResponseBody(msgspec.Struct, frozen=True):
+    """A response, whole or as its stream has it."""
+
+    model: str | None = None
+    status: str | None = None
+    incomplete_details: Incomplete | None = None
+    output: list[ResponseItem] | None = None
+    usage: ResponsesUsage | None = None
+    service_tier: str | None = None
+    error: NativeError | None = None
+
+
+class ResponseEvent(msgspec.Struct, frozen=True):
+    """An event of a response's stream."""
+
+    type: str = ""
+    output_index: int = 0
+    delta: str | msgspec.Raw | None = None
+    item: ResponseItem | None = None
+    response: ResponseBody | None = None
+
+
+class FailedEvent(msgspec.Struct, frozen=True):
+    """An event that reports an error, at the top or in the response."""
+
+    response: NativeErrorBody | None = None
+    error: NativeError | None = None
+    code: str | None = None
+    message: str | None = None

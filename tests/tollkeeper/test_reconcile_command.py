@@ -1,0 +1,204 @@
+"""`tollkeeper reconcile`: a provider's bill is imported, compared with recorded requests, and refused if it is bad."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from analytics.alerts.sources import Look
+from analytics.alerts.spending import bill_mismatches
+from analytics.reconciliation.report import Reconciler
+from backends.control.changes import Author
+from backends.control.database import ControlDatabase
+from backends.control.prices import NewPrice, create_price
+from backends.control.provider_bills import list_reconciliations
+from backends.store.columns import arrow_batch
+from contracts.access.identity import Identity
+from contracts.control import Model, Pool, Target
+from contracts.metering.usage import Usage
+from contracts.recording.names import REQUESTS
+from contracts.rules.alerts import Rule
+from tests.analytics.cost.records import request
+from tests.tollkeeper.test_books_command import refused, said
+
+MONTH = "2045-03"
+DAY = datetime(2045, 3, 3, 12, tzinfo=UTC)
+AUTHOR = Author("test", datetime(2045, 1, 1, tzinfo=UTC))
+SECONDS = int(datetime(2045, 3, 3, tzinfo=UTC).timestamp())
+
+
+class Bills:
+    """An installation with the shared store, a control database of its own, and a provider that nobody else has."""
+
+    def __init__(self, store: Any, data: Path, files: Path) -> None:
+        self.provider = f"p{uuid4().hex[:12]}"
+        self.data = ["--data", str(data)]
+        self.place = [*self.data, "--store-url", store.url]
+        self.database = ControlDatabase(f"sqlite:///{data / 'control.db'}")
+        self.store = store
+        self._files = files
+        with self.database.session() as session:
+            session.add(Pool(id="pool", created_at=AUTHOR.at))
+            session.flush()
+            session.add(Model(id="gpt", pool_id="pool", created_at=AUTHOR.at))
+            session.flush()
+            session.add(
+                Target(pool_id="pool", id="target-1", kind="openai_http", model="gpt-4o", provider=self.provider)
+            )
+            card = NewPrice("gpt", f"card-{self.provider}", {"input_text": 1, "output_text": 4}, provider=self.provider)  # type: ignore[dict-item]
+            create_price(session, AUTHOR, card)
+
+    def used(self, count: int, at: datetime = DAY, **more: Any) -> None:
+        """Record requests of 1,000 tokens in and 100 out, 1,400 micro-USD each."""
+        fields: dict[str, Any] = {
+            "who": Identity("acme"),
+            "model": "gpt",
+            "model_version": "gpt-4o-2024-08-06",
+            "provider": self.provider,
+            "replica": "target-1",
+            "usage": Usage(input_text=1_000, output_text=100),
+            "cost_pico_usd": 1_400_000_000,
+            "cost_basis": "price_card",
+            "price_version": f"card-{self.provider}",
+            "count_method": "reported",
+            **more,
+        }
+        records = [request(at + timedelta(seconds=number), **fields) for number in range(count)]
+        writer = self.store.client("writer")
+        writer.insert_arrow("requests", arrow_batch(REQUESTS, records), deduplication_token=str(uuid4()))
+        writer.close()
+
+    def file(self, *costs: tuple[str, str, int | None], key: str = "proj_1", currency: str = "usd") -> str:
+        """Write a costs report of one day: line item, USD, tokens."""
+        results = [
+            {
+                "object": "organization.costs.result",
+                "amount": {"value": float(value), "currency": currency},
+                "line_item": item,
+                "project_id": key,
+                "quantity": tokens,
+            }
+            for item, value, tokens in costs
+        ]
+        bucket = {"object": "bucket", "start_time": SECONDS, "end_time": SECONDS + 86_400, "results": results}
+        path = self._files / f"{uuid4().hex}.json"
+        path.write_text(json.dumps({"object": "page", "data": [bucket], "has_more": False, "next_page": None}))
+        return str(path)
+
+    def import_(self, file: str, *more: str) -> Any:
+        """Run `reconcile import`."""
+        return said("reconcile", "import", file, "--provider", self.provider, *more, *self.data)
+
+    def report(self) -> tuple[str, dict[str, str]]:
+        """Return the difference and the sums by cause."""
+        shown = said("reconcile", "report", self.provider, MONTH, *self.place)
+        return shown["difference_usd"], {one["cause"]: one["usd"] for one in shown["causes"]}
+
+
+@pytest.fixture
+def bills(store: Any, tmp_path: Path, migrated_sqlite: Path) -> Iterator[Bills]:
+    data = tmp_path / "data"
+    shutil.copytree(store.data / "secrets", data / "secrets")
+    shutil.copy(migrated_sqlite, data / "control.db")
+    found = Bills(store, data, tmp_path)
+    yield found
+    found.database.close()
+
+
+INPUT, OUTPUT = "gpt-4o-2024-08-06, input", "gpt-4o-2024-08-06, output"
+
+
+def test_a_bill_of_what_was_recorded_has_no_difference(bills: Bills) -> None:
+    bills.used(3)
+    shown = bills.import_(bills.file((INPUT, "0.003", 3_000), (OUTPUT, "0.0012", 300)), "--month", MONTH)
+    assert (shown["format"], shown["lines"], shown["billed_usd"]) == ("openai_costs", 2, "0.004200000000")
+    assert bills.report() == ("0.000000000000", {})
+
+
+def test_every_difference_has_a_cause_and_the_requests_behind_it_are_shown(bills: Bills) -> None:
+    bills.used(3)
+    bills.used(1, usage=Usage(), cost_pico_usd=None, cost_basis="unknown_usage", count_method="none")
+    bills.import_(
+        bills.file((INPUT, "0.004", 4_000), (OUTPUT, "0.0024", 400), ("Credit grant", "-1", None), ("VAT", "0.5", None))
+    )
+    difference, causes = bills.report()
+    assert difference == "-0.497800000000"
+    assert causes == {
+        "lost_usage": "0.001400000000",  # the fourth request: 1,000 in, 100 out
+        "price": "0.000800000000",  # output at 6 instead of 4 USD
+        "tax": "0.500000000000",
+        "credit": "-1.000000000000",
+    }
+    shown = said("reconcile", "show", bills.provider, MONTH, "--cause", "price", *bills.place)["differences"]
+    assert [(one["day"], one["model"], one["kind"], one["usd"]) for one in shown] == [
+        ("2045-03-03", "gpt-4o-2024-08-06", "output_text", "0.000800000000")
+    ]
+
+
+def test_lines_of_keys_that_are_not_ours_are_not_through_the_gateway(bills: Bills) -> None:
+    bills.used(3)
+    bills.import_(bills.file((INPUT, "0.003", 3_000), (OUTPUT, "0.0012", 300)))
+    bills.import_(bills.file((INPUT, "0.002", 2_000), key="proj_other"))
+    assert bills.report() == ("0.002000000000", {"unknown": "0.002000000000"})
+    said("reconcile", "names", bills.provider, "--key", "proj_1=target-1", *bills.data)
+    assert bills.report() == ("0.002000000000", {"not_through_us": "0.002000000000"})
+    names = said("reconcile", "names", bills.provider, "--remove", "proj_1", *bills.data)
+    assert names == []
+    wrong = refused("reconcile", "names", bills.provider, "--key", "proj_1=nobody", *bills.data)
+    assert "there is no target 'nobody'" in wrong
+
+
+def test_a_file_is_imported_once_and_nothing_of_a_bad_one(bills: Bills) -> None:
+    file = bills.file((INPUT, "0.003", 3_000))
+    first = bills.import_(file)
+    command = ["reconcile", "import", file, "--provider", bills.provider, *bills.data]
+    assert "this file was imported on" in refused(*command)
+    newer = bills.file((INPUT, "0.0031", 3_100), (OUTPUT, "0.1", 9))
+    again = ["reconcile", "import", newer, "--provider", bills.provider, *bills.data]
+    assert "1 of 2 lines are in" in refused(*again)
+    assert "2045-03-03 is not in 2045-04" in refused(*again, "--month", "2045-04")
+    mixed = Path(newer).read_text().replace('"currency": "usd"', '"currency": "eur"', 1)
+    Path(newer).write_text(mixed)
+    assert "line 2, column amount.currency: USD, but line 1 is in EUR" in refused(*again)
+    assert [one["id"] for one in said("reconcile", "bills", "--provider", bills.provider, *bills.data)] == [first["id"]]
+    Path(newer).write_text(mixed.replace("usd", "eur"))
+    assert "give the USD that one EUR was on it" in refused(*again, "--replace")
+    replaced = bills.import_(newer, "--replace", "--usd-rate", "2")
+    assert (replaced["billed_usd"], replaced["currency"]) == ("0.206200000000", "EUR")
+    assert [one["id"] for one in said("reconcile", "bills", "--provider", bills.provider, *bills.data)] == [
+        replaced["id"]
+    ]
+
+
+def test_the_alarm_goes_by_what_was_found_last(bills: Bills) -> None:
+    bills.used(1)
+    bills.import_(bills.file((INPUT, "2.001", 2_001_000), (OUTPUT, "0.0004", 100)))
+    client = bills.store.client("reader")
+    now = datetime(2045, 4, 1, tzinfo=UTC)
+    assert Reconciler(bills.database, client, lambda: now).write_due() == 1
+    assert Reconciler(bills.database, client, lambda: now).write_due() == 0
+    assert Reconciler(bills.database, client, lambda: now + timedelta(hours=6)).write_due() == 1
+    client.close()
+    with bills.database.session() as session:
+        found = list_reconciliations(session)
+    look = Look(None, now, reconciliations=found)  # type: ignore[arg-type]  # this kind asks nothing of the store
+    told = {
+        bound: bill_mismatches(look, [Rule.of("bills", "bill_mismatch", "", (), {"unknown_usd": bound})])["bills"]
+        for bound in (1.99, 2.0, 2.01)
+    }
+    assert [len(told[bound]) for bound in (1.99, 2.0, 2.01)] == [1, 0, 0]
+    (finding,) = told[1.99]
+    assert f"the bill of {bills.provider} for {MONTH} differs from recorded usage by 2.00 USD" in finding.summary
+
+
+def test_a_month_without_a_bill_is_told_how_to_get_one(bills: Bills) -> None:
+    assert "no bill of" in refused("reconcile", "report", bills.provider, MONTH, *bills.place)
+    assert "is no month" in refused("reconcile", "report", bills.provider, "March", *bills.place)
+    assert "cause 'magic' is none of" in refused(
+        "reconcile", "show", bills.provider, MONTH, "--cause", "magic", *bills.place
+    )

@@ -1,0 +1,235 @@
+"""`tollkeeper reconcile`: providers' bills against recorded usage, every difference with its cause."""
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from sqlalchemy.orm import Session
+
+from analytics.reconciliation.formats.reading import UnreadableBill
+from analytics.reconciliation.importing import BillFile, import_bill
+from analytics.reconciliation.lines import BILL_FORMATS
+from analytics.reconciliation.report import CAUSE_WORDS, Reconciled, bill_as_json, keep, reconcile, reconciled_as_json
+from backends.control.changes import Author
+from backends.control.provider_bills import bill_names, delete_bill, get_bill, list_bills, set_bill_names
+from backends.secrets.secret_files import SecretFiles
+from contracts.errors import InvalidRequest
+from tollkeeper.book_author import book_author
+from tollkeeper.open_installation import open_control, open_installation
+from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
+from tollkeeper.printing import one_line_errors, print_json, print_table
+
+app = typer.Typer(
+    help="Providers' bills, compared with recorded usage: every difference has a cause.", no_args_is_help=True
+)
+
+Provider = Annotated[str, typer.Argument(help="The provider, named as its targets do, such as openai or bedrock.")]
+OneMonth = Annotated[str, typer.Argument(help="The month of the bill in UTC, such as 2026-11.")]
+_LISTED: Final = ("id", "provider", "month", "format", "name", "lines", "skipped_lines", "billed_usd", "at")
+_SUMS: Final = ("cause", "usd", "differences", "meaning")
+_SHOWN: Final = ("day", "model", "target", "service_tier", "kind", "cause", "usd", "tokens")
+_MOST: Final = 50
+
+
+@app.command("import")
+def import_command(
+    file: Annotated[Path, typer.Argument(help="CSV or JSON file as the provider exports it.")],
+    month: Annotated[
+        str, typer.Option("--month", help="Month of the bill; lines outside are refused (default: of the first line).")
+    ] = "",
+    provider: Annotated[
+        str, typer.Option("--provider", help="Provider as its targets name it (default: as the format says).")
+    ] = "",
+    form: Annotated[
+        str, typer.Option("--format", help=f"One of {', '.join(BILL_FORMATS)} (default: as the content says).")
+    ] = "",
+    usd_rate: Annotated[
+        str, typer.Option("--usd-rate", help="USD that one unit of the bill's currency was, for bills not in USD.")
+    ] = "",
+    replaces: Annotated[
+        bool, typer.Option("--replace", help="Take the place of the same provider's, month's and format's bills.")
+    ] = False,
+    data: Data = DEFAULT_DATA,
+    as_json: AsJson = False,
+) -> None:
+    """Import a provider's bill, all of it or nothing.
+
+    Formats: OpenAI usage and costs (JSON, CSV), Anthropic usage and cost reports (JSON), FOCUS (CSV of Azure, AWS or
+    others), AWS Cost and Usage Report (CSV), Google Cloud billing export (JSON lines). A file with lines of another
+    month, cut short, with repeated lines, two currencies or amounts below 0 is refused with line and column.
+    """
+    now = datetime.now(UTC)
+    with one_line_errors(), open_control(data, os.environ) as database:
+        try:
+            rate = Decimal(usd_rate) if usd_rate else None
+        except InvalidOperation:
+            raise InvalidRequest(f"--usd-rate {usd_rate[:40]!r} is no number, such as 1.08", param="usd_rate") from None
+        if not file.is_file():
+            raise InvalidRequest(f"there is no file {file.name!r}", param="file")
+        author = book_author(database, SecretFiles(data / "secrets"), os.environ, now)
+        given = BillFile(file.read_bytes(), file.name, month, provider, form, rate, replaces)
+        try:
+            row = import_bill(database, author, given)
+        except UnreadableBill as error:
+            for problem in error.problems[3:]:
+                typer.echo(problem, err=True)
+            raise
+        shown = bill_as_json(row)
+    if as_json:
+        print_json(shown)
+    else:
+        others = f", {row.skipped:,} of other services skipped" if row.skipped else ""
+        typer.echo(f"{row.id}: {row.provider} {row.month}, {row.line_count:,} lines{others}, {row.billed_usd:f} USD")
+        typer.echo(f"tollkeeper reconcile report {row.provider} {row.month} compares it")
+
+
+@app.command("bills")
+def bills_command(
+    provider: Annotated[str, typer.Option("--provider", help="Of this provider alone.")] = "",
+    month: Annotated[str, typer.Option("--month", help="Of this month alone, such as 2026-11.")] = "",
+    data: Data = DEFAULT_DATA,
+    as_json: AsJson = False,
+) -> None:
+    """List imported bills, the oldest first."""
+    with one_line_errors(), open_control(data, os.environ) as database, database.session() as session:
+        shown = [bill_as_json(row) for row in list_bills(session, provider=provider, month=month)]
+    print_json(shown) if as_json else _table(_LISTED, shown, "no bill was imported")
+
+
+@app.command("delete")
+def delete_command(
+    bill: Annotated[str, typer.Argument(metavar="ID", help="The bill's id, bill_...; `bills` lists it.")],
+    data: Data = DEFAULT_DATA,
+) -> None:
+    """Delete an imported bill. The file can be imported again."""
+    now = datetime.now(UTC)
+    with one_line_errors(), open_control(data, os.environ) as database:
+        author = book_author(database, SecretFiles(data / "secrets"), os.environ, now)
+        with database.session() as session:
+            get_bill(session, bill)
+            delete_bill(session, author, bill)
+    typer.echo(f"{bill} is deleted")
+
+
+@app.command("names")
+def names_command(
+    provider: Provider,
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", help="KEY=TARGET: a key, project, account or resource of bills and who uses it; repeat."),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="NAME=MODEL: a model's name in bills and what applications ask for; repeat."),
+    ] = None,
+    remove: Annotated[list[str] | None, typer.Option("--remove", help="Forget a name; repeat.")] = None,
+    data: Data = DEFAULT_DATA,
+    as_json: AsJson = False,
+) -> None:
+    """Say what names in a provider's bills mean; without options, list them.
+
+    Without any key, all lines of a bill are taken for ours. With some, lines of other keys are not through the gateway.
+    """
+    now = datetime.now(UTC)
+    with one_line_errors(), open_control(data, os.environ) as database:
+        if key or model or remove:
+            author = book_author(database, SecretFiles(data / "secrets"), os.environ, now)
+            with database.session() as session:
+                keys, models = _pairs(key or (), "--key"), _pairs(model or (), "--model")
+                _set_names(session, author, provider, keys, models, remove or ())
+        with database.session() as session:
+            shown = [
+                {"kind": row.kind, "name": row.name, "meaning": row.meaning or None}
+                for row in bill_names(session, provider)
+            ]
+    print_json(shown) if as_json else _table(("kind", "name", "meaning"), shown, "no name is set: all lines are ours")
+
+
+@app.command("report")
+def report_command(
+    provider: Provider, month: OneMonth, data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJson = False
+) -> None:
+    """Compare a provider's bill with what was recorded, and sum the differences by cause."""
+    with one_line_errors():
+        shown = reconciled_as_json(_reconciled(provider, month, data, store_url), limit=0)
+    for left_out in ("differences", "has_more"):
+        del shown[left_out]
+    if as_json:
+        print_json(shown)
+        return
+    typer.echo(f"billed     {shown['billed_usd']} USD ({shown['lines']:,} lines)")
+    typer.echo(f"recorded   {shown['recorded_usd']} USD")
+    typer.echo(f"difference {shown['difference_usd']} USD, of which unknown {shown['unknown_usd']} USD")
+    _table(_SUMS, shown["causes"], "the bill is what was recorded")
+
+
+@app.command("show")
+def show_command(
+    provider: Provider,
+    month: OneMonth,
+    cause: Annotated[str, typer.Option("--cause", help=f"One of {', '.join(CAUSE_WORDS)}.")] = "",
+    day: Annotated[str, typer.Option("--day", help="Of this day (UTC) alone, such as 2026-11-03.")] = "",
+    model: Annotated[str, typer.Option("--model", help="Of this model alone, as the report names it.")] = "",
+    most: Annotated[int, typer.Option("--last", min=1, max=10_000, help="Maximum number, the largest first.")] = _MOST,
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show the differences between a bill and recorded usage, the largest first."""
+    with one_line_errors():
+        if cause and cause not in CAUSE_WORDS:
+            raise InvalidRequest(f"cause {cause[:40]!r} is none of {', '.join(CAUSE_WORDS)}", param="cause")
+        found = _reconciled(provider, month, data, store_url)
+        shown = reconciled_as_json(found, day=day, model=model, cause=cause, limit=most)
+    if as_json:
+        print_json({"differences": shown["differences"], "has_more": shown["has_more"]})
+    else:
+        _table(_SHOWN, shown["differences"], "no difference")
+        if shown["has_more"]:
+            typer.echo("there are more; --last shows them")
+
+
+def _reconciled(provider: str, month: str, data: Path, store_url: str) -> Reconciled:
+    with open_installation(data, store_url, os.environ) as opened, opened.database.session() as session:
+        found = reconcile(opened.store, session, provider, month, datetime.now(UTC))
+        keep(session, found)
+        return found
+
+
+def _set_names(
+    session: Session,
+    author: Author,
+    provider: str,
+    keys: dict[str, str | None],
+    models: dict[str, str | None],
+    removed: Sequence[str],
+) -> None:
+    known = {(row.kind, row.name) for row in bill_names(session, provider)}
+    for name in removed:
+        found = [kind for kind, each in known if each == name]
+        if not found:
+            raise InvalidRequest(f"{name[:60]!r} is not set for {provider}", param="remove")
+        for kind in found:
+            (keys if kind == "key" else models)[name] = None
+    if keys:
+        set_bill_names(session, author, provider, "key", keys)
+    if models:
+        set_bill_names(session, author, provider, "model", models)
+
+
+def _pairs(stated: Sequence[str], option: str) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for text in stated:
+        name, mark, meaning = text.rpartition("=")
+        if not mark or not name:
+            raise InvalidRequest(f"{option} {text[:60]!r} is no pair NAME=VALUE", param=option.lstrip("-"))
+        found[name] = meaning
+    return found
+
+
+def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]], empty: str) -> None:
+    print_table(columns, rows, lambda row, name: "-" if row[name] in (None, "") else str(row[name]), empty)
