@@ -119,9 +119,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "messages",
         "prefill",
     ),
-    "a mark of another kind": ({"cache_control": {"type": "forever"}}, "cache_control.type", "taken are ephemeral"),
+    "a mark of another kind": ({"cache_control": {"type": "forever"}}, "cache_control.type", "supported are ephemeral"),
     "a mark for a day": ({"cache_control": {"type": "ephemeral", "ttl": "1d"}}, "cache_control.ttl", "one of 5m, 1h"),
-    "an image for the system": ({"system": [{"type": "image"}]}, "system[0].type", "taken are text"),
+    "an image for the system": ({"system": [{"type": "image"}]}, "system[0].type", "supported are text"),
     "a tool of the server's": (
         {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
         "tools[0].type",

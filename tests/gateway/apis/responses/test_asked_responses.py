@@ -107,7 +107,7 @@ def parts(*given):
             "tool_choice.mode",
             "expected one of auto, required",
         ),
-        ({"metadata": {str(n): "" for n in range(17)}}, "metadata", "metadata has 17 pairs; at most 16 are kept"),
+        ({"metadata": {str(n): "" for n in range(17)}}, "metadata", "metadata has 17 pairs; at most 16 are allowed"),
         ({"metadata": {"k" * 65: ""}}, "metadata", "a key of 65 characters; at most 64"),
         ({"metadata": {"k": "v" * 513}}, "metadata.k", "metadata.k has 513 characters; at most 512"),
         ({"metadata": {"k": 3}}, "metadata[...]", "expected str"),
