@@ -26,6 +26,8 @@ from contracts.recording.ids import uuid7
 from contracts.serving.configuration import Snapshot
 from gateway.apis.batches.service import BatchService
 from gateway.apis.endpoints import Endpoints
+from gateway.apis.gemini.operation import GENERATE_CONTENT
+from gateway.apis.gemini.resource import GEMINI_COUNTING, GeminiModels
 from gateway.apis.kept_objects import KeptObjects
 from gateway.apis.messages.count_tokens import CountTokens
 from gateway.apis.messages.operation import MESSAGES
@@ -129,13 +131,15 @@ class Gateway:
             self.kept, settings.responses_keep_days * 86_400, self._clock, settings.responses_max_bytes
         )
         self._metrics = None if books.counts is None else self._metrics_service(books.counts)
-        operations = (*OPERATIONS, MESSAGES, responses(self._responses))
+        operations = (*OPERATIONS, MESSAGES, GENERATE_CONTENT, responses(self._responses))
         self.batches = BatchService(
             settings.batch_settings, self.kept, operations, self._dispatcher, self.directory, self._clock
         )
         counting = (
             CountTokens(stages, books.inputs),
             CountTokens(stages, books.inputs, responses_counting(operations[-1])),
+            CountTokens(stages, books.inputs, GEMINI_COUNTING),
+            GeminiModels(),
         )
         mcp = McpResource(stages, self.mcp, self._clock)
         self._endpoints = self._endpoints_for(operations, (*counting, mcp))

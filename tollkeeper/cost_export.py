@@ -19,11 +19,12 @@ from analytics.exports.focus import gpu_rows
 from analytics.exports.focus_columns import Row
 from analytics.exports.focus_file import file_faults
 from analytics.exports.invoice import Invoice, Level, invoices, not_invoiced
-from analytics.exports.usage_export import charges_in, month_around, usage_export
+from analytics.exports.usage_export import LEVELS, charges_in, month_around, usage_export
 from analytics.gpu.books import gpu_books, unknown_hours_said
 from analytics.gpu.cost import gpu_cost
 from analytics.gpu.idle import idle_policy
 from analytics.scope import Period
+from backends.control.book_periods import closed_periods
 from backends.control.prices import load_cards
 from backends.control.rates import load_rates
 from contracts.errors import InvalidRequest
@@ -69,7 +70,7 @@ def export_command(
             raise InvalidRequest(f"{to} cannot be written: there is no directory {to.parent}", param="to")
         period, zone = asked_range(begin, end, month, tz, now)
         question = CostQuestion(
-            *(period.start, period.end, ("tenant", "team", "project", "key"), "day", zone),
+            *(period.start, period.end, LEVELS, "day", zone),
             tenant=tenant or None,
             team=team or None,
             asked_at=now,
@@ -78,7 +79,9 @@ def export_command(
             if gpu:
                 rows = [row for part in _months(period, zone) for row in _gpu_rows(opened, part, zone, idle, issuer)]
             else:
-                rows = usage_export(_charges(opened, question)[0], period, zone, issuer)
+                with opened.database.session() as session:
+                    invoices = closed_periods(session, (tenant,) if tenant else ())
+                rows = usage_export(_charges(opened, question)[0], period, zone, issuer, invoices)
         with _writing(to):
             (write_csv if form == "csv" else write_parquet)(rows, to)
         _, faults = file_faults(to)

@@ -14,7 +14,7 @@ from analytics.queries import query
 from analytics.rows import number_of, text_of
 from backends.store.client import StoreClient
 from contracts.metering.usage import LEAVES
-from contracts.pricing.prices import AnyCard, PriceCard, card_of_version, tier_of_version
+from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, card_of_version, tier_of_version
 from contracts.pricing.service_tiers import BATCH
 
 AS_RECORDED = "usage"
@@ -56,6 +56,8 @@ class Charge:
     card: str = ""
     invoice: str = ""
     newly_priced_tokens: int = 0
+    tags: str = ""  # of the requests, as JSON pairs of name and value
+    list_unit_pico_usd: int | None = None  # of the general card, if the tenant's own card priced it
 
     @property
     def is_booked(self) -> bool:
@@ -103,10 +105,12 @@ def correction_charges(store: StoreClient, question: CostQuestion) -> list[Charg
 
 def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[Charge]:
     """Take groups apart, equal charges joined, in order of payer, model, price and meter."""
+    cards = list(cards)
     by_version = {card.version: card for card in cards}
+    book = PriceBook(cards)
     found: dict[tuple[object, ...], tuple[Charge, int, int]] = {}
     for group in groups:
-        for charge in _charges(group, by_version):
+        for charge in _charges(group, by_version, book):
             # What has no price joins nothing that has one: the sum of both would be neither.
             name = (*(getattr(charge, field) for field in _NAME), charge.amount_pico_usd is None)
             known = found.get(name)
@@ -124,11 +128,11 @@ def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[C
 
 _NAME = (
     *("tenant", "team", "project", "key", "model", "provider", "price_version", "basis", "meter", "period_start"),
-    *("unit_pico_usd", "above_input_tokens", "is_batch", "service_tier", "is_estimated"),
+    *("unit_pico_usd", "above_input_tokens", "is_batch", "service_tier", "is_estimated", "tags", "list_unit_pico_usd"),
 )
 
 
-def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard]) -> Iterable[Charge]:
+def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard], book: PriceBook) -> Iterable[Charge]:
     if group.state == "failed":
         if group.cost_pico_usd:  # a record that says both is believed to the cent
             yield _charge(group, AS_RECORDED, group.total_tokens, None, group.cost_pico_usd)
@@ -154,9 +158,13 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard]) -> Iterable[C
         tokens = group.total_tokens - sum(without.values())
         yield _charge(group, AS_RECORDED, tokens, None, group.cost_pico_usd)
         return
+    # What the tenant's own card is a discount on: the card for everybody, as of the same moment.
+    listed = book.card_for(group.model, "", group.at, group.provider) if card.tenant else None
+    listed = None if listed is None else listed.at_tier(group.tier)
     for meter, amount in cost.parts.items():
         if meter == REQUEST:
-            yield _charge(group, meter, group.requests, card.request_pico_usd, amount)
+            fee = None if listed is None else listed.request_pico_usd
+            yield replace(_charge(group, meter, group.requests, card.request_pico_usd, amount), list_unit_pico_usd=fee)
             continue
         # Prompts kept by an engine of ours are sold as input: their tokens are on that line.
         priced_as = meter
@@ -164,7 +172,9 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard]) -> Iterable[C
         if rate is None and meter == "output_reasoning":
             priced_as, rate = "output_text", card.rate("output_text", group.input_tokens)
         quantity = amount // rate if rate else group.tokens[LEAVES.index(meter)]
-        yield _charge(group, meter, quantity, rate, amount, _tier(card, priced_as, group.input_tokens))
+        charge = _charge(group, meter, quantity, rate, amount, _tier(card, priced_as, group.input_tokens))
+        of_list = None if listed is None else listed.rate(priced_as, group.input_tokens)  # type: ignore[arg-type]
+        yield replace(charge, list_unit_pico_usd=of_list)
 
 
 def _tier(card: AnyCard, leaf: str, input_tokens: int | None) -> int:
@@ -196,4 +206,5 @@ def _charge(
         group.is_batch and unit is not None,
         "" if unit is None or group.tier == BATCH else tier_of_version(group.price_version) and group.tier,
         group.is_estimated and amount is not None,
+        tags=group.tags,
     )

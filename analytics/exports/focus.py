@@ -9,7 +9,7 @@ description; so are requests of unknown usage, by their number. What was counted
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
 from decimal import Decimal
 from typing import Final
@@ -34,13 +34,34 @@ AS_BILLED: Final = "as-billed"  # the price of what is not sold by the token
 ALLOCATION: Final = f"tollkeeper/{METHOD}"
 
 
-def usage_rows(charges: Iterable[Charge], billing: Period, periods: Sequence[Period], issuer: str) -> list[Row]:
-    """Give charges as rows, one each. `issuer` is who invoices: the organisation that runs the gateway."""
-    ends = {period.start_s: period for period in periods}
-    return [
-        (_booked_row if charge.is_booked else _usage_row)(charge, billing, ends[charge.period_start], issuer)
-        for charge in charges
-    ]
+def usage_rows(
+    charges: Iterable[Charge],
+    billing: Period,
+    periods: Sequence[Period],
+    issuer: str,
+    invoices: Mapping[tuple[str, str], str] | None = None,
+) -> list[Row]:
+    """Return charges as rows, one each. `issuer` is who sells and invoices: the organisation that runs the gateway.
+
+    `invoices` are the numbers of issued invoices by tenant and month. Other charges have the id of a draft.
+    """
+    ends, month = {period.start_s: period for period in periods}, _month(billing)
+    rows = []
+    for charge in charges:
+        row = (_booked_row if charge.is_booked else _usage_row)(charge, billing, ends[charge.period_start], issuer)
+        issued = charge.invoice or (invoices or {}).get((charge.tenant, month), "")
+        rows.append(row | _listed(charge) | {"InvoiceId": issued or _draft(month, row["BillingAccountId"])})
+    return rows
+
+
+def _month(billing: Period) -> str:
+    """Return the month of a billing period, whatever its time zone."""
+    return f"{(billing.start + (billing.end - billing.start) / 2).astimezone(UTC):%Y-%m}"
+
+
+def _draft(month: str, account: Value) -> str:
+    """Return the provisional id of an account's invoice."""
+    return f"draft {month}/{account}"
 
 
 def gpu_rows(device: str, device_model: str, cost: GpuCost, billing: Period, issuer: str) -> list[Row]:
@@ -104,7 +125,7 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
     unit = None if charge.unit_pico_usd is None else usd(charge.unit_pico_usd * (1 if per_request else int(_MTOK)))
     named = (("of", charge.model), ("by", charge.provider))
     what = " ".join((charge.meter, *(word for pair in named if pair[1] for word in pair)))
-    tags = {"project": charge.project, "team": charge.team}
+    tags = {**dict(json.loads(charge.tags or "[]")), "project": charge.project, "team": charge.team}
     sku = "/".join(part for part in (charge.provider, charge.model) if part) or SERVICE
     return _row(
         billing,
@@ -112,7 +133,6 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
         issuer,
         amount,
         _description(charge, what),
-        ServiceProviderName=charge.provider or issuer,
         HostProviderName=charge.provider or issuer,
         ServiceName=charge.model or SERVICE,
         SubAccountId=charge.team or None,
@@ -165,7 +185,6 @@ def _booked_row(charge: Charge, billing: Period, period: Period, issuer: str) ->
         ChargeCategory="Credit" if is_credit and amount < 0 else "Adjustment",
         ChargeClass="Correction" if is_credit else None,
         ChargeFrequency="One-Time",
-        ServiceProviderName=charge.provider or issuer,
         HostProviderName=charge.provider or issuer,
         ServiceName=charge.model or SERVICE,
         SubAccountId=charge.team or None,
@@ -234,6 +253,14 @@ def _by_unit(price: Decimal, quantity: Decimal, *, per_request: bool) -> Row:
     }
 
 
+def _listed(charge: Charge) -> Row:
+    """Return what usage would cost by the general card, if a tenant's own card priced it."""
+    if charge.list_unit_pico_usd is None or charge.unit_pico_usd is None:
+        return {}
+    unit = usd(charge.list_unit_pico_usd * (1 if charge.meter == REQUEST else int(_MTOK)))
+    return {"ListUnitPrice": unit, "ListCost": usd(charge.list_unit_pico_usd * charge.quantity)}
+
+
 def _whole(amount: Decimal) -> Row:
     """Price what has no price by the token in units of one USD: FOCUS lets no usage be without a unit price."""
     return {**_by_unit(Decimal(1), amount, per_request=False), "PricingCategory": "Other", "PricingUnit": "Units"}
@@ -258,6 +285,7 @@ def _row(billing: Period, period: Period, issuer: str, cost: Decimal, descriptio
         "ChargeDescription": description,
         "ChargeFrequency": "Usage-Based",
         "HostProviderName": issuer,
+        "InvoiceId": _draft(_month(billing), issuer),
         "InvoiceIssuerName": issuer,
         "ServiceProviderName": issuer,
         "ServiceCategory": "AI and Machine Learning",

@@ -39,7 +39,7 @@ COLUMNS: Final[Mapping[str, tuple[str, bool]]] = {
     "ContractedUnitPrice": (NUMBER, True),
     "EffectiveCost": (NUMBER, False),
     "HostProviderName": (TEXT, False),
-    "InvoiceId": (TEXT, True),
+    "InvoiceId": (TEXT, False),
     "InvoiceIssuerName": (TEXT, False),
     "ListCost": (NUMBER, False),
     "ListUnitPrice": (NUMBER, True),

@@ -248,6 +248,9 @@ def _price_faults(row: Row) -> list[str]:
         unit_price = row.get(name)
         if isinstance(unit_price, Decimal) and unit_price.is_finite() and unit_price < 0:
             faults.append(f"{name} must not be negative")
+    cost = row.get("BilledCost")
+    if isinstance(cost, Decimal) and cost and row.get("ProviderName") != row.get("InvoiceIssuerName"):
+        faults.append("BilledCost must be 0 where another than InvoiceIssuerName sells")
     if row.get("ChargeClass") == "Correction":
         return faults
     for price, cost in (("ListUnitPrice", "ListCost"), ("ContractedUnitPrice", "ContractedCost")):

@@ -23,6 +23,7 @@ from analytics.exports.files import write_csv, write_parquet
 from analytics.exports.focus_rules import focus_faults
 from analytics.exports.usage_export import LEVELS, charges_in, usage_export
 from analytics.scope import Period
+from backends.control.book_periods import closed_periods
 from backends.control.database import ControlDatabase
 from backends.control.leases import give_back, take_lease
 from backends.control.prices import load_cards
@@ -162,9 +163,9 @@ class ScheduledExports:
         """Write a day's file in one step; give its name, its rows and its digest."""
         plan = self._plan
         with self._database.session() as session:
-            cards = load_cards(session)
+            cards, invoices = load_cards(session), closed_periods(session)
         question = CostQuestion(period.start, period.end, LEVELS, "day", plan.zone, asked_at=now)
-        rows = usage_export(charges_in(self._store, question, cards), period, plan.zone, plan.issuer)
+        rows = usage_export(charges_in(self._store, question, cards), period, plan.zone, plan.issuer, invoices)
         faults = focus_faults(rows)
         if faults:
             raise InvalidExport(

@@ -1,6 +1,6 @@
 """Priced usage of a range as FOCUS rows by day, each under its calendar month, whatever part of it was asked for."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from zoneinfo import ZoneInfo
 
 from analytics.cost.periods import month_of, split
@@ -13,7 +13,7 @@ from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.pricing.prices import AnyCard
 
-LEVELS = ("tenant", "team", "project", "key")
+LEVELS = ("tenant", "team", "project", "key", "tags")
 
 
 def charges_in(store: StoreClient, question: CostQuestion, cards: Iterable[AnyCard]) -> list[Charge]:
@@ -23,12 +23,19 @@ def charges_in(store: StoreClient, question: CostQuestion, cards: Iterable[AnyCa
     return [*charges_of(usage_groups(store, question, cards), cards), *correction_charges(store, question)]
 
 
-def usage_export(charges: list[Charge], period: Period, zone: ZoneInfo, issuer: str) -> list[Row]:
-    """Give charges by day of `zone`, within `period`, as rows. `issuer` is who invoices."""
+def usage_export(
+    charges: list[Charge],
+    period: Period,
+    zone: ZoneInfo,
+    issuer: str,
+    invoices: Mapping[tuple[str, str], str] | None = None,
+) -> list[Row]:
+    """Return charges by day of `zone`, within `period`, as rows. `issuer` is who invoices, `invoices` the numbers of
+    issued invoices by tenant and month."""
     rows: list[Row] = []
     for month in split(period, "month", zone):
         inside = [charge for charge in charges if month.start_s <= charge.period_start < month.end_s]
-        rows += usage_rows(inside, month_around(month, zone), split(month, "day", zone), issuer)
+        rows += usage_rows(inside, month_around(month, zone), split(month, "day", zone), issuer, invoices)
     return rows
 
 

@@ -57,6 +57,7 @@ class UsageGroup:
     state: str = "priced"
     unpriced_leaves: tuple[str, ...] = ()
     service_tier: str = ""  # that they were priced as, also where that has no price
+    tags: str = ""  # as JSON, pairs of name and value in order; empty unless `by` has "tags"
 
     @property
     def priced_requests(self) -> int:
@@ -77,7 +78,7 @@ class UsageGroup:
 def usage_groups(
     store: StoreClient, question: CostQuestion, cards: Iterable[AnyCard], *, starts: Sequence[int] | None = None
 ) -> list[UsageGroup]:
-    """Read the requests of a question in groups that each of `cards` prices as one; of `by` the levels in LEVELS count.
+    """Read the requests of a question in groups that each of `cards` prices as one; of `by` LEVELS and "tags" count.
 
     Tenant, model, provider and price version always tell groups apart. `starts` cuts the range elsewhere than the
     question's grain: Unix seconds, ascending, from the range's start. Raises InvalidRequest where the requests are no
@@ -141,6 +142,7 @@ def _group(
         cost_pico_usd=pico_usd(money_of(row["cost_sum"])),
         tokens=tuple(int(count) for count in numbers_of(row["leaf_sums"])),
         service_tier=text_of(row["tier_label"]),
+        tags=text_of(row["tags_label"]),
     )
 
 

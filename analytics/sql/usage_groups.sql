@@ -8,6 +8,9 @@ SELECT
     if(has({by:Array(String)}, 'team'), team, '') AS team_label,
     if(has({by:Array(String)}, 'project'), project, '') AS project_label,
     if(has({by:Array(String)}, 'key'), key_id, '') AS key_label,
+    if(
+        has({by:Array(String)}, 'tags'), toJSONString(arraySort(CAST(tags, 'Array(Tuple(String, String))'))), ''
+    ) AS tags_label,
     model AS model_label,
     provider AS provider_label,
     price_version AS price_label,
@@ -68,6 +71,6 @@ WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
     AND outcome != 'rejected'
 GROUP BY
-    tenant_label, team_label, project_label, key_label, model_label, provider_label, price_label, basis_label,
+    tenant_label, team_label, project_label, key_label, tags_label, model_label, provider_label, price_label, basis_label,
     state_label, unpriced_labels, tier_label, period_start, shape
 LIMIT {line_limit:UInt32}

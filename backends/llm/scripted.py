@@ -2,7 +2,8 @@
 
 Its tokenizer is one token a word with the space before it, for prompts and replies alike, so that every count in a
 test can be done by hand. Part of the script can be given in the last message or prompt:
-`[[script tokens=5 gap_ms=20]]`.
+`[[script tokens=5 gap_ms=20]]`. A user's message may hold what an agent is to do, `[[call NAME {"argument": 1}]]`: the
+model calls these tools one after the other, if they are offered, and then repeats what the last returned.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ _DEFAULT_REPLY: Final = (
     "one token at a time, so that everything around me can be measured."
 )
 _DIRECTIVE: Final = re.compile(r"\[\[script ([^\]]{0,200})\]\]")
+_CALL: Final = re.compile(r"\[\[call ([\w.-]{1,128}) (\{.{0,2000}?\})\]\]", re.DOTALL)
 _DIRECTIVE_WITHIN: Final = 4096  # characters at the beginning and at the end of a text
 _PIECE_CHARACTERS: Final = 64 * 1024  # whose words are counted in one go: others have their turn after each
 _COUNTED: Final = ("scripted",)  # where a call keeps its prompt's count
@@ -75,6 +77,9 @@ class ScriptedTarget:
         if isinstance(request, CompletionRequest):
             _refuse_unplayed(request)
         script = self._script_for(request)
+        played = _agent_step(request) if isinstance(request, ChatRequest) and request.tools else None
+        if isinstance(played, str):
+            script = msgspec.structs.replace(script, reply=played, tokens=None)
         prompt_tokens = await _prompt_tokens(call, request)
         cached = min(script.cached, prompt_tokens)
         used_in = Usage(input_text=prompt_tokens - cached, cache_read_text=cached)
@@ -85,7 +90,10 @@ class ScriptedTarget:
         try:
             sink.report(used_in, "exact")
             await _wait(script.first_ms)
-            finish_reason, made, thought = await self._play(script, call, request, sink)
+            if played is None or isinstance(played, str):
+                finish_reason, made, thought = await self._play(script, call, request, sink)
+            else:
+                finish_reason, made, thought = _call_tool(played, sink)
         finally:
             self.running -= 1
         return Result(
@@ -173,6 +181,53 @@ def _count_words(text: str) -> int:
         if start and not text[start - 1].isspace() and not text[start].isspace():
             count -= 1  # the cut is within a word, which both pieces have counted
     return count
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Offered(msgspec.Struct, frozen=True):
+    function: _Named = _Named()
+
+
+class _AgentCall(msgspec.Struct, frozen=True):
+    """One call of an agent's script; `number` counts from 0."""
+
+    number: int
+    name: str
+    arguments: str
+
+
+def _agent_step(request: ChatRequest) -> _AgentCall | str | None:
+    """Return what comes next in an agent's script: a call, or the answer after the last; `None` if there is none."""
+    offered = {msgspec.json.decode(tool, type=_Offered).function.name for tool in request.tools or ()}
+    calls: list[tuple[str, str]] = []
+    results: list[str] = []
+    for message in request.messages:
+        if message.role == "user":
+            text = _text(message)
+            near = text if len(text) <= 2 * _DIRECTIVE_WITHIN else text[:_DIRECTIVE_WITHIN] + text[-_DIRECTIVE_WITHIN:]
+            found = [(name, arguments) for name, arguments in _CALL.findall(near) if name in offered]
+            if found:
+                calls, results = found, []
+        elif message.role == "tool":
+            results.append(_text(message))
+    if not calls:
+        return None
+    if len(results) < len(calls):
+        return _AgentCall(len(results), *calls[len(results)])
+    return f"The tool says: {results[-1]}"
+
+
+def _call_tool(step: _AgentCall, sink: Sink) -> tuple[str, int, int]:
+    """Call a tool; return why the answer ended, how many tokens were made, and how many of these were reasoning."""
+    function = {"name": step.name, "arguments": step.arguments}
+    call = {"index": 0, "id": f"call_{step.number}", "type": "function", "function": function}
+    made = _count_words(step.arguments) or 1
+    sink.delta(Delta(tokens=made, tool_calls=msgspec.json.encode([call])))
+    sink.delta(Delta(tokens=0, finish_reason="tool_calls"))
+    return "tool_calls", made, 0
 
 
 def _directive(text: str) -> re.Match[str] | None:

@@ -11,6 +11,7 @@ Endpoint = Literal[
     "score",
     "responses",
     "messages",
+    "generate_content",
     "files",
     "batches",
     "mcp",

@@ -19,6 +19,8 @@ from contracts.errors import (
     TollkeeperError,
 )
 from contracts.serving.configuration import KeyEntry, Snapshot
+from gateway.apis.gemini.operation import GENERATE_CONTENT, is_answered, is_gemini
+from gateway.apis.gemini.operation import SERVED as GEMINI_SERVED
 from gateway.apis.models import models_body, models_errors
 from gateway.apis.operations import CHAT, OPERATIONS, Operation
 from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
@@ -101,7 +103,7 @@ class Endpoints:
                 )
                 send_error(exchange, refusal, _identified(exchange), self.shape_at(exchange.path))
                 return None
-        operation = self._operations.get(exchange.path)
+        operation = self._operation_at(exchange.path)
         if operation is not None and exchange.method == "POST":
             self._lane.endings.conclude()  # what is answered, or about to be, holds nothing against what comes
             if operation is CHAT:
@@ -111,6 +113,7 @@ class Endpoints:
             return self._tasks.start(self._dispatcher.serve(exchange, operation))
         task: asyncio.Task[None] | None = None
         is_model = exchange.path == _MODELS or exchange.path.startswith(_MODELS + "/")
+        is_model = is_model and not is_gemini(exchange.path)
         shape = models_errors(exchange) if is_model else self.shape_at(exchange.path)
         with self._errors_as_answers(exchange, shape):
             task = self._answer_now(exchange)
@@ -118,7 +121,9 @@ class Endpoints:
 
     def shape_at(self, path: str) -> ErrorShape:
         """Return how errors look at a path: Anthropic's below /v1/messages, OpenAI's where there is nothing."""
-        answered_by = self._operations.get(path) or self._resource_of(path)
+        if is_gemini(path):
+            return GENERATE_CONTENT.errors
+        answered_by = self._operation_at(path) or self._resource_of(path)
         if answered_by is None and path.startswith(_BELOW_MESSAGES):
             answered_by = self._operations.get(_MESSAGES)
         return OPENAI_ERRORS if answered_by is None else answered_by.errors
@@ -181,11 +186,20 @@ class Endpoints:
     def _answer_models(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
         exchange.send(200, JSON, models_body(exchange, snapshot.names(key.models)), _identified(exchange))
 
+    def _operation_at(self, path: str) -> Operation | None:
+        """Return what answers a path. In Gemini's API the model stands in it."""
+        found = self._operations.get(path)
+        if found is None:
+            return GENERATE_CONTENT if is_answered(path) else None
+        return found
+
     def _resource_of(self, path: str) -> Resource | None:
         return next((resource for resource in self._resources if resource.methods(path)), None)
 
     def _served_near(self, path: str) -> str:
         """Return what the API has that a path would belong to."""
+        if is_gemini(path):
+            return f"served are {', '.join(GEMINI_SERVED)}"
         below = "/".join(path.split("/")[:3])
         served = [f"POST {one}" for one in self._operations if one == below or one.startswith(below + "/")]
         more = _MORE.get(below)
@@ -199,9 +213,9 @@ class Endpoints:
         """Give what a path answers; nothing where there is none."""
         resource = self._resource_of(path)
         found = resource.methods(path) if resource is not None else ()
-        if path in self._operations:
+        if self._operation_at(path) is not None:
             return ("POST", *found)
-        return ("GET",) if path in _READ or path.startswith(_MODELS + "/") else found
+        return found or (("GET",) if path in _READ or path.startswith(_MODELS + "/") else ())
 
     @contextlib.contextmanager
     def _errors_as_answers(self, exchange: Exchange, shape: ErrorShape) -> Iterator[None]:

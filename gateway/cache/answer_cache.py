@@ -155,7 +155,7 @@ class AnswerCache:
             snapshot,
             share,
             operation.api,
-            operation.paths[0],  # versions of an API answer in their own words
+            operation.paths[:1],  # versions of an API answer in their own words
             requested_model,
             rules.max_reasoning_effort,
             rules.max_thinking_tokens,
@@ -211,6 +211,8 @@ class AnswerCache:
         native = life.request.native if isinstance(life.request, TranslatedChat) else None
         if native is not None:
             guard += native.head  # betas change answers
+        if not operation.paths:
+            guard += life.exchange.path  # which says whether the answer is a stream
         context = self.context(model, life.snapshot, share, operation, life.requested_model, rules, life.regions, guard)
         wants_text = policy.mode == "semantic" and self._embedder is not None
         return fingerprint(body, context, wants_text=wants_text, is_response=operation.api == "responses")

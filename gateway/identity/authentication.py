@@ -30,7 +30,7 @@ from gateway.wire.exchange import Exchange
 if TYPE_CHECKING:
     from gateway.identity.token_issuers import TokenIssuers
 
-_KEY_HEADERS: Final = (b"x-api-key", b"api-key")  # Anthropic's SDK and Azure's
+_KEY_HEADERS: Final = (b"x-api-key", b"api-key", b"x-goog-api-key")  # Anthropic's SDK, Azure's and Google's
 _TICK_SECONDS: Final = 1.0
 _MAX_RECENT: Final = 10_000  # keys: about 3 MB
 

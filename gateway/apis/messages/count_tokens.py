@@ -1,6 +1,6 @@
 """Count a prompt's tokens, by the tokenizer if it is at hand: /v1/messages/count_tokens, /v1/responses/input_tokens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -25,6 +25,11 @@ from gateway.wire.exchange import Exchange
 
 PATH: Final = "/v1/messages/count_tokens"
 _NO_REQUEST: Final = UUID(int=0)
+_ENDPOINTS: Final[Mapping[str, Endpoint]] = {
+    "messages": "messages",
+    "responses": "responses",
+    "generate_content": "generate_content",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,10 @@ class Counting:
     operation: Operation
     read: Callable[[str, bytes], AnyRequest]
     answer: Callable[[int], object]
+
+    def answers(self, path: str) -> bool:
+        """Return whether a path counts."""
+        return path == self.path
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
         """Return what reads a prompt."""
@@ -54,7 +63,7 @@ class CountTokens:
 
     def __init__(self, stages: Stages, estimator: TokenEstimator, counting: Counting = MESSAGES_COUNTING) -> None:
         self._counting = counting
-        self.endpoint: Endpoint = "messages" if counting.operation.api == "messages" else "responses"
+        self.endpoint: Endpoint = _ENDPOINTS[counting.operation.api]
         self.errors = counting.operation.errors
         self._guard = stages.guard
         self._guide = stages.guide
@@ -65,7 +74,7 @@ class CountTokens:
 
     def methods(self, path: str) -> tuple[str, ...]:
         """Give what the path answers."""
-        return ("POST",) if path == self._counting.path else ()
+        return ("POST",) if self._counting.answers(path) else ()
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
         """Count a prompt. Raises InvalidRequest, UnknownModel, PermissionDenied or LimitExceeded."""

@@ -1,6 +1,7 @@
 """FOCUS files and invoices: every row by the rules, every sum what was recorded, nothing unpriced called free."""
 
 import csv
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,7 @@ from analytics.exports.focus import COLUMNS, Row, gpu_rows, usage_rows
 from analytics.exports.focus_rules import focus_faults
 from analytics.exports.invoice import invoices
 from analytics.exports.invoice_pages import invoice_html, invoice_pdf
+from analytics.exports.usage_export import LEVELS
 from analytics.gpu.cost import GpuCost, TenantGpuCost
 from analytics.prices.usage_groups import UsageGroup, usage_groups
 from analytics.scope import Period
@@ -344,3 +346,27 @@ def test_a_tenant_that_committed_to_an_amount_and_used_nothing_is_billed_it() ->
     assert [one.tenant for one in invoices([], MONTH, "tenant", book, tenant="globex")] == ["globex"]
     part = Period(MONTH.start, MONTH.start + timedelta(days=10))
     assert invoices([], part, "tenant", book) == invoices([], MONTH, "team", book) == []
+
+
+def test_a_row_has_its_invoice_its_tags_its_seller_and_both_prices(store: Any, record: Record) -> None:
+    """The list price is the general card's, the contracted one the tenant's own; an issued invoice has its number."""
+    tenant = f"tenant-{uuid4()}"
+    general = price_card("gpt-x", f"list-{tenant}", {"input_text": Decimal(4)})
+    own = replace(price_card("gpt-x", f"own-{tenant}", {"input_text": Decimal(3)}), tenant=tenant)
+    usage = Usage(input_text=1_000_000, output_text=0)
+    who = Identity(tenant, team="red", tags={"cost-center": "4711", "team": "blue"})
+    bought: dict[str, Any] = {"model": "gpt-x", "provider": "openai", "usage": usage, "cost_basis": "price_card"}
+    record([request(DAY, who=who, cost_pico_usd=3 * 10**12, price_version=own.version, **bought)])
+    question = CostQuestion(*(MONTH.start, MONTH.end, LEVELS, "day"), tenant=tenant, asked_at=MONTH.end)
+    client = store.client("reader")
+    charges = charges_of(usage_groups(client, question, [general, own]), [general, own])
+    client.close()
+    (row,) = usage_rows(charges, MONTH, question.periods, "Northwind AG")
+    assert (row["ListUnitPrice"], row["ListCost"]) == (4, 4)
+    assert (row["ContractedUnitPrice"], row["ContractedCost"], row["BilledCost"]) == (3, 3, 3)
+    assert json.loads(str(row["Tags"])) == {"cost-center": "4711", "team": "red"}
+    assert (row["ProviderName"], row["PublisherName"]) == ("Northwind AG", "openai")
+    assert row["InvoiceId"] == f"draft 2047-05/{tenant}"
+    (issued,) = usage_rows(charges, MONTH, question.periods, "N", {(tenant, "2047-05"): "INV-2047-00007"})
+    assert issued["InvoiceId"] == "INV-2047-00007"
+    assert focus_faults([row, issued]) == []

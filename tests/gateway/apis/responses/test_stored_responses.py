@@ -233,7 +233,7 @@ async def test_a_key_without_a_project_sees_all_of_its_tenants(upstream_gateway)
     assert (await upstream_gateway.sdk(WHOLE_TENANT_KEY).responses.retrieve(made.id)).id == made.id
 
 
-@pytest.mark.parametrize("identifier", ["resp_1", "resp_" + "0" * 32, "resp_" + "f" * 33, "%27", "input_tokens"])
+@pytest.mark.parametrize("identifier", ["resp_1", "resp_" + "0" * 32, "resp_" + "f" * 33, "%27"])
 async def test_an_unknown_id_is_not_found(upstream_gateway, identifier):
     with pytest.raises(openai.NotFoundError, match="Response with id"):
         await upstream_gateway.sdk().responses.retrieve(identifier)

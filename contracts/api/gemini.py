@@ -1,0 +1,132 @@
+"""Nouns of Google's Gemini API: what an application asks for. Names are those of its REST reference, in camelCase."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from contracts.api.chat import ChoiceCount, Penalty, PositiveInt, Probability, Seed, Temperature
+
+MAX_PARTS = 10_000  # of one request
+MAX_FUNCTIONS = 1000
+
+FunctionMode = Literal["MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED"]
+
+
+class Blob(msgspec.Struct, frozen=True, rename="camel"):
+    """Bytes, as base64."""
+
+    mime_type: Annotated[str, Meta(min_length=1, max_length=100)]
+    data: str
+
+
+class GeminiCall(msgspec.Struct, frozen=True, rename="camel"):
+    """A model's call of a function, handed back."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    args: dict[str, Any] | None = None
+    id: str | None = None
+
+
+class GeminiResult(msgspec.Struct, frozen=True, rename="camel"):
+    """What a called function gave."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    response: msgspec.Raw = msgspec.Raw(b"{}")
+    id: str | None = None
+
+
+class GeminiPart(msgspec.Struct, frozen=True, rename="camel"):
+    """One part of a content: one of these."""
+
+    text: str | None = None
+    inline_data: Blob | None = None
+    function_call: GeminiCall | None = None
+    function_response: GeminiResult | None = None
+    thought: bool | None = None
+    file_data: msgspec.Raw | None = None
+    executable_code: msgspec.Raw | None = None
+    code_execution_result: msgspec.Raw | None = None
+
+
+class GeminiContent(msgspec.Struct, frozen=True):
+    """One turn of a conversation."""
+
+    parts: list[GeminiPart] = []
+    role: Literal["user", "model", "function", "system"] | None = None
+
+
+class FunctionDeclaration(msgspec.Struct, frozen=True, rename="camel"):
+    """A function that the application runs. Its parameters are an OpenAPI or a JSON schema."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    parameters_json_schema: dict[str, Any] | None = None
+
+
+class GeminiTool(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Functions. Tools that run at Google's side have other fields."""
+
+    function_declarations: list[FunctionDeclaration] = []
+
+
+class FunctionCallingConfig(msgspec.Struct, frozen=True, rename="camel"):
+    """Whether functions may or must be called."""
+
+    mode: FunctionMode | None = None
+    allowed_function_names: list[str] | None = None
+
+
+class ToolConfig(msgspec.Struct, frozen=True, rename="camel"):
+    """How tools are used."""
+
+    function_calling_config: FunctionCallingConfig | None = None
+
+
+class ThinkingConfig(msgspec.Struct, frozen=True, rename="camel"):
+    """How much the model thinks, and whether the answer shows it."""
+
+    include_thoughts: bool | None = None
+    thinking_budget: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    thinking_level: str | None = None
+
+
+class GenerationConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How the answer is made."""
+
+    temperature: Temperature | None = None
+    top_p: Probability | None = None
+    top_k: Annotated[float, Meta(ge=0, le=2**31 - 1)] | None = None
+    candidate_count: ChoiceCount | None = None
+    max_output_tokens: PositiveInt | None = None
+    stop_sequences: Annotated[list[str], Meta(max_length=16)] | None = None
+    seed: Seed | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    response_mime_type: str | None = None
+    response_schema: dict[str, Any] | None = None
+    response_json_schema: dict[str, Any] | None = None
+    thinking_config: ThinkingConfig | None = None
+    response_modalities: list[str] | None = None
+
+
+class GeminiRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The body of generateContent, streamGenerateContent and countTokens. The model stands in the path."""
+
+    contents: Annotated[list[GeminiContent], Meta(min_length=1)]
+    model: str | None = None
+    system_instruction: GeminiContent | str | None = None
+    tools: list[GeminiTool] | None = None
+    tool_config: ToolConfig | None = None
+    generation_config: GenerationConfig | None = None
+    safety_settings: msgspec.Raw | None = None  # Google's filters, which other models do not have
+    labels: msgspec.Raw | None = None  # bookkeeping
+    cached_content: str | None = None  # not offered
+
+    @property
+    def shows_thinking(self) -> bool:
+        """Return whether the answer is to show what the model thought."""
+        config = self.generation_config
+        thinking = None if config is None else config.thinking_config
+        return thinking is not None and thinking.include_thoughts is True

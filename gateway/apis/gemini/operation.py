@@ -1,0 +1,105 @@
+"""POST /v1beta/models/{model}:generateContent and :streamGenerateContent as the data plane's operation."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from contracts.api.chat import TranslatedChat
+from contracts.api.gemini import GeminiRequest
+from contracts.api.requests import AnyRequest
+from contracts.errors import InvalidRequest, NotFound
+from contracts.serving.configuration import Snapshot
+from gateway.apis.gemini.errors import GEMINI_ERRORS
+from gateway.apis.gemini.reading import read_gemini
+from gateway.apis.gemini.rendering import GeminiRenderer
+from gateway.apis.operations import CHAT, Operation
+from gateway.replies.progress import Progress
+from gateway.replies.reply import Reply, ReplyFacts
+from gateway.replies.translated_reply import TranslatedReply
+from gateway.wire.exchange import Exchange
+
+MODELS: Final = "/v1beta/models"
+SERVED: Final = (
+    "POST /v1beta/models/{model}:generateContent",
+    "POST /v1beta/models/{model}:streamGenerateContent?alt=sse",
+    "POST /v1beta/models/{model}:countTokens",
+    "GET /v1beta/models",
+)
+# Google's SDKs say v1, v1beta or v1alpha, by their release and settings.
+_PATH: Final = re.compile(r"/v1(?:beta|alpha)?/models/(.+):([a-z]+[A-Z][A-Za-z]*)")
+_BETA: Final = ("/v1beta/", "/v1alpha/")
+_STREAM: Final = "streamGenerateContent"
+_VERBS: Final = frozenset(("generateContent", _STREAM))
+
+
+class GeminiReply(TranslatedReply):
+    """The sink of one answer."""
+
+    def __init__(self, facts: ReplyFacts, request: TranslatedChat) -> None:
+        assert isinstance(request.origin, GeminiRequest)
+        self._new = partial(
+            GeminiRenderer, facts.request_id.hex, request.model, shows_thinking=request.origin.shows_thinking
+        )
+        super().__init__(facts, request, self._new())
+
+    def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
+        """Count the next attempt's tokens; forget what a failed one said."""
+        super().begin_attempt(progress, resumes=resumes)
+        if not resumes:
+            self._renderer = self._new()
+
+
+class GeminiOperation(Operation):
+    """The operation. The model, and whether the answer is a stream, stand in the path."""
+
+    def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
+        """Return what reads a request of this path. Raise InvalidRequest on a stream that is no event stream."""
+        model, verb = model_and_verb(exchange.path)
+        is_streamed = verb == _STREAM
+        if is_streamed and parse_qs(exchange.query, max_num_fields=100).get("alt", [""])[-1] != "sse":
+            raise InvalidRequest("streams are server-sent events: add ?alt=sse to the address", param="alt")
+        return partial(read_gemini, model, is_streamed=is_streamed)
+
+
+def is_gemini(path: str) -> bool:
+    """Return whether a path belongs to the API, answered or not."""
+    return path.startswith(_BETA) or _PATH.fullmatch(path) is not None
+
+
+def is_answered(path: str) -> bool:
+    """Return whether a path is one of the operation's."""
+    found = _PATH.fullmatch(path)
+    return found is not None and found.group(2) in _VERBS
+
+
+def model_and_verb(path: str) -> tuple[str, str]:
+    """Return the model and the verb of a path. Raise NotFound if it has none."""
+    found = _PATH.fullmatch(path)
+    if found is None:
+        raise NotFound(f"there is no {path[:100]!r} here; served are {', '.join(SERVED)}")
+    return unquote(found.group(1)), found.group(2)
+
+
+def _unread(content_type: str, body: bytes) -> AnyRequest:
+    raise InvalidRequest("the model of this API stands in the path")
+
+
+def _reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, TranslatedChat)
+    return GeminiReply(facts, request)
+
+
+GENERATE_CONTENT: Final = GeminiOperation("generate_content", CHAT.name, CHAT.path, (), _unread, _reply, GEMINI_ERRORS)
+
+
+def model_page(visible: dict[str, int]) -> bytes:
+    """Return the list of models in the API's shape."""
+    methods = ["generateContent", "countTokens"]
+    entries = [
+        {"name": f"models/{name}", "displayName": name, "supportedGenerationMethods": methods} for name in visible
+    ]
+    return msgspec.json.encode({"models": entries})

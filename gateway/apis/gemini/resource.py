@@ -1,0 +1,64 @@
+"""What the Gemini API has beside answers: the list of models, and counting a prompt's tokens."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from contracts.api.endpoints import Endpoint
+from contracts.api.requests import AnyRequest
+from contracts.errors import InvalidRequest
+from contracts.serving.configuration import KeyEntry, Snapshot
+from gateway.apis.gemini.errors import GEMINI_ERRORS
+from gateway.apis.gemini.operation import GENERATE_CONTENT, MODELS, is_gemini, model_and_verb, model_page
+from gateway.apis.gemini.reading import read_gemini
+from gateway.apis.messages.count_tokens import Counting
+from gateway.replies.reply import JSON
+from gateway.wire.exchange import Exchange
+
+_COUNT: Final = ":countTokens"
+
+
+class GeminiCounting(Counting):
+    """Counting in this API. The model stands in the path."""
+
+    def answers(self, path: str) -> bool:
+        """Return whether a path counts."""
+        return is_gemini(path) and path.endswith(_COUNT)
+
+    def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
+        """Return what reads a prompt: a request, or its contents alone."""
+        return partial(_read_prompt, model_and_verb(exchange.path)[0])
+
+
+def _read_prompt(model: str, content_type: str, body: bytes) -> AnyRequest:
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeError):
+        fields = {}
+    inner = fields.get("generateContentRequest") or fields.get("generate_content_request")
+    return read_gemini(model, content_type, body if inner is None else bytes(inner), is_streamed=False)
+
+
+def _unread(content_type: str, body: bytes) -> AnyRequest:
+    raise InvalidRequest("the model of this API stands in the path")
+
+
+GEMINI_COUNTING: Final = GeminiCounting(MODELS, GENERATE_CONTENT, _unread, lambda tokens: {"totalTokens": tokens})
+
+
+class GeminiModels:
+    """Answers GET /v1beta/models."""
+
+    endpoint: Endpoint = "generate_content"
+    errors = GEMINI_ERRORS
+
+    def methods(self, path: str) -> tuple[str, ...]:
+        """Return what the path answers."""
+        return ("GET",) if path == MODELS else ()
+
+    async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
+        """List the models that the key may use."""
+        named = ((b"x-request-id", exchange.request_id),)
+        exchange.send(200, JSON, model_page(dict(snapshot.names(key.models))), named)
