@@ -328,7 +328,7 @@ async def test_a_response_too_large_to_be_kept_says_so(start_gateway, kit, monke
 async def test_a_history_too_long_is_refused(upstream_gateway, monkeypatch):
     first = await ask(upstream_gateway, "x" * 1000)
     monkeypatch.setattr("gateway.apis.responses.keeper.MAX_HISTORY_BYTES", 1000)
-    with pytest.raises(openai.BadRequestError, match="begin anew") as error:
+    with pytest.raises(openai.BadRequestError, match="start a new conversation") as error:
         await ask(upstream_gateway, previous_response_id=first.id)
     assert error.value.code == "history_too_long"
 
