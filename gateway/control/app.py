@@ -184,7 +184,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # FastAPI's page loads scripts from elsewhere
         redoc_url=None,
-        dependencies=[Depends(check_permission)],  # every route, whatever it asks for itself
+        dependencies=[Depends(check_permission)],  # as _ROUTES do, for what is added here, such as /docs
     )
     app.state.database = database
     app.state.reference_rules = rules

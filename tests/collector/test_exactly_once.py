@@ -88,6 +88,7 @@ def test_two_collectors_store_each_batch_once_though_the_store_dies_between_a_ta
 
 
 BEFORE_COPIES = 29  # the release before migration 0030, which fills rollups from the rows that are there
+UPSTREAM_ERRORS = 33  # the migration that adds the last columns of requests and attempts
 OLDEST = 22  # tables without columns that rows of today have
 FILLED = ("tenant_hour", "model_hour", "tenant_model_day")
 
@@ -101,12 +102,8 @@ def add_later_columns(client: StoreClient) -> None:
 
     A collector waits where a column is missing. That of the release before did not know these.
     """
-    for table in ("requests", "attempts"):
-        client.command(
-            f"ALTER TABLE {table} ADD COLUMN upstream_status Nullable(UInt32) CODEC(ZSTD(1)), "
-            "ADD COLUMN upstream_error LowCardinality(String) CODEC(ZSTD(1)), "
-            "ADD COLUMN upstream_message String CODEC(ZSTD(1))"
-        )
+    for statement in read_migrations()[UPSTREAM_ERRORS - 1].statements():
+        client.command(statement)
 
 
 def settle(collector: Any) -> subprocess.CompletedProcess[str]:

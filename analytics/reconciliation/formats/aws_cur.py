@@ -12,7 +12,7 @@ from analytics.reconciliation.formats.reading import (
     csv_rows,
     read_amount,
     read_day,
-    read_decimal,
+    read_tokens,
     read_unit_price,
     require_columns,
     row_digest,
@@ -109,13 +109,11 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
         return BillLine(number, day, found.model, keys, found.tier, kind, None, amount.pico, None, amount.step, detail)
     per_unit, tokens, price = tokens_per_unit(row["pricing_unit"]), None, None
     if per_unit is not None:
-        count = read_decimal(row["line_item_usage_amount"])
-        whole = None if count is None else count * per_unit
-        if whole is None or whole < 0 or whole != whole.to_integral_value():
+        tokens = read_tokens(row["line_item_usage_amount"], per_unit)
+        if tokens is None:
             what = f"{shown(row['line_item_usage_amount'])} of {shown(row['pricing_unit'])} is no count of tokens"
             problems.add(number, "line_item_usage_amount", what)
             return None
-        tokens = int(whole)
         price = read_unit_price(row.get("line_item_unblended_rate") or None, per_unit)
     return BillLine(
         *(number, day, found.model, keys, found.tier, kind, tokens, amount.pico, price, amount.step, detail)

@@ -13,7 +13,7 @@ from analytics.reconciliation.formats.reading import (
     csv_rows,
     read_amount,
     read_day,
-    read_decimal,
+    read_tokens,
     read_unit_price,
     refuse_unknown,
     require_columns,
@@ -122,12 +122,11 @@ def _tokens(number: int, row: Mapping[str, str], problems: Problems) -> tuple[in
         per_unit = tokens_per_unit(row.get(unit, ""))
         if per_unit is None or not row.get(quantity):
             continue
-        count = read_decimal(row[quantity])
-        whole = None if count is None else count * per_unit
-        if whole is None or whole < 0 or whole != whole.to_integral_value():
+        tokens = read_tokens(row[quantity], per_unit)
+        if tokens is None:
             problems.add(number, quantity, f"{shown(row[quantity])} {shown(row[unit])} is no count of tokens")
             return -1, None
-        return int(whole), priced
+        return tokens, priced
     return None, priced
 
 

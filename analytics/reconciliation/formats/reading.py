@@ -131,6 +131,15 @@ def read_unit_price(value: object, tokens_per_unit: Decimal) -> int | None:
     return int(found) if found == found.to_integral_value() else None
 
 
+def read_tokens(value: object, tokens_per_unit: Decimal) -> int | None:
+    """Return the tokens of a quantity whose unit is so many tokens; `None` unless that is a whole number, 0 or more."""
+    count = read_decimal(value)
+    tokens = None if count is None else count * tokens_per_unit
+    if tokens is None or tokens < 0 or tokens != tokens.to_integral_value():
+        return None
+    return int(tokens)
+
+
 def row_digest(*parts: object) -> str:
     """Return a short digest of a row: rows that have the same are the same."""
     return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()

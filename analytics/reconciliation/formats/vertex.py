@@ -12,6 +12,7 @@ from analytics.reconciliation.formats.reading import (
     read_amount,
     read_day,
     read_decimal,
+    read_tokens,
     read_unit_price,
     row_digest,
     shown,
@@ -104,12 +105,10 @@ def _lines(number: int, day: str, row: Mapping[str, Any], problems: Problems) ->
         unit = str(usage.get("unit") or "")
         per_unit = Decimal(1) if unit.lower() in _COUNTS else tokens_per_unit(unit)
         if per_unit is not None:
-            count = read_decimal(usage.get("amount"))
-            whole = None if count is None else count * per_unit
-            if whole is None or whole < 0 or whole != whole.to_integral_value():
+            tokens = read_tokens(usage.get("amount"), per_unit)
+            if tokens is None:
                 problems.add(number, "usage.amount", f"{shown(usage.get('amount'))} is no count of tokens")
                 return []
-            tokens = int(whole)
             stated = row.get("price") or {}
             each = read_decimal(stated.get("pricing_unit_quantity")) or Decimal(1)
             price = read_unit_price(stated.get("effective_price"), each)

@@ -94,8 +94,7 @@ class NativeReader(ReplyReader):
     def _error(self) -> TollkeeperError:
         error = super()._error()
         if not isinstance(error, TargetMisconfigured):  # which is about the gateway's account, not about the request
-            said = _said_in(self._whole_body())
-            error.upstream_code = said.code if said is not None and said.code and _CODE.fullmatch(said.code) else ""
+            error.upstream_code = _code_of(_said_in(self._whole_body()))
         return error
 
     def _status_error(self, detail: str) -> TollkeeperError:
@@ -110,7 +109,7 @@ class NativeReader(ReplyReader):
         said = _said_in(data)
         if said is not None:
             error.upstream_type = said.type or ""
-            error.upstream_code = said.code if said.code and _CODE.fullmatch(said.code) else ""
+            error.upstream_code = _code_of(said)
         return error
 
 
@@ -119,6 +118,10 @@ def _said_in(body: bytes) -> NativeError | None:
         return _errors.decode(body).error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _code_of(said: NativeError | None) -> str:
+    return said.code if said is not None and said.code and _CODE.fullmatch(said.code) else ""
 
 
 # Anthropic's Messages API

@@ -48,16 +48,13 @@ class NativeReading:
 
     def reaches(self, exchange: Exchange, snapshot: Snapshot) -> Reach:
         """Return how many of the targets that may answer speak the API."""
-        try:
-            return self.reach.of(_named.decode(exchange.body).model, snapshot)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return "none"
+        name = _model_in(exchange.body)
+        return "none" if name is None else self.reach.of(name, snapshot)
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Reader:
         """Return what reads a request, by who may answer it."""
-        try:
-            name = _named.decode(exchange.body).model
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        name = _model_in(exchange.body)
+        if name is None:
             return self.translate  # which says what is wrong
         reach = self.reach.of(name, snapshot)
         translate = self.translate
@@ -86,3 +83,11 @@ class NativeReading:
             if value and len(value) <= _MAX_HEADER and value.isascii() and value.isprintable():
                 lines.append(f"{name.decode()}: {value}\r\n")
         return "".join(lines)
+
+
+def _model_in(body: bytes) -> str | None:
+    """Return the model that a body names; `None` if the body cannot be read."""
+    try:
+        return _named.decode(body).model
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
