@@ -10,7 +10,6 @@ from backends.llm.base import ModelCall, Sink
 from bench.report import Report, run_bench
 from contracts.api.generation import Continuation, Result
 from contracts.pricing.prices import PriceBook
-from contracts.recording.ids import uuid7
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from contracts.serving.failures import BreakerPolicy, Playbook
 from contracts.serving.routes import RouteEntry, RouteSpec
@@ -19,7 +18,7 @@ from gateway.apis.operations import CHAT
 from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.clock import Clock
-from gateway.request.request_state import RequestState
+from gateway.request.standalone import standalone_chat
 from gateway.routing.attempts.caller import Caller
 from gateway.routing.drill.drill import DrillPlan, play
 from gateway.routing.drill.virtual_time import run_at_once
@@ -81,18 +80,18 @@ async def _measure_calls(report: Report) -> None:
     for _ in range(3):
         lives = []
         for _ in range(count):
-            life = RequestState(LineExchange(CHAT.paths[0], b"", {}), CHAT, uuid7(1), 1, 1, snapshot)
+            life = standalone_chat(b"", 1, 1, snapshot)
             life.request = request
             lives.append(life)
         calls = [ModelCall(life.id, CHAT.path, request, _BODY, "", "") for life in lives]
-        reply = Reply(ReplyFacts(LineExchange(CHAT.paths[0], b"", {}), lives[0].id, 0, clock))
+        reply = Reply(ReplyFacts(LineExchange(CHAT.paths[0], b"", {}), lives[0].id_text, 0, clock))
         began = time.process_time()
         for life, call in zip(lives, calls, strict=True):
             await caller.call(life, reply, call, specs)
         best_us = min(best_us, (time.process_time() - began) / count * 1e6)
         began = time.process_time()
         for _ in range(10 * count):
-            health.succeeded(1000)
+            health.note_success(1000, is_whole=True)
         best_ns = min(best_ns, (time.process_time() - began) / (10 * count) * 1e9)
     report.add("failover_cpu_per_call", best_us, "us", better="lower", n=3 * count)
     report.add("failover_cpu_on_the_short_way", best_ns, "ns", better="lower", n=30 * count)

@@ -6,8 +6,10 @@ Rows are met or not by what the code looks like, not by how fast it is; nothing 
   function without a leading `_` in its name or its class's. It takes the connection to answer on (a parameter annotated
   `Exchange`) together with what is asked on it (a parameter annotated `Operation`, `ChatRequest` or `Request`), and it
   hands nothing back but what can be cancelled: a constructor, one that returns `None`, or one that returns a class with
-  a method `cancel`. Each decides for itself about limits, calls, errors and records, so each is a way. The names found
-  are printed on standard error. If the types are renamed, `_CONNECTION` and `_ASKED` change with them.
+  a method `cancel`. The request's own class, whose constructor decides nothing, is none, nor is a protocol, which only
+  describes another class's method. Each of the others decides for itself about limits, calls, errors and records, so
+  each is a way. The names found are printed on standard error. If the types are renamed, `_CONNECTION`, `_ASKED` and
+  `_NO_WAYS` change with them.
 - **files_KIND**: files of the product with a function that runs for every chat of that kind, on a gateway in this
   process from the sources (a profile hook, `sys.setprofile`), warm, over a kept connection, up to its record. What runs
   for some chats only (plans that are made again every second) or while nobody asks is left out.
@@ -57,6 +59,7 @@ PRODUCT_LINES_MUST: Final = 141_799
 
 _CONNECTION: Final = frozenset({"Exchange"})
 _ASKED: Final = frozenset({"Operation", "ChatRequest", "Request"})
+_NO_WAYS: Final = frozenset({"RequestState"})  # the class of a request itself
 _IDLE_SECONDS: Final = 2.5
 _SETTLE_SECONDS: Final = 0.1
 _ANSWER_SECONDS: Final = 10.0
@@ -131,7 +134,8 @@ def ways(files: list[Path] | None = None, root: Path = ROOT) -> list[str]:
     found = []
     for path, tree in trees.items():
         module = ".".join(path.relative_to(root).with_suffix("").parts)
-        holders: list[ast.Module | ast.ClassDef] = [tree, *(one for one in tree.body if isinstance(one, ast.ClassDef))]
+        classes_here = [one for one in tree.body if isinstance(one, ast.ClassDef) and one.name not in _NO_WAYS]
+        holders: list[ast.Module | ast.ClassDef] = [tree, *(one for one in classes_here if not _is_protocol(one))]
         for holder in holders:
             above = f"{holder.name}." if isinstance(holder, ast.ClassDef) else ""
             found += [
@@ -144,6 +148,10 @@ def ways(files: list[Path] | None = None, root: Path = ROOT) -> list[str]:
                 and _hands_back(node) <= cancelled
             ]
     return sorted(found)
+
+
+def _is_protocol(node: ast.ClassDef) -> bool:
+    return any("Protocol" in _names_in(base) for base in node.bases)
 
 
 def _name_of(node: ast.AST) -> str:

@@ -54,7 +54,6 @@ from gateway.guardrails.guardrails import Guardrails, let_go
 from gateway.guardrails.means import Means
 from gateway.guardrails.questions import LazyQuestions
 from gateway.identity.authentication import Authenticator
-from gateway.lane.quick_lane import QuickLane
 from gateway.limits.queue.engine_rooms import EngineRooms
 from gateway.limits.queue.pool_queues import PoolQueues
 from gateway.mcp.resource import McpResource
@@ -121,11 +120,10 @@ class Gateway:
         limits = settings.authentication_limits
         self._authenticator = Authenticator(self.directory, pepper, salt_secret, self._clock, limits)
         stages = self._stages(settings)
-        self._dispatcher = Dispatcher(stages, self._clock)
-        self.rollouts.shadows.serve_with(self._dispatcher.serve_shadow)
         self._serving = ServingTasks()
-        self._lane = QuickLane(stages, self._dispatcher, self._clock, self._serving.start)
-        self.ledger.before_flush = self._lane.endings.close
+        self._dispatcher = Dispatcher(stages, self._clock, self._serving.start)
+        self.rollouts.shadows.serve_with(self._dispatcher)
+        self.ledger.before_flush = self._dispatcher.endings.close
         self.kept = KeptObjects(settings.objects_address)
         self._responses = ResponseKeeper(
             self.kept, settings.responses_keep_days * 86_400, self._clock, settings.responses_max_bytes
@@ -238,7 +236,6 @@ class Gateway:
     def _endpoints_for(self, operations: Sequence[Operation], resources: Sequence[Resource]) -> Endpoints:
         return Endpoints(
             self._dispatcher,
-            self._lane,
             self._serving,
             self.directory,
             self._authenticator,
@@ -391,7 +388,7 @@ class Gateway:
             engines=self._engines.status,
             processes=lambda: {**self._processes.states, **self._providers.process_states()},
             connection_count=lambda: self._server.connection_count,
-            open_grants=lambda: self._dispatcher.open_grants + self._lane.open_grants,
+            open_grants=lambda: self._dispatcher.open_grants,
             batches=lambda: self.batches.state,
             answers=self._answers.state,
             semantic=self._semantic,

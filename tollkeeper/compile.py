@@ -66,7 +66,6 @@ HOT: Final = tuple(
     backends/llm/http/openai_body
     backends/llm/http/openai_http
     backends/llm/http/quick_target
-    backends/llm/http/sent_stream
     backends/llm/http/sse
     backends/llm/http/text_shape
     backends/segment_log/segment_file
@@ -88,23 +87,20 @@ HOT: Final = tuple(
     gateway/guardrails/answer_filter
     gateway/guardrails/screening/expression
     gateway/guardrails/screening/stream_screen
+    gateway/lane/at_once
     gateway/lane/endings
     gateway/lane/forecast
+    gateway/lane/kept_hits
     gateway/lane/known_questions
     gateway/lane/lane_plan
-    gateway/lane/lane_request
     gateway/lane/open_shelf
-    gateway/lane/plain_stream
+    gateway/lane/plans
     gateway/lane/prepared_call
-    gateway/lane/quick_call
-    gateway/lane/quick_hit
-    gateway/lane/quick_lane
-    gateway/lane/quick_purse
-    gateway/lane/quick_stream
     gateway/lane/record_template
     gateway/limits/admission
     gateway/limits/budgets/budget
     gateway/limits/budgets/budget_watch
+    gateway/limits/clipping
     gateway/limits/counters/base
     gateway/limits/counters/escrow
     gateway/limits/counters/held_places
@@ -114,6 +110,7 @@ HOT: Final = tuple(
     gateway/limits/estimates/output_estimates
     gateway/limits/estimates/steady_estimates
     gateway/limits/headers
+    gateway/limits/limiter
     gateway/limits/plan
     gateway/limits/reservation
     gateway/observability/metrics/histogram
@@ -122,10 +119,28 @@ HOT: Final = tuple(
     gateway/records/recorder
     gateway/records/sent_requests
     gateway/replies/allowance
+    gateway/replies/chat_reply
     gateway/replies/chunk_relay
     gateway/replies/progress
+    gateway/replies/reply
+    gateway/replies/reply_facts
+    gateway/request/admittance
+    gateway/request/attempt
+    gateway/request/charging
+    gateway/request/clock
     gateway/request/context
+    gateway/request/dispatch
+    gateway/request/failed_attempts
+    gateway/request/finish
     gateway/request/guard
+    gateway/request/pipeline
+    gateway/request/request_state
+    gateway/request/settlement
+    gateway/routing/attempts/attempt_run
+    gateway/routing/attempts/attempt_sink
+    gateway/routing/attempts/caller
+    gateway/routing/attempts/trial
+    gateway/routing/health/pool_health
     gateway/routing/health/target_health
     gateway/routing/replicas/router
     gateway/wire/exchange

@@ -169,7 +169,8 @@ class AnswerReader:
             self._take_tier(tier, None)
         if usage is not None:
             self.take_usage(usage)
-        if self.count_method == "none" or not self.usage.output_tokens:  # "no output" beside a text is an estimate
+        made = self.usage.output_text or self.usage.output_tokens  # the first is all of it mostly, and costs less
+        if self.count_method == "none" or not made:  # "no output" beside a text is an estimate
             self._answer_bytes = answer_bytes(body)
         self._name(model, version)
         for one in choices:

@@ -47,18 +47,10 @@ class ModelCall:
     # Told, while a slow client keeps deltas from the sink, how many tokens these hold, and how many of them are
     # reasoning; (0, 0) just before they come. The engine goes on meanwhile, and its output must be paid for.
     on_held: Callable[[int, int], None] | None = None
-    sent: "SentAhead | None" = None  # to the first target: that takes it from here, in place of sending it
     takes_whole: bool = False  # a whole reply is good as well, although the request asks for a stream
     booked_as: UUID | None = None  # the request that it is a part of, if any: engines book its work under that id
     # Whether the client has left. If it has, nobody waits for the end, and the account of it may take its time.
     has_client_left: Callable[[], bool] = lambda: False
-
-
-class SentAhead(Protocol):
-    """A stream's request that was sent before there was somebody to take its reply."""
-
-    def abandon(self) -> None:
-        """Close the connection, unless the target has taken it."""
 
 
 class DeltaSink(Protocol):
@@ -110,17 +102,6 @@ class Sink(DeltaSink, Protocol):
 
     async def drained(self) -> None:
         """Wait until the client has taken enough to go on."""
-
-
-class RelayingSink:
-    """A sink that may pass the chunks of a stream on in their framing, where it needs nothing else of them."""
-
-    def relay(self, delta: Delta) -> Callable[[bytes], None] | None:
-        """Give what takes chunks that carry one token each, `delta` but for its text, in place of `event`.
-
-        They are whole, in the framing of HTTP's chunked coding. `None`: each is to be told by `event`.
-        """
-        return None
 
 
 class Target(Protocol):

@@ -12,11 +12,8 @@ from contracts.access.identity import Identity
 from contracts.api.chat import ChatRequest, Message
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import PriceBook, bill, price_card
-from contracts.recording.ids import uuid7
 from contracts.rules.limits import BudgetSpec, Level, LimitSpec, Metric, Scope, Window
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
-from gateway.apis.batches.line_exchange import LineExchange
-from gateway.apis.operations import CHAT
 from gateway.limits.counters.memory_store import MemoryStore
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.limits.estimates.output_estimates import OutputEstimator
@@ -26,6 +23,7 @@ from gateway.limits.reservation import Reservation, take
 from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
+from gateway.request.standalone import standalone_chat
 
 _AMPLE: Final = 10**15
 _WARM_UP: Final = 2_000
@@ -90,8 +88,7 @@ class Decision:
 
     def _life(self) -> RequestState:
         now_ns = time.time_ns()
-        exchange = LineExchange(CHAT.paths[0], _BODY, {})
-        life = RequestState(exchange, CHAT, uuid7(now_ns), now_ns, time.monotonic_ns(), self._snapshot)
+        life = standalone_chat(_BODY, now_ns, time.monotonic_ns(), self._snapshot)
         life.request, life.who = ChatRequest("m", [Message("user", "hi")]), _WHO
         life.requested_model, life.model = "m", self._snapshot.models["m"]
         return life

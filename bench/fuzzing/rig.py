@@ -26,12 +26,9 @@ from contracts.recording.records import RequestRecord, decode_record
 from gateway.apis.operations import Operation
 from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
 from gateway.app import Gateway
-from gateway.lane.plain_stream import PlainStream
-from gateway.lane.quick_call import QuickCall
-from gateway.lane.quick_hit import Answered
-from gateway.lane.quick_lane import QuickLane
-from gateway.lane.quick_stream import QuickStream
 from gateway.records.journal import unpack_entry
+from gateway.request.dispatch import Dispatcher
+from gateway.request.request_state import RequestState
 from gateway.settings import GatewaySettings
 from gateway.wire.exchange import Exchange
 
@@ -188,32 +185,24 @@ class FuzzRig:
             drain_seconds=0.2,
             invalid_keys_per_minute=10**6,
         )
-        with mock.patch("gateway.app.QuickLane", self._counting_lane()):
+        with mock.patch("gateway.app.Dispatcher", self._counting_dispatcher()):
             self.gateway = Gateway(settings)
-        dispatcher, serve = self.gateway._dispatcher, self.gateway._dispatcher.serve
-
-        async def counted(exchange: Exchange, operation: Operation, *more: Any, **others: Any) -> None:
-            self._begun += 1
-            await serve(exchange, operation, *more, **others)
-
-        dispatcher.serve = counted  # type: ignore[method-assign]  # the count of begun requests is ours, not theirs
         await self.gateway.start()
         while self._engine is not None and not self.gateway.is_engine_ready("default"):
             await asyncio.sleep(_LOOK_SECONDS)
         known = self.gateway._endpoints._operations.values()
         self.operations = list({operation.paths[0]: operation for operation in known}.values())
 
-    def _counting_lane(self) -> type[QuickLane]:
-        """Give a lane that counts what it begins: compiled, `QuickLane` has no methods that can be replaced."""
+    def _counting_dispatcher(self) -> type[Dispatcher]:
+        """Return a dispatcher that counts what it begins: compiled, none of its methods can be replaced."""
         rig = self
 
-        class CountingLane(QuickLane):
-            def take(self, exchange: Exchange) -> QuickCall | PlainStream | QuickStream | Answered | None:
-                call = super().take(exchange)
-                rig._begun += call is not None
-                return call
+        class CountingDispatcher(Dispatcher):
+            def serve(self, exchange: Exchange, operation: Operation, *more: Any, **others: Any) -> RequestState:
+                rig._begun += 1
+                return super().serve(exchange, operation, *more, **others)
 
-        return CountingLane
+        return CountingDispatcher
 
     async def _stop(self) -> None:
         await self.gateway.stop()

@@ -22,12 +22,11 @@ from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.apis.gemini.operation import GENERATE_CONTENT, is_answered, is_gemini
 from gateway.apis.gemini.operation import SERVED as GEMINI_SERVED
 from gateway.apis.models import models_body, models_errors
-from gateway.apis.operations import CHAT, OPERATIONS, Operation
+from gateway.apis.operations import OPERATIONS, Operation
 from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
 from gateway.apis.resource import Resource
 from gateway.config.directory import Directory
 from gateway.identity.authentication import Authenticator
-from gateway.lane.quick_lane import QuickLane
 from gateway.observability.metrics.endpoint import PATH as METRICS
 from gateway.observability.metrics.endpoint import MetricsEndpoint
 from gateway.replies.reply import JSON
@@ -69,7 +68,6 @@ class Endpoints:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        lane: QuickLane,
         tasks: ServingTasks,
         directory: Directory,
         authenticator: Authenticator,
@@ -80,7 +78,6 @@ class Endpoints:
         resources: Sequence[Resource] = (),
     ) -> None:
         self._dispatcher = dispatcher
-        self._lane = lane
         self._tasks = tasks
         self._directory = directory
         self._authenticator = authenticator
@@ -105,12 +102,7 @@ class Endpoints:
                 return None
         operation = self._operation_at(exchange.path)
         if operation is not None and exchange.method == "POST":
-            self._lane.endings.conclude()  # what is answered, or about to be, holds nothing against what comes
-            if operation is CHAT:
-                call = self._take_at_once(exchange)
-                if call is not None:
-                    return call
-            return self._tasks.start(self._dispatcher.serve(exchange, operation))
+            return self._dispatcher.serve(exchange, operation)
         task: asyncio.Task[None] | None = None
         is_model = exchange.path == _MODELS or exchange.path.startswith(_MODELS + "/")
         is_model = is_model and not is_gemini(exchange.path)
@@ -127,13 +119,6 @@ class Endpoints:
         if answered_by is None and path.startswith(_BELOW_MESSAGES):
             answered_by = self._operations.get(_MESSAGES)
         return OPENAI_ERRORS if answered_by is None else answered_by.errors
-
-    def _take_at_once(self, exchange: Exchange) -> Serving | None:
-        try:
-            return self._lane.take(exchange)
-        except Exception:  # a fault of the short way is none of the long one
-            _log.exception("the short way failed", extra={"path": exchange.path})
-            return None
 
     def _answer_now(self, exchange: Exchange) -> asyncio.Task[None] | None:
         """Answer at once, or in the task that is given: where a token must be verified first."""

@@ -195,7 +195,7 @@ async def let_go(detectors: Iterable[Looks]) -> None:
 def _about(life: RequestState, exchange: Exchange, address: str) -> About:
     request = life.request
     return About(
-        request_id=life.id.bytes,
+        request_id=life.id_bytes,
         tenant=life.who.tenant,
         key_id=life.who.key_id,
         requested_model=life.requested_model,

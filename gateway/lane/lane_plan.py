@@ -4,22 +4,21 @@ from typing import Final
 
 from backends.llm.http.quick_target import QuickTarget
 from contracts.guardrails.policy import covering
-from contracts.metering.plain_counts import plain_counts
-from contracts.metering.usage import Usage
-from contracts.pricing.prices import UNPRICED, AnyCard, bill
+from contracts.pricing.prices import UNPRICED, AnyCard, CostBasis
 from contracts.recording.records import RequestRecord
 from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from gateway.apis.operations import CHAT
 from gateway.lane.forecast import Forecast
 from gateway.lane.open_shelf import OpenShelf, open_shelf
 from gateway.lane.record_shapes import KeptShapes, RecordShape
+from gateway.lane.record_template import packed
+from gateway.limits.clipping import NATURAL_OUTPUT, UNSEEN_KINDS
 from gateway.limits.demand import FREE, Rates
 from gateway.limits.headers import RateLines
 from gateway.limits.plan import Lines
 from gateway.observability.metrics.request_counts import SeriesKey
 from gateway.request.stages import Stages
 from gateway.routing.health.target_health import TargetHealth
-from gateway.wire.served import served_lines
 
 _KEPT_NS: Final = 1_000_000_000  # a card that begins, or a key that ends, is seen within a second
 _FRESH_NS: Final = 600_000_000
@@ -34,14 +33,13 @@ class LaneTarget:
         "spec",
         "target",
         "card",
+        "price_basis",
+        "price_version",
         "text_rates",
         "health",
         "template",
         "alike",
         "sent_record",
-        "_served_model",
-        "_served_version",
-        "_served_lines",
     )
 
     def __init__(
@@ -57,35 +55,13 @@ class LaneTarget:
         self.spec = spec
         self.target = target
         self.card = card
+        self.price_basis: CostBasis = UNPRICED.basis if card is None else card.basis
+        self.price_version = UNPRICED.version if card is None else card.version
         self.text_rates = text_rates
         self.health = health
         self.template = shape.template
         self.alike = alike
         self.sent_record = shape.packed
-        self._served_model = self._served_version = ""  # as it said last
-        self._served_lines = b""
-
-    def served_lines(self, model: str, version: str) -> bytes:
-        """Give the lines of a head that say what answered; mostly the same as last."""
-        if model != self._served_model or version != self._served_version:
-            self._served_lines = served_lines(model, version)
-            self._served_model, self._served_version = model, version
-        return self._served_lines
-
-    def priced(self, usage: Usage) -> tuple[int | None, int | None, int | None]:
-        """Give the tokens in and out of a chat's usage, and what they cost in pico-USD; `None`: not known."""
-        plain, rates = plain_counts(usage), self.text_rates
-        if plain is None:
-            return usage.input_tokens, usage.output_tokens, self._whole_cost(usage)
-        tokens_in, tokens_out = plain
-        if rates is None:
-            return tokens_in, tokens_out, self._whole_cost(usage)
-        return tokens_in, tokens_out, tokens_in * rates[0] + tokens_out * rates[1]
-
-    def _whole_cost(self, usage: Usage) -> int | None:
-        """Return what usage costs; `None` if any of it has no price, which the dispatcher records."""
-        cost = bill(usage, CHAT.name, self.card)
-        return None if cost.unpriced else cost.total_pico_usd
 
 
 class OpenLane:
@@ -95,6 +71,7 @@ class OpenLane:
         "snapshot",
         "key",
         "identity",
+        "packed_identity",
         "tenant",
         "model",
         "lines",
@@ -105,7 +82,9 @@ class OpenLane:
         "forecast",
         "limits_told",
         "is_counted",
+        "is_unseen",
         "context_tokens",
+        "most_output",
     )
 
     def __init__(
@@ -121,10 +100,12 @@ class OpenLane:
         limits_told: RateLines | None,
         *,
         is_counted: bool,  # its prompts, exactly
+        is_unseen: bool,  # nobody sees its whole answers grow
     ) -> None:
         self.snapshot = snapshot
         self.key = key
         self.identity = key.identity
+        self.packed_identity = packed(key.identity)
         self.tenant = key.identity.tenant
         self.model = model
         self.lines = lines
@@ -135,7 +116,9 @@ class OpenLane:
         self.forecast = forecast
         self.limits_told = limits_told
         self.is_counted = is_counted
+        self.is_unseen = is_unseen
         self.context_tokens = model.context_tokens
+        self.most_output = model.context_tokens or NATURAL_OUTPUT  # of a choice that nobody bounds
 
 
 class LanePlan:
@@ -194,9 +177,20 @@ def _open(
         return None
     forecast = Forecast(limiter.inputs, limiter.outputs, tenant, model.id)
     told = RateLines(lines) if lines.all else None
-    is_counted = snapshot.pools[model.pool].kinds == _COUNTED
-    used = lines if lines.all else None
-    return OpenLane(snapshot, key, model, used, rates, found, candidates, forecast, told, is_counted=is_counted)
+    kinds, used = snapshot.pools[model.pool].kinds, lines if lines.all else None
+    return OpenLane(
+        snapshot,
+        key,
+        model,
+        used,
+        rates,
+        found,
+        candidates,
+        forecast,
+        told,
+        is_counted=kinds == _COUNTED,
+        is_unseen=kinds == UNSEEN_KINDS,
+    )
 
 
 def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot) -> bool:
@@ -242,9 +236,6 @@ def _target(
         replica=spec.id,
         region=spec.region,
         gateway=stages.recorder.gateway,
-        count_method="reported",
-        cost_basis=UNPRICED.basis if card is None else card.basis,
-        price_version=UNPRICED.version if card is None else card.version,
         priority=key.policy.priority,
     )
     alike = (CHAT.api, CHAT.name, example.provider, model.id, model.pool, "ok", 200)

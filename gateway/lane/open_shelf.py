@@ -1,7 +1,5 @@
 """What is alike of all whole and streamed chats with one key for one model that keeps answers, for a second at most."""
 
-from typing import Final
-
 from contracts.pricing.prices import Cost
 from contracts.recording.records import RequestRecord
 from contracts.serving.caching import CachePolicy
@@ -10,41 +8,23 @@ from gateway.apis.operations import CHAT
 from gateway.cache.answer_cache import UNUSED
 from gateway.cache.answer_store import Entry
 from gateway.cache.fingerprint import Context, share_of
+from gateway.lane.record_shapes import VARYING
 from gateway.lane.record_template import RecordTemplate
 from gateway.limits.plan import Lines
 from gateway.observability.metrics.request_counts import SeriesKey
 from gateway.request.stages import Stages
 
-_VARYING: Final = (
-    "request_id",
-    "started_at_ns",
-    "duration_ns",
-    "finish_reason",
-    "stream",
-    "admission_ns",
-    "cost_pico_usd",
-    "cost_basis",
-    "price_version",
-    "charged_pico_usd",
-    "max_tokens",
-    "choices",
-    "temperature",
-    "request_bytes",
-    "response_bytes",
-    "reserved_tokens",
-    "overdraft_tokens",
-)
-
 
 class OpenShelf:
     """Where the kept answers of one key for one model are, and what their hits have in common."""
 
-    __slots__ = ("alike", "context", "key", "lines", "policy", "prices", "snapshot", "template", "tenant")
+    __slots__ = ("alike", "context", "key", "lines", "model", "policy", "prices", "snapshot", "template", "tenant")
 
     def __init__(
         self,
         snapshot: Snapshot,
         key: KeyEntry,
+        model: ModelSpec,
         policy: CachePolicy,
         context: Context,
         lines: Lines | None,  # none: no rule counts them
@@ -54,6 +34,7 @@ class OpenShelf:
         self.snapshot = snapshot
         self.key = key
         self.tenant = key.identity.tenant
+        self.model = model
         self.policy = policy
         self.context = context
         self.lines = lines
@@ -93,9 +74,10 @@ def open_shelf(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapsh
     return OpenShelf(
         snapshot,
         key,
+        model,
         policy,
         stages.answers.context(model, snapshot, share, CHAT, model.id, key.policy, None),
         lines if lines.all else None,
-        RecordTemplate(example, _VARYING),
+        RecordTemplate(example, VARYING),
         (CHAT.api, CHAT.name, "", model.id, model.pool, "ok", 200),
     )

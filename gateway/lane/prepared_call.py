@@ -1,16 +1,17 @@
 """A chat for an engine host of ours on the short way: its prompt rendered and counted in the turn it comes in."""
 
 from typing import Final
-from uuid import UUID
 
 from backends.llm.base import ModelCall
+from contracts.api.chat import ChatRequest
 from contracts.errors import TollkeeperError
+from contracts.rules.limits import PriorityClass
 from gateway.apis.operations import CHAT
 from gateway.lane.lane_plan import OpenLane
-from gateway.lane.lane_request import Arrival
 from gateway.limits.limiter import nothing_fits
 from gateway.limits.queue.request import RANKS
-from gateway.request.context import trace_parent
+from gateway.request.context import RequestContext, trace_parent
+from gateway.request.request_state import RequestState
 from gateway.request.stages import Stages
 
 _MOST_BYTES: Final = 4096  # of a body: what is longer is rendered and encoded in a thread
@@ -27,27 +28,35 @@ class PreparedCall:
         self.tokens_in = tokens_in
 
 
-def prepare_at_once(stages: Stages, opened: OpenLane, arrival: Arrival) -> PreparedCall | None:
+def prepare_at_once(
+    stages: Stages,
+    opened: OpenLane,
+    life: RequestState,
+    request: ChatRequest,
+    context: RequestContext,
+    priority: PriorityClass,
+) -> PreparedCall | None:
     """Prepare a chat's call under its id; `None` where that takes more than this turn, or is refused.
 
     Whoever is asked next says why.
     """
-    tenant, body, context = opened.tenant, arrival.exchange.body, arrival.context
+    tenant, body = opened.tenant, life.body
     trace = context.trace
     call = ModelCall(
-        request_id=UUID(bytes=arrival.id),
+        request_id=life.id,
         path=CHAT.path,
-        request=arrival.request,
+        request=request,
         body=body,
         tenant=tenant,
         cache_salt=stages.authenticator.cache_salt(tenant),
-        trace_parent=trace_parent(trace, context.span_id(arrival.id), 0) if trace.trace_id else "",
+        trace_parent=trace_parent(trace, context.span_id(life.id_bytes), 0) if trace.trace_id else "",
         trace_state=trace.state,
-        priority=RANKS[arrival.priority],
+        priority=RANKS[priority],
+        has_client_left=life.has_client_left,
     )
     if opened.lines is None or not opened.lines.counts_tokens:
         return PreparedCall(call, None)
-    if len(body) > _MOST_BYTES or body.find(_MARK) >= 0 or nothing_fits(opened.lines, arrival.started_at_ns):
+    if len(body) > _MOST_BYTES or body.find(_MARK) >= 0 or nothing_fits(opened.lines, life.started_at_ns):
         return None
     counting = stages.targets.count_input(call, opened.snapshot.pools[opened.model.pool])
     try:

@@ -5,7 +5,8 @@ from typing import Final
 from contracts.recording.records import RequestRecord, encode_record
 from gateway.lane.record_template import RecordTemplate
 
-# The fields that differ among the chats of one key for one model at one target.
+# The fields that differ among the good answers to one key's requests for one model at one target, or from the cache;
+# `gateway/records/recorder.py` gives their values in this order.
 VARYING: Final = (
     "request_id",
     "started_at_ns",
@@ -19,13 +20,17 @@ VARYING: Final = (
     "gaps",
     "gap_clock",
     "usage",
+    "count_method",
     "cost_pico_usd",
+    "cost_basis",
+    "price_version",
     "charged_pico_usd",
     "max_tokens",
     "choices",
     "temperature",
     "request_bytes",
     "response_bytes",
+    "limit",
     "reserved_tokens",
     "trace_id",
     "span_id",
@@ -35,6 +40,9 @@ VARYING: Final = (
     "charge_offsets_ns",
     "charge_tokens",
     "overdraft_tokens",
+    "overdraft_pico_usd",
+    "unpriced_leaves",
+    "service_tier",
 )
 _MOST_KEPT: Final = 128
 

@@ -12,10 +12,18 @@ _ARRAY_16: Final = b"\xdc"  # MessagePack's mark of an array with two bytes of l
 _HEADER_BYTES: Final = 3
 
 
-class RecordTemplate:
-    """Packs request records that differ from `example` only in the fields named `varying`."""
+def packed(value: object) -> msgspec.Raw:
+    """Return a value that is in many records as it is packed in each."""
+    return msgspec.Raw(_encoder.encode(value))
 
-    __slots__ = ("_fixed", "_header", "_order", "_own_header_bytes")
+
+class RecordTemplate:
+    """Packs request records that differ from `example` only in the fields named `varying`.
+
+    `fixed` are the runs of fields that are alike of all, packed, in the record's order.
+    """
+
+    __slots__ = ("_header", "_order", "_own_header_bytes", "fixed")
 
     def __init__(self, example: RequestRecord, varying: tuple[str, ...]) -> None:
         packed = encode_record(example)
@@ -34,10 +42,14 @@ class RecordTemplate:
                 run = b""
             if name:
                 order.append(varying.index(name))
-        self._fixed = tuple(fixed)
+        self.fixed = tuple(fixed)
         self._order = itemgetter(*order)
         self._own_header_bytes = 1 if len(order) < 16 else _HEADER_BYTES
 
     def pack(self, values: tuple[object, ...]) -> bytes:
         """Give the record whose varying fields have these values, in the order they were named, as `encode_record`."""
-        return self._header + _encoder.encode(self._order(values + self._fixed))[self._own_header_bytes :]
+        return self.pack_all(self._order(values + self.fixed))
+
+    def pack_all(self, parts: tuple[object, ...]) -> bytes:
+        """Return the record whose varying fields and fixed runs are these, in the record's order."""
+        return self._header + _encoder.encode(parts)[self._own_header_bytes :]

@@ -10,9 +10,9 @@ from gateway.limits.demand import GPU, Rates
 from gateway.limits.grant import Grant
 from gateway.request.request_state import RequestState
 
-_NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
+NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
 _UNSEEN_KIND: Final = "openai_http"  # its whole answers are not seen growing
-_UNSEEN_KINDS: Final = frozenset((_UNSEEN_KIND,))
+UNSEEN_KINDS: Final = frozenset((_UNSEEN_KIND,))
 
 
 def is_unseen(life: RequestState) -> bool:
@@ -20,7 +20,7 @@ def is_unseen(life: RequestState) -> bool:
     request, model = life.request, life.model
     if request is None or model is None or request.is_streamed:
         return False
-    return life.snapshot.pools[model.pool].kinds == _UNSEEN_KINDS
+    return life.snapshot.pools[model.pool].kinds == UNSEEN_KINDS
 
 
 def beyond_limit(limit: int, rule: str) -> LimitExceeded:
@@ -34,6 +34,8 @@ def beyond_limit(limit: int, rule: str) -> LimitExceeded:
 
 def bound_of(life: RequestState, grant: Grant | None) -> tuple[int | None, str]:
     """Return the most tokens that a choice may have, and the rule that clipped it; `None`: nobody has said."""
+    if life.plan is not None:
+        return life.output_limit, ""  # nothing clips what every rule has the room for
     request = life.request
     asked = request.output_limit if isinstance(request, GenerationRequest) else None
     clipped = None if grant is None else grant.max_output
@@ -44,7 +46,10 @@ def bound_of(life: RequestState, grant: Grant | None) -> tuple[int | None, str]:
 
 def beyond_bound(life: RequestState, grant: Grant | None) -> int | None:
     """Return how many tokens a target has made beyond what its answer may have; `None` where that is not known or 0."""
-    request, made = life.request, life.usage.output_tokens
+    request, made = life.request, life.tokens_out
+    if life.plan is not None and life.delivered_tokens is None:
+        asked = life.output_limit
+        return None if asked is None or made is None else max(made - asked * life.choices, 0) or None
     if not isinstance(request, GenerationRequest) or made is None or life.is_hit:
         return None
     each, _ = bound_of(life, grant)
@@ -56,7 +61,7 @@ def beyond_bound(life: RequestState, grant: Grant | None) -> int | None:
 
 def most_output(request: GenerationRequest, model: ModelSpec) -> int:
     """Give how many tokens an answer could have over all choices, as far as that is said."""
-    return (request.output_limit or model.context_tokens or _NATURAL_OUTPUT) * request.choice_count
+    return (request.output_limit or model.context_tokens or NATURAL_OUTPUT) * request.choice_count
 
 
 def clip(grant: Grant, life: RequestState, now_ns: int) -> None:

@@ -6,11 +6,10 @@ extended while the answer runs (`gateway/replies/allowance.py`), what proves too
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contracts.access.identity import Identity
 from contracts.api.chat import GenerationRequest
@@ -35,11 +34,14 @@ from gateway.limits.headers import Headers, rate_headers
 from gateway.limits.plan import Lines, PlanBook
 from gateway.limits.quotes import GpuRates, Quotes
 from gateway.limits.refusal import describe, refusal_of
-from gateway.limits.reservation import Reservation, take
+from gateway.limits.reservation import Reservation, take, take_at_once
 from gateway.replies.allowance import NEVER, Allowance
 from gateway.request.charging import used_by
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
+
+if TYPE_CHECKING:
+    from gateway.lane.lane_plan import OpenLane
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +80,38 @@ class Limiter:
         self._gpu = GpuRates()
         self._clock = clock
         self._on_refused = on_refused
+        self.wall_ns = clock.wall_ns
+
+    def reserve_at_once(self, life: RequestState, plan: "OpenLane", counted: int | None) -> bool:
+        """Take what a request of a plan needs, if every counter has it and all it may need beyond that here and now.
+
+        `counted` are its prompt's tokens; `None`: they are estimated. Return whether it holds them; else it holds none.
+        """
+        lines, request, now_ns = plan.lines, life.request, self._clock.steady_ns()
+        if lines is None or request is None:
+            return True
+        tokens_in = tokens_out = 0
+        more: Amounts | None = None
+        if lines.counts_tokens:
+            limit, choices = life.output_limit, life.choices
+            tokens_in = plan.forecast.input_tokens(life.prompt_bytes, now_ns)
+            if counted is not None:
+                tokens_in = counted
+            elif tokens_in > lines.most_input:
+                tokens_in = lines.most_input
+            each = plan.forecast.output_tokens
+            tokens_out = (each if limit is None or each < limit else limit) * choices
+            more = plan.rates.of_more((plan.most_output if limit is None else limit) * choices)
+        wanted = plan.rates.at_start(tokens_in, tokens_out)
+        portion = take_at_once(lines, wanted, now_ns, more) if lines.allow(wanted) else None
+        if portion is None:
+            return False
+        reservation = Reservation(lines, [portion])
+        if lines.capping and not portion.has_more:
+            reservation.undo()
+            return False
+        life.grant, life.reservation = Grant(reservation, plan.rates, tokens_in, tokens_out), reservation
+        return True
 
     async def reserve(self, life: RequestState, count_input: CountInput, *, retries: int | None = None) -> Grant | None:
         """Give the grant for a request whose key and model are known; `None` where no rule covers it.
@@ -130,22 +164,13 @@ class Limiter:
             clip(grant, life, now_ns)
         return grant
 
-    @asynccontextmanager
-    async def counting(self, who: Identity, model: str, snapshot: Snapshot) -> AsyncIterator[None]:
+    def counting(self, who: Identity, model: str, snapshot: Snapshot) -> "Counting":
         """Count what calls no model as a request, and let it run within the limits on requests and concurrency.
 
-        `model` is the model's id; empty: it is about none. Raises LimitExceeded or CountersUnavailable.
+        `model` is the model's id; empty: it is about none. Entering it raises LimitExceeded or CountersUnavailable.
         """
         plan = self.plans.plan_for(who, model, snapshot)
-        lines = plan.lines_for(self.store, who, model, "").only(_ASKED)
-        if not lines.all:
-            yield
-            return
-        held = await self._ask(who, None, lines, None)
-        try:
-            yield
-        finally:
-            held.settle(_ONE_REQUEST, self._clock.wall_ns())
+        return Counting(self, who, plan.lines_for(self.store, who, model, "").only(_ASKED))
 
     async def _count(
         self, life: RequestState, lines: Lines, count_input: CountInput, retries: int | None
@@ -154,7 +179,7 @@ class Limiter:
         asked = lines.only(_ASKED)
         if len(life.body) <= _SHORT_BYTES or not asked.all:
             return await count_input()
-        held = await self._ask(life.who, life, asked, retries)
+        held = await self.ask(life.who, life, asked, retries)
         used = _ONE_REQUEST  # also if the prompt is refused, or the client leaves meanwhile
         try:
             count = await count_input()
@@ -163,7 +188,7 @@ class Limiter:
         finally:
             held.settle(used, self._clock.wall_ns())
 
-    async def _ask(self, who: Identity, life: RequestState | None, lines: Lines, retries: int | None) -> Reservation:
+    async def ask(self, who: Identity, life: RequestState | None, lines: Lines, retries: int | None) -> Reservation:
         """Take a request and a slot. Raises LimitExceeded or CountersUnavailable."""
         now_ns = self._clock.wall_ns()
         portion = take(lines, FREE.at_start(0, 0), now_ns, "" if retries == 0 else who.key_id)
@@ -286,7 +311,8 @@ class Limiter:
 
     def settle(self, life: RequestState, grant: Grant | None) -> None:
         """Charge a request that has ended, and learn from it. Sets what its record says of charges."""
-        self._learn(life)
+        if not life.teaches_plan:
+            self._learn(life)
         beyond = beyond_bound(life, grant)
         if grant is None:
             life.overdraft_tokens = beyond
@@ -295,7 +321,8 @@ class Limiter:
         reservation = grant.reservation
         life.limit = life.limit or grant.clipped_by
         used = used_by(life, grant)
-        charged = reservation.settle(used, self._clock.steady_ns())
+        now_ns = life.settled_ns = self._clock.steady_ns()
+        charged = reservation.settle(used, now_ns)
         life.reserved_tokens = reservation.reserved(TOKENS)
         life.overdraft_tokens = max(reservation.overdraft[TOKENS], beyond or 0)
         life.overdraft_pico_usd = reservation.overdraft[MONEY] or None
@@ -304,7 +331,12 @@ class Limiter:
             life.charged_pico_usd = charged[MONEY] if counts_money else life.cost.total_pico_usd
         elif life.cost.basis == "free":
             life.charged_pico_usd = 0
-        set_ns = self._clock.wall_ns() - self._clock.steady_ns()
+        if life.plan is not None and len(reservation.portions) == 1:  # taken as it came
+            tokens = reservation.portions[0].charged_tokens
+            if tokens:
+                life.charges = [(0, tokens)]
+            return
+        set_ns = self._clock.wall_ns() - now_ns
         life.charges = [
             (max(portion.at_ns + set_ns - life.started_at_ns, 0), portion.charged_tokens)
             for portion in reservation.portions
@@ -374,7 +406,7 @@ class Limiter:
         )  # long answers are cut more often: they count as cut ones
         if attempt is None or not isinstance(request, GenerationRequest) or (life.error is not None and not is_left):
             return
-        tokens_out = life.usage.output_tokens
+        tokens_out = life.tokens_out
         if tokens_out is not None and life.count_method != "estimate":
             self.outputs.learn(
                 life.who.tenant,
@@ -385,6 +417,24 @@ class Limiter:
             )
         if attempt.result.gpu is not None:
             self._gpu.learn(request.model, attempt.result.gpu, life.usage)
+
+
+class Counting:
+    """A call that is counted as a request while it runs, for `async with`."""
+
+    def __init__(self, limiter: Limiter, who: Identity, lines: Lines) -> None:
+        self._limiter = limiter
+        self._who = who
+        self._lines = lines
+        self._held: Reservation | None = None
+
+    async def __aenter__(self) -> None:
+        if self._lines.all:
+            self._held = await self._limiter.ask(self._who, None, self._lines, None)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._held is not None:
+            self._held.settle(_ONE_REQUEST, self._limiter.wall_ns())
 
 
 class _Purse:

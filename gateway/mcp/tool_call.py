@@ -130,7 +130,8 @@ class ToolCalls:
             state = message.params.meta.get("tracestate")
             trace = TraceContext.parse(parent, state if isinstance(state, str) else "")
         context = read_context(exchange.headers, trace)
-        life = RequestState(exchange, TOOL_CALL, uuid7(now), now, self._clock.monotonic_ns(), snapshot)
+        made, began_ns = uuid7(now), self._clock.monotonic_ns()
+        life = RequestState(None, exchange, TOOL_CALL, made.bytes, str(made), now, began_ns, snapshot)
         life.follow(trace, has_spans=self._recorder.sends_spans)
         life.key, life.is_authenticated = key, True
         life.who = key.identity.with_caller("", context.tags) if context.tags else key.identity

@@ -57,7 +57,7 @@ class ContentKeeper:
             self.dropped += 1
             return
         model = life.model.id if life.model else ""
-        work = self._redact_and_keep(life.id.bytes, life.started_at_ns, life.who.tenant, model, body, sent)
+        work = self._redact_and_keep(life.id_bytes, life.started_at_ns, life.who.tenant, model, body, sent)
         task = asyncio.get_running_loop().create_task(work, name="content")
         self._under_way.add(task)
         self._waiting_bytes += size

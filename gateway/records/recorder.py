@@ -6,14 +6,13 @@ from typing import Final, Literal
 import msgspec
 
 from backends.processes.native import mypyc_attr
-from backends.segment_log.slot_table import NO_SLOT
 from contracts.errors import ClientGone, HedgeLost
 from contracts.metering.gaps import gap_units, pack_gaps
-from contracts.metering.usage import Usage
 from contracts.recording.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record
+from gateway.lane.endings import Ending
 from gateway.limits.demand import INPUT, TOKENS
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
-from gateway.observability.metrics.request_counts import RequestCounts, SeriesKey
+from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.records.content import ContentKeeper
 from gateway.records.journal import Journal
 from gateway.records.request_audit import RequestAudit
@@ -27,48 +26,6 @@ _COUNTED: Final = "engine"  # the kind of target whose prompts are counted, not 
 
 EmitSpans = Callable[[RequestRecord, TraceContext, RequestState | None], None]
 CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens", "wasted_tokens"]
-
-
-@mypyc_attr(acyclic=True)  # it leads to nothing that leads back
-class WholeRequest:
-    """A packed record, and what is counted of it. Times in nanoseconds, the first since 1970."""
-
-    __slots__ = (
-        "started_at_ns",
-        "packed",
-        "alike",
-        "tenant",
-        "duration_ns",
-        "usage",
-        "cost_pico_usd",
-        "ttft_ns",
-        "slot",
-        "trace",
-    )
-
-    def __init__(
-        self,
-        started_at_ns: int,
-        packed: bytes,
-        alike: SeriesKey,
-        tenant: str,
-        duration_ns: int,
-        usage: Usage,
-        cost_pico_usd: int | None,
-        ttft_ns: int | None = None,  # of a stream
-        slot: int = NO_SLOT,  # its entry among the requests that are with a target
-        trace: TraceContext = UNTRACED,  # the caller's
-    ) -> None:
-        self.started_at_ns = started_at_ns
-        self.packed = packed
-        self.alike = alike
-        self.tenant = tenant
-        self.duration_ns = duration_ns
-        self.usage = usage
-        self.cost_pico_usd = cost_pico_usd
-        self.ttft_ns = ttft_ns
-        self.slot = slot
-        self.trace = trace
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it
@@ -105,8 +62,25 @@ class Recorder:
 
     def note_sent(self, life: RequestState) -> None:
         """Write down that a request is about to be sent to its last attempt's target: its record, if we die now."""
-        sent, attempt = self.sent, life.last_attempt
+        sent, attempt, plan, to = self.sent, life.last_attempt, life.plan, life.to
         if sent is None or attempt is None or not life.is_authenticated:
+            return
+        if plan is not None and to is not None:
+            planned, counted = life.reservation, life.counted_input
+            life.sent_slot = sent.begin(
+                life.id_bytes,
+                life.started_at_ns,
+                0 if life.admitted_ns is None else life.admitted_ns - life.began_ns,
+                life.request_bytes,
+                plan.forecast.expected_input(life.prompt_bytes) if counted is None else counted,
+                life.output_limit,
+                planned,
+                NOT_SAID if planned is None else planned.reserved(TOKENS),
+                life.choices,
+                STREAM if life.is_streamed else 0,
+                to.sent_record if life.is_like_its_plan else self._packed(life),
+                life if life.is_streamed else None,
+            )
             return
         request, reservation, before = life.request, life.reservation, life.sent_slot
         model = life.model if attempt.model is None else attempt.model
@@ -120,7 +94,7 @@ class Recorder:
             tokens_in = self._inputs.estimate(name, prompt_bytes(life.body), life.who.tenant)
         is_streamed = request is not None and request.is_streamed
         life.sent_slot = sent.begin(
-            life.id.bytes,
+            life.id_bytes,
             life.started_at_ns,
             0 if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
             life.request_bytes,
@@ -130,7 +104,7 @@ class Recorder:
             reserved,
             1 if request is None else request.choice_count,
             (STREAM if is_streamed else 0) | (BATCHED if life.is_batched else 0),
-            encode_record(_request_record(life, self.gateway)),
+            self._packed(life),
             life,
         )
         if before >= 0:  # only now: at no moment is there none
@@ -158,6 +132,43 @@ class Recorder:
         finally:
             self.forget_sent(life.sent_slot)
 
+    def _packed(self, life: RequestState) -> bytes:
+        """Return a request's record, packed: by its plan's template, if it was sent as its plan says."""
+        template = life.template
+        if template is not None:
+            return template.pack_all(_laid_out(life, template.fixed))
+        return encode_record(_request_record(life, self.gateway))
+
+    def pack(self, life: RequestState) -> bool:
+        """Pack the record of a request that its plan has a template for; return whether that was so."""
+        if life.template is None or life.alike is None:
+            return False
+        life.packed = life.template.pack_all(_laid_out(life, life.template.fixed))
+        return True
+
+    def write(self, lives: Sequence[Ending]) -> None:
+        """Write the records that `pack` made."""
+        packed: list[tuple[int, bytes]] = []
+        for life in lives:
+            if isinstance(life, RequestState):
+                packed.append((life.started_at_ns, life.packed))
+        if len(packed) == 1:
+            self.recorded_requests += self._journal.append(*packed[0])
+        else:
+            self.recorded_requests += self._journal.append_each(packed)
+        for life in lives:
+            if isinstance(life, RequestState):
+                self.forget_sent(life.sent_slot)
+
+    def count(self, life: RequestState) -> None:
+        """Count a request that `write` has recorded, and show it to tracing."""
+        if self._counts is not None and life.alike is not None:
+            self._counts.note_alike(life, life.alike)
+        if self._emit_spans is not None:
+            record = decode_record(life.packed)
+            assert isinstance(record, RequestRecord)
+            self._emit_spans(record, life.trace, life)
+
     def _record(self, life: RequestState) -> None:
         if not life.is_authenticated:
             self.unauthenticated_requests += 1
@@ -184,33 +195,82 @@ class Recorder:
             self.recorded_requests += 1
         self._show(request_record, life)
 
-    def record_one(self, request: WholeRequest) -> None:
-        """Write the record of a request that was answered well at the first try."""
-        self.recorded_requests += self._journal.append(request.started_at_ns, request.packed)
-        self.forget_sent(request.slot)
-
-    def record_whole(self, requests: Sequence[WholeRequest]) -> None:
-        """Write the records of requests that were answered well, each at the first try."""
-        self.recorded_requests += self._journal.append_each([(one.started_at_ns, one.packed) for one in requests])
-        if self.sent is not None:
-            for one in requests:
-                self.sent.end(one.slot)
-
-    def count_whole(self, requests: Sequence[WholeRequest]) -> None:
-        """Count requests whose records are written, and show them to tracing."""
-        for one in requests:
-            if self._counts is not None:
-                self._counts.note_whole(
-                    one.alike, one.tenant, one.duration_ns, one.usage, one.cost_pico_usd, one.ttft_ns
-                )
-            if self._emit_spans is not None:
-                record = decode_record(one.packed)
-                assert isinstance(record, RequestRecord)
-                self._emit_spans(record, one.trace, None)
-
     def _show(self, request_record: RequestRecord, life: RequestState | None = None) -> None:
         if self._emit_spans is not None:
             self._emit_spans(request_record, UNTRACED if life is None else life.trace, life)
+
+
+def _laid_out(life: RequestState, fixed: tuple[object, ...]) -> tuple[object, ...]:
+    """Return a record's fields in their order: those of `VARYING`, and between them the runs that are alike.
+
+    The request has a good answer, by its only attempt or from the cache; or it is about to be sent.
+    """
+    request, attempt, cost, plan, trace = life.request, life.last_attempt, life.cost, life.plan, life.trace
+    assert request is not None
+    first_ns: int | None = None
+    gaps, gap_clock = b"", "none"
+    finish_reason, model_version = life.finish_reason, ""
+    who: object = life.who
+    if plan is not None and who is plan.identity:
+        who = plan.packed_identity
+    if attempt is not None:
+        result, progress = attempt.result, attempt.progress
+        finish_reason, model_version = finish_reason or result.finish_reason, result.model
+        first_ns = progress.first_at_ns
+        if first_ns is not None:
+            gaps = pack_gaps(progress.gaps_for(life.tokens_out))
+            gap_clock = result.gap_clock if progress.gaps else "none"
+    charges = life.charges
+    return (
+        fixed[0],
+        life.id_bytes,
+        life.started_at_ns,
+        max(life.ended_ns - life.began_ns, 0),
+        who,
+        fixed[1],
+        finish_reason,
+        life.is_streamed,
+        fixed[2],
+        model_version,
+        fixed[3],
+        None if first_ns is None else max(first_ns - life.began_ns, 0),
+        None if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
+        fixed[4],
+        gaps,
+        gap_clock,
+        life.usage,
+        life.count_method,
+        fixed[5],
+        cost.total_pico_usd,
+        cost.basis,
+        cost.version,
+        life.charged_pico_usd,
+        fixed[6],
+        life.output_limit,
+        life.choices,
+        request.temperature,
+        life.request_bytes,
+        life.response_bytes,
+        fixed[7],
+        life.limit,
+        life.reserved_tokens,
+        fixed[8],
+        trace.trace_id,
+        life.span_id,
+        life.run_id,
+        life.conversation_id,
+        fixed[9],
+        life.priority,
+        fixed[10],
+        [offset for offset, _ in charges],
+        [tokens for _, tokens in charges],
+        life.overdraft_tokens,
+        fixed[11],
+        cost.unpriced,
+        cost.tier,
+        life.overdraft_pico_usd,
+        fixed[12],
+    )
 
 
 def _request_record(life: RequestState, gateway: str) -> RequestRecord:
@@ -218,7 +278,7 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
     target, result = (attempt.target, attempt.result) if attempt else (None, None)
     made, error, guard = _made_by(life.answering_attempts), life.error, life.guard
     return RequestRecord(
-        request_id=life.id.bytes,
+        request_id=life.id_bytes,
         started_at_ns=life.started_at_ns,
         duration_ns=max(life.ended_ns - life.began_ns, 0),
         who=life.who,
@@ -293,7 +353,7 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
 def _attempt_record(life: RequestState, attempt: Attempt, gateway: str) -> AttemptRecord:
     first_at, error = attempt.progress.first_at_ns, attempt.error
     return AttemptRecord(
-        request_id=life.id.bytes,
+        request_id=life.id_bytes,
         number=attempt.number,
         started_at_ns=attempt.started_at_ns,
         duration_ns=max(attempt.ended_ns - attempt.began_ns, 0),

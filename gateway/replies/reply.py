@@ -7,9 +7,8 @@ on disk before the client has its acknowledgement.
 from collections.abc import Callable
 from typing import Final
 
-from backends.llm.base import RelayingSink
-from backends.llm.text_sink import TextSink
-from contracts.api.chat import GenerationRequest
+from backends.processes.native import mypyc_attr
+from contracts.api.chat import ChatRequest, GenerationRequest
 from contracts.api.generation import Delta, Result, Vectors
 from contracts.errors import TollkeeperError, UpstreamBroken
 from contracts.guardrails.finding import Verdict
@@ -27,21 +26,30 @@ from gateway.replies.piece import part_of
 from gateway.replies.progress import Progress
 from gateway.replies.reply_facts import ReplyFacts as ReplyFacts
 from gateway.replies.text_relay import TextRelay
-from gateway.wire.exchange import Headers
-from gateway.wire.served import served_headers
+from gateway.wire.exchange import Headers, header_lines
+from gateway.wire.served import lines_of, served_headers
 
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 JSON: Final = b"application/json"
 
+_NO_TEXTS: Final[list[WholeText]] = []
+_NO_CHOICES: Final[set[int]] = set()
+_NONE_WAITING: Final[list[tuple[bytes, Delta]]] = []
 
+Soon = Callable[[Callable[[], None]], None]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Reply:
     """What the answers of all operations have in common: an answer that is sent whole, at its end."""
 
     def __init__(self, facts: ReplyFacts) -> None:
         self._exchange = facts.exchange
         self._clock = facts.clock
-        self._headers: Headers = ((b"x-request-id", str(facts.request_id).encode()),)
-        self._progress = Progress()
+        self._headers: Headers = ((b"x-request-id", facts.id_text.encode()),)
+        self._lines = b""  # further headers, which are lines of a head already
+        self._soon: Soon | None = None
+        self._first_progress: Progress | None = None
         self._body: bytes | None = None
         self._allowance: Allowance | None = None
         self._on_tokens: Callable[[int], None] | None = None
@@ -51,9 +59,30 @@ class Reply:
         self._copy: AnswerCopy | None = None
         self.digest: AnswerDigest | None = None  # has what the client is sent, where that is to be hashed
 
+    @property
+    def _progress(self) -> Progress:
+        """What counts the tokens of the attempt under way."""
+        found = self._first_progress
+        if found is None:
+            found = self._first_progress = Progress()
+        return found
+
     def add_headers(self, headers: Headers) -> None:
         """Send these as well. Takes effect as long as the answer has not begun."""
         self._headers += headers
+
+    def add_lines(self, lines: bytes) -> None:
+        """Send these header lines as well. They are forgotten where the answer starts over."""
+        self._lines += lines
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the target has ended the answer."""
+        return self._body is not None
+
+    def hold_ends(self, soon: "Soon") -> None:
+        """Let a stream's end leave together with what comes in the same turn; `soon` does something at its end."""
+        self._soon = soon
 
     @property
     def headers(self) -> Headers:
@@ -62,7 +91,7 @@ class Reply:
 
     def start_over(self, headers: Headers) -> None:
         """Send these headers, and forget the allowance and the turn of a model that the request has left."""
-        self._headers, self._allowance, self._on_tokens = headers, None, None
+        self._headers, self._lines, self._allowance, self._on_tokens = headers, b"", None, None
 
     def hold_to(self, allowance: Allowance) -> None:
         """Let an allowance watch how long the answer grows."""
@@ -124,7 +153,7 @@ class Reply:
         if self._allowance is not None:
             self._tokens_before = self._tokens_before + self._progress.tokens if resumes else 0
             self._allowance.begin_attempt(progress, self._tokens_before)
-        self._progress = progress
+        self._first_progress = progress
         if not resumes:
             self._body = None
 
@@ -198,31 +227,69 @@ class Reply:
 
     def conclude(self) -> None:
         """Send the end that `prepare_end` rendered."""
-        self._exchange.send(200, JSON, self._body or b"", self._headers + self._served)
+        body = self._body or b""
+        if self._lines:
+            lines = header_lines(self._headers) + lines_of(self._served) + self._lines
+            self._exchange.send_lines(200, JSON, body, lines)
+        else:
+            self._exchange.send(200, JSON, body, self._headers + self._served)
 
 
-class GeneratedReply(Reply, RelayingSink, TextSink):
+def _is_plain(request: GenerationRequest) -> bool:
+    """Return whether a chat offers no tools and asks for no JSON: nothing of its answer is looked for."""
+    return type(request) is ChatRequest and not request.tools and not request.response_format
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class GeneratedReply(Reply):
     """The sink of one request for generated text, which `renderer` puts into the shape of its API."""
 
-    def __init__(self, facts: ReplyFacts, request: GenerationRequest, renderer: AnswerRenderer) -> None:
+    def __init__(
+        self,
+        facts: ReplyFacts,
+        request: GenerationRequest,
+        renderer: AnswerRenderer | None,  # none: `_new_renderer` makes it, where most answers need none
+    ) -> None:
         super().__init__(facts)
         self._request = request
-        self._is_streamed = request.is_streamed
-        self._renderer = renderer
-        self._choices: list[WholeText] = []
-        self._opened: set[int] = set()
-        self._finished: set[int] = set()  # choices that the target has ended
-        self._ended: set[int] = set()  # those whose end went on, towards the client
+        self._is_streamed = request.stream is True
+        self._known_renderer = renderer
+        # Whole answers that pass as they come need none of these: each is replaced when something is put into it.
+        self._choices: list[WholeText] = _NO_TEXTS
+        self._opened: set[int] = _NO_CHOICES
+        self._finished: set[int] = _NO_CHOICES  # choices that the target has ended
+        self._ended: set[int] = _NO_CHOICES  # those whose end went on, towards the client
         self._renders_usage = False
-        self._facts = facts_wanted(request)
+        self._facts = None if _is_plain(request) else facts_wanted(request)
         self._filter: AnswerFilter | None = None
         self._on_block: Callable[[Verdict], None] | None = None
-        self._waiting: list[tuple[bytes, Delta]] = []  # for shared counters; an event's bytes, where it goes as it came
+        # For shared counters; an event's bytes, if it goes as it came.
+        self._waiting: list[tuple[bytes, Delta]] = _NONE_WAITING
+
+    @property
+    def _renderer(self) -> AnswerRenderer:
+        found = self._known_renderer
+        if found is None:
+            found = self._known_renderer = self._new_renderer()
+        return found
+
+    @_renderer.setter
+    def _renderer(self, renderer: AnswerRenderer) -> None:
+        self._known_renderer = renderer
+
+    def _new_renderer(self) -> AnswerRenderer:
+        """Return what puts the answer into the shape of its API."""
+        raise TypeError(f"{type(self).__name__} was made without a renderer, and makes none")
 
     def hold_to(self, allowance: Allowance) -> None:
         """Let an allowance bound what is delivered of the answer."""
         super().hold_to(allowance)
         allowance.on_answer(self._offer_again)
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the target has ended every choice of the answer."""
+        return len(self._finished) >= self._request.choice_count
 
     def filter_by(self, answer_filter: AnswerFilter, on_block: Callable[[Verdict], None]) -> None:
         """Let guardrails see the answer's texts first; `on_block` is told once that they stop a stream."""
@@ -231,11 +298,10 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
         super().begin_attempt(progress, resumes=resumes)
         if not resumes:
-            if self._choices or self._opened or self._finished:
-                self._choices, self._opened, self._finished = [], set(), set()
-                self._ended = set()
+            self._choices = _NO_TEXTS
+            self._opened = self._finished = self._ended = _NO_CHOICES
             self._renders_usage = False
-            self._waiting.clear()
+            self._waiting = _NONE_WAITING
             if self._facts is not None:
                 self._facts.begin()
             if self._filter is not None:
@@ -279,6 +345,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             is_reasoning=delta.reasoning_tokens > 0,
             on_tokens=self._on_tokens,
             allowance=self._allowance,
+            is_left_at_end=self._soon is not None,
         )
         return relay
 
@@ -364,7 +431,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
         if passing == delta.tokens:
             return delta
         if passing == WAIT:
-            self._waiting.insert(0, (data, delta))
+            self._waiting = [(data, delta), *self._waiting]
             return None
         self._finished.discard(delta.index)  # the end it brings, or has brought, is not the answer's
         part = part_of(delta, passing)
@@ -375,7 +442,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
     def _offer_again(self) -> None:
         """Deliver what the shared counters' answer covers of what waits for it."""
         allowance, waiting = self._allowance, self._waiting
-        self._waiting = []
+        self._waiting = _NONE_WAITING
         while waiting and allowance is not None and not self.has_ended:
             data, delta = waiting.pop(0)
             passed = self._offered(data, delta, allowance)
@@ -385,7 +452,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
                 self._deliver(passed)
             elif passed is not None:
                 self._send_covered(data if passed is delta else b"", passed)
-        self._waiting += waiting
+        self._waiting = [*self._waiting, *waiting]
 
     async def flushed(self) -> None:
         """Wait until nothing of the answer waits for shared counters any more."""
@@ -406,7 +473,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
         elif delta.index in self._opened:
             self._send_event(self._renderer.delta(delta))
         else:
-            self._opened.add(delta.index)
+            self._opened = {*self._opened, delta.index}
             self._renders_usage = True
             self._send_event(self._renderer.opening(delta.index) + self._renderer.delta(delta))
 
@@ -472,7 +539,7 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
             super().conclude()
             return
         if not self._exchange.is_started:
-            self._exchange.start(200, EVENT_STREAM, self._headers + self._served)
+            self._begin_stream(b"")
         self._exchange.end(self._body or b"")
 
     def _take(self, delta: Delta, now_ns: int) -> None:
@@ -482,16 +549,26 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
         if self._on_tokens is not None and delta.tokens:
             self._on_tokens(delta.tokens)
         if delta.finish_reason is not None:
-            self._finished.add(delta.index)
+            self._finished = {*self._finished, delta.index}
 
     def _send_event(self, data: bytes) -> None:
-        if not self._exchange.is_started:
-            self._exchange.start(200, EVENT_STREAM, self._headers + self._served)
         if self._copy is not None:
             self._copy.take(data)
         if self.digest is not None:
             self.digest.take(data)
-        self._exchange.write(data)
+        exchange = self._exchange
+        if not exchange.is_started:
+            self._begin_stream(data)
+        elif self._soon is not None and len(self._finished) >= self._request.choice_count:
+            if not exchange.held_back:
+                self._soon(exchange.send_held_back)
+            exchange.hold_back(data)
+        else:
+            exchange.write(data)
+
+    def _begin_stream(self, first: bytes) -> None:
+        lines = header_lines(self._headers) + lines_of(self._served) + self._lines
+        self._exchange.start_lines(200, EVENT_STREAM, lines, first)
 
     def _gather(self, delta: Delta) -> None:
         """Take a part of an answer that has come whole."""
@@ -502,9 +579,11 @@ class GeneratedReply(Reply, RelayingSink, TextSink):
 
     def _note_end(self, delta: Delta) -> None:
         if delta.finish_reason is not None:
-            self._ended.add(delta.index)
+            self._ended = {*self._ended, delta.index}
 
     def _collect(self, delta: Delta) -> None:
+        if self._choices is _NO_TEXTS:
+            self._choices = []
         while len(self._choices) <= delta.index:
             self._choices.append(self._renderer.new_choice())
         self._choices[delta.index].take(delta)

@@ -54,7 +54,9 @@ class Admittance:
         reply.add_headers(limiter.rate_headers(grant) + bounds.headers)
         if life.set_fields:
             reply.add_headers(((b"x-tollkeeper-set", ", ".join(life.set_fields).encode()),))
-        self._hold_to_limits(life, call)
+        self.hold_to_limits(life)
+        if life.allowance is not None:
+            call.on_held = life.allowance.hold
         queue = self._stages.queues.get(pool.id)
         if queue.spec is not None:
             await self._wait_for_turn(life, call, queue, pool)
@@ -62,19 +64,19 @@ class Admittance:
         life.admitted_ns = self._clock.monotonic_ns()
         return call
 
-    def take_over(
-        self, life: RequestState, prepared: ModelCall | None = None, *, is_held_to_limits: bool = True
-    ) -> ModelCall:
-        """Give the call of a request that was let in elsewhere, its answer held to what is reserved for it."""
-        self.open_grants += life.grant is not None
-        call = prepared or self.model_call(life, None)
-        if prepared is not None:
-            call.has_client_left = life.has_client_left
-        if is_held_to_limits:
-            self._hold_to_limits(life, call)
-        else:
-            life.reservation = None if life.grant is None else life.grant.reservation
+    def held_call(self, life: RequestState) -> ModelCall:
+        """Return the call of a request that holds what it needs, and whose answer is held to that."""
+        call = self.model_call(life, None) if life.call is None else life.call
+        if life.allowance is not None:
+            call.on_held = life.allowance.hold
         return call
+
+    def hold_to_limits(self, life: RequestState) -> None:
+        """Hold the answer to what is reserved for it, if anything bounds it."""
+        life.reservation = None if life.grant is None else life.grant.reservation
+        allowance = life.allowance = self._allowance(life, life.grant)
+        if allowance is not None and life.reply is not None:
+            life.reply.hold_to(allowance)
 
     def leave(self, life: RequestState) -> None:
         """Give back what was taken for a model that the request leaves: it is charged by the one that answers."""
@@ -191,13 +193,6 @@ class Admittance:
             return self._stages.settlement.answer_of(earlier.attempts, life)
         except InvalidUsage:  # counts no column can hold come from a broken target
             return UNKNOWN_USAGE, UNPRICED
-
-    def _hold_to_limits(self, life: RequestState, call: ModelCall) -> None:
-        life.reservation = None if life.grant is None else life.grant.reservation
-        allowance = life.allowance = self._allowance(life, life.grant)
-        if allowance is not None and life.reply is not None:
-            life.reply.hold_to(allowance)
-            call.on_held = allowance.hold
 
     def _allowance(self, life: RequestState, grant: Grant | None) -> Allowance | None:
         """Give what watches the answer grow, where anything bounds it."""

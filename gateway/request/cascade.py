@@ -143,7 +143,7 @@ class _Run:
             self._reply.start_over(self._headers)
             await call(self._reply)
             return True
-        held = HeldReply(ReplyFacts(life.exchange, life.id, life.started_at_ns // 1_000_000_000, self._clock))
+        held = HeldReply(ReplyFacts(life.exchange, life.id_text, life.started_at_ns // 1_000_000_000, self._clock))
         life.reply = held
         life.request, life.body = asked_whole(
             asked, life.body, wants_logprobs=self._policy.min_mean_logprob is not None

@@ -16,12 +16,17 @@ def used_by(life: RequestState, grant: Grant) -> Amounts:
     read stays as it was reserved. What models did that it has left is not its last model's. One that was answered
     with a kept answer is a request, and costs what the policy says.
     """
+    if life.teaches_plan and life.cost.total_pico_usd is not None:  # one good answer, of which all is known
+        made, brought = life.tokens_out or 0, life.tokens_in or 0
+        return (1, brought, made, brought + made, 0, 0, life.cost.total_pico_usd)
     held = grant.reservation.reserved
     if life.is_hit:
         return (1, 0, 0, 0, 0, 0, life.cost.total_pico_usd or 0)
     if life.owes_nothing:
         return (1 if life.attempts else 0, 0, 0, 0, 0, 0, 0)
-    tokens_in, tokens_out, cost = life.usage.input_tokens, life.usage.output_tokens, life.cost.total_pico_usd
+    tokens_in, tokens_out, cost = life.tokens_in, life.tokens_out, life.cost.total_pico_usd
+    if tokens_in is None and tokens_out is None:  # it was not settled as calls of models are
+        tokens_in, tokens_out = life.usage.input_tokens, life.usage.output_tokens
     if tokens_in is None:
         tokens_in = held(INPUT)
     if tokens_out is None:

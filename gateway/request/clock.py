@@ -4,10 +4,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 from backends.processes.boot_time import since_boot_ns
+from backends.processes.native import mypyc_attr
 
 _log = logging.getLogger(__name__)
 
@@ -15,19 +15,19 @@ _EVERY_SECONDS: Final = 2.0
 _SET_SECONDS: Final = 1.0  # less is not said
 
 
-@dataclass(frozen=True, slots=True)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
     """`wall_ns` is Unix time for records, `monotonic_ns` is for durations: the wall clock may jump."""
 
-    wall_ns: Callable[[], int] = time.time_ns
-    monotonic_ns: Callable[[], int] = time.monotonic_ns
-    _elapsed_ns: Callable[[], int] = field(init=False)
-    _began_ns: int = field(init=False)
+    __slots__ = ("_began_ns", "_elapsed_ns", "monotonic_ns", "wall_ns")
 
-    def __post_init__(self) -> None:
-        elapsed_ns = since_boot_ns if self.monotonic_ns is time.monotonic_ns else self.monotonic_ns
-        object.__setattr__(self, "_elapsed_ns", elapsed_ns)
-        object.__setattr__(self, "_began_ns", self.wall_ns() - elapsed_ns())
+    def __init__(
+        self, wall_ns: Callable[[], int] = time.time_ns, monotonic_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self.wall_ns = wall_ns
+        self.monotonic_ns = monotonic_ns
+        self._elapsed_ns = since_boot_ns if monotonic_ns is time.monotonic_ns else monotonic_ns
+        self._began_ns = wall_ns() - self._elapsed_ns()
 
     def steady_ns(self) -> int:
         """Return Unix time as it was when this clock was made, plus what has passed: for limits and budgets.

@@ -58,7 +58,7 @@ class Journeys:
                 if not goes_on(self._stages, life, reply, error):
                     raise
                 _log.info(
-                    "route goes on", extra={"request_id": str(life.id), "left": leg.label, "code": error.error_code}
+                    "route goes on", extra={"request_id": life.id_text, "left": leg.label, "code": error.error_code}
                 )
         assert failure is not None
         life.limit = limit

@@ -1,9 +1,13 @@
 """One request from its arrival to its record: who asks for what, what it holds, and what each stage learned of it."""
 
 import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from backends.llm.base import ModelCall, SendAgain
+from backends.llm.http.quick_target import SentRequest
 from backends.processes.native import mypyc_attr
 from backends.segment_log.slot_table import NO_SLOT
 from contracts.access.identity import ANONYMOUS, Identity
@@ -16,10 +20,11 @@ from contracts.recording.ids import UUID_RANDOM_TAIL
 from contracts.recording.records import Arm, CountMethod, Outcome
 from contracts.rules.limits import PriorityClass
 from contracts.serving.caching import CacheOutcome, CachePolicy
-from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot
+from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from contracts.serving.rollouts import RolloutSpec
 from contracts.serving.routes import RouteSpec
 from gateway.guardrails.request_guard import RequestGuard
+from gateway.lane.endings import Ending
 from gateway.limits.admission import Ticket
 from gateway.limits.grant import Grant
 from gateway.limits.reservation import Reservation
@@ -32,33 +37,98 @@ from gateway.wire.exchange import Exchange
 if TYPE_CHECKING:
     from gateway.apis.operations import Operation
     from gateway.cache.visit import Visit
+    from gateway.lane.lane_plan import LaneTarget, OpenLane
+    from gateway.lane.record_template import RecordTemplate
     from gateway.limits.queue.pool_queue import Place
+    from gateway.observability.metrics.request_counts import SeriesKey
     from gateway.replies.reply import Reply
     from gateway.request.earlier_answers import EarlierAnswer
+    from gateway.routing.attempts.attempt_run import AttemptRun
+    from gateway.routing.routes.way import Way
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class RequestState:
+class Driver(ABC):
+    """What leads requests, and is told of what happens to them."""
+
+    @abstractmethod
+    def cancel(self, life: "RequestState") -> None:
+        """End a request: its client has left, or the gateway stops."""
+
+    @abstractmethod
+    def end_early(self, life: "RequestState", why: TollkeeperError) -> None:
+        """End an answer here, which is a good one."""
+
+    @abstractmethod
+    def prepare(self, life: "RequestState") -> None:
+        """Get ready for the reply to a request that is on its way."""
+
+    @abstractmethod
+    def reply_ended(self, life: "RequestState", error: Exception | None) -> None:
+        """Take note that the reply to a request that was sent at once has ended."""
+
+    @abstractmethod
+    def send(self, life: "RequestState") -> None:
+        """Send an answer's end. Its record is written."""
+
+    @abstractmethod
+    def follow_up(self, life: "RequestState") -> None:
+        """Count a request, and learn from it."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Stage(ABC):
+    """A step on every request's path. A plan says which there are."""
+
+    @abstractmethod
+    def run(self, life: "RequestState") -> Awaitable[None] | None:
+        """Do it. Return `None` if it is done, else what has to be waited for. Raise what refuses the request."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RequestState(Ending):
     """One request. Times are monotonic nanoseconds except `started_at_ns`."""
 
     def __init__(
         self,
+        driver: Driver | None,  # none: nothing is told of it
         exchange: Exchange,
         operation: "Operation",
-        id: UUID,
+        id_bytes: bytes,
+        id_text: str,
         started_at_ns: int,  # Unix
         began_ns: int,
         snapshot: Snapshot,
     ) -> None:
+        self._driver = driver
+        # Where it is on its path.
+        self.stages: Sequence[Stage] = ()
+        self.stage = 0  # the next
+        self.task: asyncio.Task[None] | None = None  # that leads it, once it has had to wait
+        self.has_task_begun = False
+        self.is_left = False  # by its client, before its task had begun
+        self.is_over = False  # it has its record
+        self.ending: asyncio.Future[None] | None = None  # done once it is over, where somebody waits for that
+        self.plan: OpenLane | None = None  # what is alike of all requests of its key for its model
+        self.to: LaneTarget | None = None  # the target that it was sent to at once
+        self.candidates: Sequence[TargetSpec] = ()
+        self.run: AttemptRun | None = None  # the try that is under way without a task
+        self.sent: SentRequest | None = None  # and its reply
+        self.again: SendAgain | None = None  # that try did no work
+        self.call: ModelCall | None = None  # prepared, where its prompt had to be counted
+        self.counted_input: int | None = None  # that prompt's tokens
+        self.way: Way | None = None
         # What came.
         self.exchange = exchange
         self.operation = operation
-        self.id = id
+        self.id_bytes = id_bytes
+        self.id_text = id_text
         self.started_at_ns = started_at_ns
         self.began_ns = began_ns
         self.snapshot = snapshot
         self.body = exchange.body  # as the application sent it; once it is admitted, the chat that it was translated to
         self.request_bytes = len(exchange.body)  # of what the application sent
+        self.prompt_bytes = 0  # of a planned one, for estimating
         self.is_batched = False  # asked by a batch, and priced as such
         # Who asks, and for what.
         self.key: KeyEntry | None = None
@@ -66,6 +136,9 @@ class RequestState:
         self.is_authenticated = False
         self.request: AnyRequest | None = None
         self.requested_model = ""
+        self.output_limit: int | None = None  # of each choice, as it was asked
+        self.choices = 1
+        self.is_streamed = False
         self.model: ModelSpec | None = None
         self.route = ""  # the id of the route that it asked for; empty: it asked for a model
         self.route_spec: RouteSpec | None = None
@@ -87,19 +160,28 @@ class RequestState:
         self.visit: Visit | None = None  # to the answer cache, where the model or route keeps answers
         self.guard: RequestGuard | None = None  # none: no guardrail covers it
         self.reservation: Reservation | None = None  # what it holds of its counters; none: no rule covers it
+        self.is_like_its_plan = False  # its record says of the caller what those of its plan do
         self.sent_slot = NO_SLOT  # its entry among the requests that are with a target
+        self.is_prepared = False  # its reply, for an answer that comes without a task
+        self.is_charged = False
         self.is_let_go = False  # what it held for a model that it left was given back
-        self.task: asyncio.Task[None] | None = None  # that leads it, once it has had to wait
         # How it went.
+        self.template: RecordTemplate | None = None  # of its record, where that is like its plan's others
+        self.alike: SeriesKey | None = None  # and what it is counted as
+        self.packed = b""  # its record, until that is written
+        self.teaches_plan = False  # its plan's forecast learns from it, in place of the estimators
         self.admitted_ns: int | None = None
         self.queued_ns: int | None = None  # when its first wait before a pool began
         self.wait_ns: int | None = None  # in the queue before the pool
         self.ended_ns = 0
+        self.settled_ns = 0  # by the clock of limits
         self.attempts: list[Attempt] = []
         self.error: TollkeeperError | None = None
         self.ended_by: TollkeeperError | None = None  # what the answer ran out of, where the gateway ended it
         self.response_bytes = 0
         self.usage: Usage = UNKNOWN_USAGE
+        self.tokens_in: int | None = None  # of that
+        self.tokens_out: int | None = None
         self.count_method: CountMethod = "none"
         self.cost: Cost = UNPRICED
         self.finish_reason = ""  # where the gateway ended the answer, rather than the model
@@ -124,11 +206,16 @@ class RequestState:
         self.arm: Arm = ""  # of that
         self.left_first_for = ""  # the error's code for which the first model on its way did not answer
 
+    @property
+    def id(self) -> UUID:
+        """Return the request's id."""
+        return UUID(bytes=self.id_bytes)
+
     def follow(self, trace: TraceContext, *, has_spans: bool) -> None:
         """Belong to the caller's trace. `has_spans`: the gateway sends spans of its own."""
         self.trace = trace
         if trace.trace_id:
-            self.span_id = self.id.bytes[-UUID_RANDOM_TAIL:]
+            self.span_id = self.id_bytes[-UUID_RANDOM_TAIL:]
             self.is_traced = has_spans
 
     def has_client_left(self) -> bool:
@@ -205,8 +292,38 @@ class RequestState:
 
     def end_early(self, why: TollkeeperError) -> None:
         """End its answer here, which is a good one: it has used up what it may have, or is stopped by a guardrail."""
-        task = self.task
-        if task is None or task.cancelling():  # the client has left: that must not become a good end
-            return
-        self.ended_by = why
-        task.cancel()
+        if self._driver is not None:
+            self._driver.end_early(self, why)
+
+    # what its connection and its target tell it
+
+    def cancel(self) -> None:
+        """End it: its client has left."""
+        if self._driver is not None and not self.is_over:
+            self._driver.cancel(self)
+
+    async def ended(self) -> None:
+        """Wait until it has its record. Whoever is cancelled here cancels it, and still waits."""
+        while not self.is_over:
+            if self.ending is None:
+                self.ending = asyncio.get_running_loop().create_future()
+            try:
+                await asyncio.shield(self.ending)
+            except asyncio.CancelledError:
+                self.cancel()
+
+    def prepare(self) -> None:
+        if self._driver is not None:
+            self._driver.prepare(self)
+
+    def reply_ended(self, error: Exception | None) -> None:
+        if self._driver is not None:
+            self._driver.reply_ended(self, error)
+
+    def send(self) -> None:
+        if self._driver is not None:
+            self._driver.send(self)
+
+    def follow_up(self) -> None:
+        if self._driver is not None:
+            self._driver.follow_up(self)

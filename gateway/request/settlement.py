@@ -12,6 +12,7 @@ from contracts.api.completion import CompletionRequest
 from contracts.api.embedding import EmbeddingRequest
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidUsage
+from contracts.metering.plain_counts import plain_counts
 from contracts.metering.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Leaf, Usage
 from contracts.pricing.prices import (
     FREE_OF_CHARGE,
@@ -33,6 +34,7 @@ from gateway.request.request_state import RequestState
 
 _log = logging.getLogger(__name__)
 
+_NO_PARTS: Final[dict[str, int]] = {}
 _OURS: Final = "engine"  # the kind of target
 _WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
 
@@ -56,19 +58,22 @@ class Settlement:
             if life.error is not None and not life.is_hit:
                 life.cost = FREE_OF_CHARGE
             return
+        if len(life.attempts) == 1 and last.error is None and _settle_plainly(last, life):
+            return
         for attempt in life.attempts:
             self._settle_attempt(attempt, _model_of(attempt, life), life)
         paid = next((attempt for attempt in reversed(life.attempts) if not attempt.is_free), last)
         life.usage, life.count_method, life.cost = paid.usage, paid.count_method, paid.cost
         if last.reason == "continuation":
             life.usage, life.cost = self.answer_of(life.attempts, life)
+        life.tokens_in, life.tokens_out = life.usage.input_tokens, life.usage.output_tokens
 
     def _settle_attempt(self, attempt: Attempt, model: str, life: RequestState) -> None:
         attempt.is_free = is_free(attempt)
         try:
             attempt.usage, attempt.count_method = self._usage_of(attempt, model, life)
         except InvalidUsage:  # counts that no column can hold come from a broken target
-            _log.error("usage cannot be settled", extra={"request_id": str(life.id), "target": attempt.target.id})
+            _log.error("usage cannot be settled", extra={"request_id": life.id_text, "target": attempt.target.id})
             attempt.usage, attempt.count_method = UNKNOWN_USAGE, "none"
         attempt.cost = FREE_OF_CHARGE if attempt.is_free else self._price(attempt.usage, attempt, model, life)
 
@@ -164,6 +169,29 @@ class Settlement:
         card = self.card_for(model, tenant, attempt.target, at_ns, life.snapshot, tier=tier)
         cost = self.bill_usage(usage, life.operation.name, card, attempt.target.kind)
         return structs.replace(cost, tier=tier) if tier else cost
+
+
+def _settle_plainly(attempt: Attempt, life: RequestState) -> bool:
+    """Settle text in and text out as its plan's rates say; return whether that is all there is to it.
+
+    Its plan's forecast learns from it later, once for many, and the estimators by that.
+    """
+    to, result = life.to, attempt.result
+    rates = None if to is None else to.text_rates
+    counts = None if result.count_method != "reported" or result.service_tier else plain_counts(result.usage)
+    if to is None or rates is None or counts is None:
+        return False
+    tokens_in, tokens_out = counts
+    if not tokens_in or not tokens_out or attempt.progress.service_tier:
+        return False
+    cost_in, cost_out = tokens_in * rates[0], tokens_out * rates[1]
+    # Its parts are wanted where answers are added up, which a plan's are not.
+    life.cost = attempt.cost = Cost(cost_in + cost_out, _NO_PARTS, (), to.price_version, to.price_basis)
+    life.usage = attempt.usage = result.usage
+    life.count_method = attempt.count_method = "reported"
+    life.tokens_in, life.tokens_out = tokens_in, tokens_out
+    life.teaches_plan = True
+    return True
 
 
 def _as_sold(usage: Usage, card: AnyCard) -> Usage:

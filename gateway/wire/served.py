@@ -21,9 +21,9 @@ def served_headers(model: str, version: str) -> Headers:
 
 
 @lru_cache(maxsize=512)
-def served_lines(model: str, version: str) -> bytes:
-    """Give the same, as the lines of a head."""
-    return header_lines(served_headers(model, version))
+def lines_of(served: Headers) -> bytes:
+    """Return these headers as the lines of a head."""
+    return header_lines(served)
 
 
 def _is_plain(word: str) -> bool:

@@ -19,10 +19,11 @@ from contracts.serving.configuration import Snapshot
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.records.journal import Journal, unpack_entry
 from gateway.records.lost_requests import record_lost
-from gateway.records.recorder import Recorder, WholeRequest
+from gateway.records.recorder import Recorder
 from gateway.records.sent_requests import BATCHED, HEAD, NOT_SAID, STREAM, SentRequests
 from gateway.request.clock import Clock
 from gateway.request.settlement import Settlement
+from gateway.request.standalone import standalone_chat
 
 START_NS = 1_790_000_000_000_000_000
 WHO = Identity(tenant="acme", team="core", project="apollo", key_id="key_1", user="ann", tags={"job": "7"})
@@ -106,11 +107,9 @@ def begin(
 
 def end(process: Process, number: int, slot: int) -> None:
     record = RequestRecord(request_id=bytes([number]) * 16, started_at_ns=START_NS + number, duration_ns=5, who=WHO)
-    alike = ("", "", "", "", "", "ok", 200)
-    packed = encode_record(record)
-    process.recorder.record_whole(
-        [WholeRequest(record.started_at_ns, packed, alike, "acme", 5, Usage(), None, None, slot)]
-    )
+    life = standalone_chat(b"", record.started_at_ns, 0, UNPRICED)
+    life.packed, life.sent_slot = encode_record(record), slot
+    process.recorder.write([life])
 
 
 def records(journal: Journal) -> list[RequestRecord]:

@@ -1,7 +1,6 @@
 """What an attempt used and cost, for every way it can end."""
 
 from decimal import Decimal
-from uuid import UUID
 
 import pytest
 
@@ -26,12 +25,12 @@ from contracts.errors import (
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import PriceBook, price_card
 from contracts.serving.configuration import EMPTY_SNAPSHOT, Snapshot, TargetSpec
-from gateway.apis.batches.line_exchange import LineExchange
-from gateway.apis.operations import CHAT, EMBEDDINGS
+from gateway.apis.operations import EMBEDDINGS
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.request.attempt import Attempt
 from gateway.request.request_state import RequestState
 from gateway.request.settlement import Settlement
+from gateway.request.standalone import standalone_chat
 
 PRICED = Snapshot(
     1, {}, {}, {}, PriceBook([price_card("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)})])
@@ -40,8 +39,7 @@ PRICED = Snapshot(
 
 def life_with(*attempts: Attempt, snapshot: Snapshot = PRICED) -> RequestState:
     request = ChatRequest("m", [Message("user", "a")])
-    exchange = LineExchange(CHAT.paths[0], b"x" * 40, {})
-    life = RequestState(exchange, CHAT, UUID(int=1), 1_700_000_000 * 10**9, 0, snapshot)
+    life = standalone_chat(b"x" * 40, 1_700_000_000 * 10**9, 0, snapshot)
     life.request = request
     life.attempts.extend(attempts)
     return life

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from backends.llm.base import DeltaSink
-from backends.llm.text_sink import TextSink
 from contracts.api.generation import Delta
 from contracts.engine.wire import Delta as WireDelta
 from contracts.engine.wire import Finished
 from contracts.metering.usage import UNKNOWN_USAGE, Usage
 
 T = TypeVar("T")
+
+# By a choice: what takes the text of each further token of it, and when its engine made it.
+_TextRelay = Callable[[int], Callable[[str, int], None] | None]
 
 # How these look to the client is decided by the error that follows them.
 _NO_ENDS_OF_A_CHOICE: Final = ("abort", "error")
@@ -31,7 +33,7 @@ class EngineStream:
         "_on_held",
         "_relay",
         "_sink",
-        "_text_sink",
+        "_text_relay",
         "cached_tokens",
         "ended_choices",
         "model",
@@ -50,7 +52,7 @@ class EngineStream:
     ) -> None:
         self._sink = sink
         # Asked once it has had the first delta, for what takes the plain text that follows.
-        self._text_sink = sink if isinstance(sink, TextSink) else None
+        self._text_relay: _TextRelay | None = getattr(sink, "text_relay", None)
         self._relay: Callable[[str, int], None] | None = None
         self._choices = choices
         self._on_held = on_held
@@ -98,9 +100,8 @@ class EngineStream:
             self._hold(self._held, delta)
             return
         self._sink.delta(delta)
-        if self._text_sink is not None:
-            self._relay = self._text_sink.text_relay(message.index)
-            self._text_sink = None
+        if self._text_relay is not None:
+            self._relay, self._text_relay = self._text_relay(message.index), None
 
     def on_finished(self, message: Finished) -> None:
         """Take the end."""

@@ -25,7 +25,6 @@ from backends.llm.http.native_reply import MessagesReader, ResponsesReader
 from backends.llm.http.openai_body import BodyFields, ThinkingCapField, body_for, with_usage
 from backends.llm.http.openai_settings import OpenAISettings
 from backends.llm.http.quick_target import QuickTarget, SentRequest
-from backends.llm.http.sent_stream import HeldReply, SentStream
 from backends.llm.parameters import fields_of, refuse_named
 from backends.network.tls import LiveContext
 from contracts.api.chat import GenerationRequest, TranslatedChat
@@ -76,17 +75,11 @@ class OpenAIHttpTarget(QuickTarget):
 
         Credentials that are refused are read again; where they are others by now, the request is sent once more.
         """
-        ahead, call.sent = call.sent, None
-        if isinstance(ahead, SentStream) and ahead.target is self:
-            exchange, reader = ahead.take(sink)
-        else:
-            if ahead is not None:  # to another, which is not asked after all
-                ahead.abandon()
-            try:
-                exchange, reader = await self._send(call, sink)
-            except asyncio.CancelledError:  # while it waited for a connection
-                sink.account(NOTHING_SENT)
-                raise
+        try:
+            exchange, reader = await self._send(call, sink)
+        except asyncio.CancelledError:  # while it waited for a connection
+            sink.account(NOTHING_SENT)
+            raise
         sink.attach_flow(exchange.pause, exchange.resume)
         failure: UpstreamError | None = None
         try:
@@ -185,17 +178,6 @@ class OpenAIHttpTarget(QuickTarget):
         )
         connection.receiver = reader
         return _SentOnIdle(reader, connection, self._pool, self)
-
-    def send_ahead(
-        self, path: str, request: GenerationRequest, body: bytes, request_id: str, trace: str
-    ) -> SentStream | None:
-        """Send a stream's request on a connection that is idle; `None` where none is."""
-        body = with_usage(request, body)
-        held = HeldReply()
-        exchange = self._pool.send_idle(self._head_of(path, trace, request_id, len(body)), body, held)
-        if exchange is None:
-            return None
-        return SentStream(self, exchange, held, request, self._known_shapes, self._credentials.values)
 
     async def reread(self) -> bool:
         """Read the credentials again; say whether they are others by now."""

@@ -7,8 +7,7 @@ twenty lines of memory a call; a class has it at a known place (decision 0071).
 from abc import ABC, abstractmethod
 
 from backends.http_client.asker import Asker
-from backends.llm.base import PassingSink, SentAhead
-from contracts.api.chat import GenerationRequest
+from backends.llm.base import PassingSink
 from contracts.api.generation import Result
 from contracts.api.requests import AnyRequest
 from contracts.metering.usage import UNKNOWN_USAGE, Usage
@@ -82,13 +81,4 @@ class QuickTarget(ABC):
         """Send a request where there is a connection for it now; `None` where there is none.
 
         A stream's reply goes to the sink. What comes whole needs none: it is kept for whoever concludes it.
-        """
-
-    @abstractmethod
-    def send_ahead(
-        self, path: str, request: GenerationRequest, body: bytes, request_id: str, trace: str
-    ) -> SentAhead | None:
-        """Send a stream's request where there is a connection for it now; `None` where there is none.
-
-        A call that has it as `sent` goes on from there.
         """

@@ -29,6 +29,7 @@ from gateway.apis.rendering import ErrorShape
 from gateway.config.directory import Directory
 from gateway.request.clock import Clock
 from gateway.request.dispatch import Dispatcher
+from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
     from backends.objects.batch_work import BatchWork
@@ -75,7 +76,7 @@ class BatchRun:
         self._reading = asyncio.Lock()
         self._unwritten: list[LineOutcome] = []
         self._writing = asyncio.Lock()
-        self._requests: dict[asyncio.Task[None], LineExchange] = {}
+        self._requests: dict[asyncio.Task[None], RequestState] = {}
         if batch.state == "cancelling":
             self.cancel()
 
@@ -110,9 +111,9 @@ class BatchRun:
     def abort(self, why: TollkeeperError | None = None) -> None:
         """Cancel the lines under way, with an error or as for a client that leaves. They are billed for their usage."""
         self._is_aborted = True
-        for task, exchange in self._requests.items():
-            exchange.cut_by = why or exchange.cut_by
-            task.cancel()
+        for life in self._requests.values():
+            life.exchange.cut_by = why or life.exchange.cut_by
+            life.cancel()
 
     def _stop(self, end: BatchEnd, fault: BatchFault | None = None) -> None:
         if self._end is None:
@@ -242,7 +243,7 @@ class BatchRun:
         return unanswered(line, "internal_error", "the gateway failed; its log says why", result_id)
 
     async def _ask(self, line: NewLine, key: KeyEntry, tries: int) -> tuple[LineExchange, TollkeeperError | None]:
-        """Serve a line once, in a task of its own, which an answer that runs out of room is ended by."""
+        """Serve a line once."""
         operation = self._shop.operations[self.batch.endpoint]
         errors: list[TollkeeperError] = []
 
@@ -261,8 +262,9 @@ class BatchRun:
             },
         )
         told = replace(operation, errors=ErrorShape(body, operation.errors.event))
-        task = asyncio.create_task(self._shop.dispatcher.serve(exchange, told, key, is_batched=True))
-        self._requests[task] = exchange
+        life = self._shop.dispatcher.serve(exchange, told, key, is_batched=True)
+        task = asyncio.create_task(life.ended())
+        self._requests[task] = life
         self.serving += 1
         try:
             await asyncio.wait((task,))
@@ -270,10 +272,6 @@ class BatchRun:
             self.serving -= 1
             if task.done():
                 self._requests.pop(task, None)
-        if task.cancelled():
-            return exchange, ClientGone("the line was aborted")
-        if (fault := task.exception()) is not None:  # it could not even be recorded
-            _log.error("a batch's line could not be served", extra={"batch": self.batch.id}, exc_info=fault)
         return exchange, errors[0] if errors else None
 
     async def _keep(self, outcome: LineOutcome) -> None:

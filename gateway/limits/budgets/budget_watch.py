@@ -85,12 +85,17 @@ class BudgetWatch:
         """Take note that what is spent of a budget, by all gateways as far as is known, has moved."""
         self._ledger.note(counter)
         self._moved.add(counter)
-        if not counter.rule.thresholds and not counter.rule.is_hard:
+        rule = counter.rule
+        amount = rule.amount
+        cent = amount // 100
+        if cent and before // cent == after // cent and not amount % 100:
+            return  # as mostly: no percent is reached, and so no threshold
+        if not rule.thresholds and not rule.is_hard:
             return
         start_ns = counter.period_start_ns
         if start_ns is None:
             return
-        for passed in thresholds_between(counter.rule, before, after):
+        for passed in thresholds_between(rule, before, after):
             self._note_passed(counter, start_ns, passed, after)
 
     def on_refused(self, counter: Counter) -> None:

@@ -388,7 +388,8 @@ def take_each(lines: list[WindowLine], amounts: Amounts, now_ns: int, left: list
 
 def settle_each(lines: list[WindowLine], marks: Sequence[Mark | None], taken: Amounts, used: Amounts) -> None:
     """Settle what each counter was charged under its mark, the first of `marks` being the first counter's."""
-    for (counter, place), cell in zip(lines, marks, strict=False):  # there are marks of others behind these
+    for number, (counter, place) in enumerate(lines):  # there are marks of others behind theirs
+        cell = marks[number]
         if type(cell) is not Cell or cell.bucket == _LEFT:
             continue
         amount, charged = taken[place], used[place]

@@ -132,30 +132,36 @@ class RequestCounts:
         if self._max_tenants:
             self._tenant(record.who.tenant).add(record.outcome, record.usage, record.cost_pico_usd)
 
-    def note_whole(
-        self,
-        alike: SeriesKey,
-        tenant: str,
-        duration_ns: int,
-        usage: Usage,
-        cost_pico_usd: int | None,
-        ttft_ns: int | None = None,
-    ) -> None:
-        """Count a request that a model answered well, at the first try and without waiting."""
+    def note_alike(self, life: RequestState, alike: SeriesKey) -> None:
+        """Count a request that has a good answer, by its only attempt or from the cache."""
         series = self.series.get(alike)
         if series is None:
             series = self._open(alike)
+        usage, cost, attempt = life.usage, life.cost, life.last_attempt
         series.requests += 1
-        series.duration.observe(duration_ns)
-        if ttft_ns is not None:
-            series.first_token.observe(ttft_ns)
-        _add(series.tokens, usage)
-        if cost_pico_usd is None:
+        series.duration.observe(max(life.ended_ns - life.began_ns, 0))
+        first_ns = None if attempt is None else attempt.progress.first_at_ns
+        if first_ns is not None:
+            series.first_token.observe(max(first_ns - life.began_ns, 0))
+        tokens_in, tokens_out = life.tokens_in, life.tokens_out
+        if life.teaches_plan and tokens_in is not None and tokens_out is not None:  # text is all there is
+            series.tokens[_INPUT_TEXT] += tokens_in
+            series.tokens[_OUTPUT_TEXT] += tokens_out
+        elif usage is not UNKNOWN_USAGE:
+            _add(series.tokens, usage)
+        if cost.basis != "free" and cost.total_pico_usd is None:
+            if cost.basis != "unknown_usage" and usage.has_input and usage.has_output:
+                series.unpriced += 1
+            else:
+                series.unknown_usage += 1
+        elif cost.unpriced:
             series.unpriced += 1
-        else:
-            series.cost_pico_usd += cost_pico_usd
+        total = cost.total_pico_usd
+        series.cost_pico_usd += total or 0
+        if life.overdraft_tokens:
+            series.overdraft_tokens += life.overdraft_tokens
         if self._max_tenants:
-            self._tenant(tenant).add("ok", usage, cost_pico_usd)
+            self._tenant(life.who.tenant).add("ok", usage, total)
 
     def note_lost(self, record: RequestRecord) -> None:
         """Count a request that a crash ended, by its record."""

@@ -25,7 +25,6 @@ from gateway.request.request_state import RequestState
 from gateway.routing.attempts.assembling_sink import AssemblingSink
 from gateway.routing.attempts.attempt_sink import is_called_by_stream, shows_tokens
 from gateway.routing.attempts.time_limits import TimeLimits
-from gateway.routing.health.health_book import HealthBook
 from gateway.routing.health.target_health import TargetHealth, failure_words, is_fault, rest_asked
 
 
@@ -46,22 +45,33 @@ class AttemptRun:
     )
 
     def __init__(
-        self, life: RequestState, spec: TargetSpec, reason: AttemptReason, book: HealthBook, clock: Clock
+        self,
+        life: RequestState,
+        spec: TargetSpec,
+        reason: AttemptReason,
+        health: TargetHealth,
+        clock: Clock,
+        began_ns: int | None = None,  # none: now
+        *,
+        is_planned: bool = False,  # nothing of its pool looks at tokens but a stream's
     ) -> None:
         self._clock = clock
-        self.health: TargetHealth = book.of(spec)
+        self.health = health
         self._probed = self.health.begin()
         assert life.request is not None
-        self._is_by_stream = is_called_by_stream(self.health, spec, life.request, life.body)
-        self._is_whole = not (self._is_by_stream or shows_tokens(spec, life.request))
+        if is_planned:
+            self._is_by_stream, self._is_whole = False, not life.is_streamed
+        else:
+            self._is_by_stream = is_called_by_stream(self.health, spec, life.request, life.body)
+            self._is_whole = not (self._is_by_stream or shows_tokens(spec, life.request))
         self._assembling: AssemblingSink | None = None
         self.is_good = False
         self.attempt = Attempt(
             number=len(life.attempts) + 1,
             target=spec,
             reason=reason,
-            started_at_ns=clock.wall_ns(),
-            began_ns=clock.monotonic_ns(),
+            started_at_ns=clock.wall_ns() if began_ns is None else life.started_at_ns + began_ns - life.began_ns,
+            began_ns=clock.monotonic_ns() if began_ns is None else began_ns,
             model=life.model,
         )
         life.attempts.append(self.attempt)
@@ -134,6 +144,16 @@ class AttemptRun:
         finally:
             self.finish()
         return attempt.error
+
+    def succeed(self, result: Result) -> None:
+        """Take the account of an answer that came without a task."""
+        self.attempt.result, self.is_good = result, True
+        self.finish()
+
+    def fail(self, error: TollkeeperError) -> None:
+        """Take what a try failed with that was made without a task."""
+        self.attempt.error = error
+        self.finish()
 
     def lose(self) -> None:
         """Take note that another was ahead: it was cancelled by us."""

@@ -10,7 +10,7 @@ from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
-from gateway.routing.attempts.begun import Begun
+from gateway.routing.attempts.attempt_run import AttemptRun
 from gateway.routing.attempts.means import Means, Sleep
 from gateway.routing.attempts.trial import Trial, is_charged
 from gateway.routing.health.health_book import HealthBook
@@ -38,17 +38,19 @@ class Caller:
         reply: Reply,
         call: ModelCall,
         candidates: Sequence[TargetSpec],
-        begun: Begun | None = None,
+        begun: AttemptRun | None = None,
+        *,
+        is_counted: bool = False,
     ) -> None:
         """Try the candidates until one answers, or one fails in a way that no other can mend: then raise that.
 
         Candidates are of one pool, best first; those that are away are left out (TargetsAway where all are). Once the
-        client has seen something, only a target that can continue the answer is a candidate. `begun` is how the first
-        of them was tried already.
+        client has seen something, only a target that can continue the answer is a candidate. `begun` is the first one's
+        try without a task, which has failed. `is_counted`: the pool's budgets know of the request already.
         """
         pool = self.health.pool(candidates[0].pool)
-        pool.budget.requests += 1
-        pool.hedging.requests += 1
+        if not is_counted:
+            pool.count_request()
         try:
             await Trial(self._means, pool, life, reply, call, begun).run(candidates)
         except TollkeeperError as error:

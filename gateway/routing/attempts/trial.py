@@ -23,7 +23,6 @@ from gateway.replies.reply import Reply
 from gateway.request.request_state import RequestState
 from gateway.routing.attempts.attempt_run import AttemptRun, is_final
 from gateway.routing.attempts.attempt_sink import AttemptSink, is_called_by_stream, shows_tokens
-from gateway.routing.attempts.begun import Begun
 from gateway.routing.attempts.means import Means
 from gateway.routing.attempts.race import Race
 from gateway.routing.attempts.time_limits import TimeLimits
@@ -45,14 +44,20 @@ class Trial:
     __slots__ = ("_begun", "_call", "_failure", "_life", "_limits", "_means", "_pool", "_reply")
 
     def __init__(
-        self, means: Means, pool: PoolHealth, life: RequestState, reply: Reply, call: ModelCall, begun: Begun | None
+        self,
+        means: Means,
+        pool: PoolHealth,
+        life: RequestState,
+        reply: Reply,
+        call: ModelCall,
+        begun: AttemptRun | None,
     ) -> None:
         self._means = means
         self._pool = pool
         self._life = life
         self._reply = reply
         self._call = call
-        self._begun = begun if begun is not None and begun.was_tried else None
+        self._begun = begun
         self._failure: TollkeeperError | None = None
         self._limits = TimeLimits(pool.policy, self._left_seconds()) if pool.policy.is_timed else None
 
@@ -83,7 +88,8 @@ class Trial:
             if not resumes:
                 call.continuation = None
             was_tried = True
-            reason: AttemptReason = "first" if not self._life.attempts else "retry" if is_again else "fallback"
+            has_tried = bool(self._life.attempts) and self._begun is None
+            reason: AttemptReason = "first" if not has_tried else "retry" if is_again else "fallback"
             late_seconds = None if resumes or reply.has_begun or self._begun is not None else self._late_after(spec)
             if late_seconds is None:
                 error = await self._try(spec, "continuation" if resumes else reason, resumes=resumes)
@@ -101,30 +107,24 @@ class Trial:
 
     async def _try(self, spec: TargetSpec, reason: AttemptReason, *, resumes: bool) -> TollkeeperError | None:
         """Call one target; give what it failed with."""
-        run = self._begin(spec, reason)
         begun, self._begun = self._begun, None
-        if begun is not None and begun.progress is not None:
-            run.attempt.progress = begun.progress
+        if begun is not None:  # it was called without a task, and has failed
+            return begun.attempt.error
+        run = self._begin(spec, reason)
         self._reply.begin_attempt(run.attempt.progress, resumes=resumes)
-        if begun is not None:
-            run.attempt.began_ns = begun.attempt_began_ns
-            run.attempt.started_at_ns = begun.started_at_ns + begun.attempt_began_ns - begun.began_ns
-        return await run.follow(partial(self._answer, run, begun))
+        return await run.follow(partial(self._answer, run))
 
-    async def _answer(self, run: AttemptRun, begun: Begun | None) -> Result:
-        if begun is not None:
-            result = begun.result(self._reply)
-        else:
-            target = self._means.targets.get(run.attempt.target)
-            sink: Sink = run.receiver(self._reply)
-            if run.is_probe:
-                sink = AttemptSink(sink, run.note_output)
-            result = await run.call(target, self._call, sink, self._limits)
-            run.deliver()
+    async def _answer(self, run: AttemptRun) -> Result:
+        target = self._means.targets.get(run.attempt.target)
+        sink: Sink = run.receiver(self._reply)
+        if run.is_probe:
+            sink = AttemptSink(sink, run.note_output)
+        result = await run.call(target, self._call, sink, self._limits)
+        run.deliver()
         return result
 
     def _begin(self, spec: TargetSpec, reason: AttemptReason) -> AttemptRun:
-        run = AttemptRun(self._life, spec, reason, self._means.health, self._means.clock)
+        run = AttemptRun(self._life, spec, reason, self._means.health.of(spec), self._means.clock)
         if self._means.note_sent is not None:
             self._means.note_sent(self._life)
         return run
@@ -137,7 +137,7 @@ class Trial:
             logging.DEBUG if is_refused else logging.INFO if is_minor else logging.WARNING,
             "target failed",
             extra={
-                "request_id": str(self._life.id),
+                "request_id": self._life.id_text,
                 "target": spec.id,
                 "code": error.error_code,
                 "reason": error.log_message,

@@ -9,14 +9,13 @@ from typing import Final
 
 from backends.llm.base import ModelCall
 from contracts.errors import ConfigurationError, TollkeeperError
-from contracts.recording.ids import uuid7
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
-from gateway.apis.batches.line_exchange import LineExchange
 from gateway.apis.operations import CHAT
 from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
+from gateway.request.standalone import standalone_chat
 from gateway.routing.attempts.caller import Caller
 from gateway.routing.attempts.leg_order import arranged
 from gateway.routing.drill.world import DrillTarget, Fault, Outage, provider_of
@@ -149,7 +148,7 @@ class _Drill:
                 report.answered_by[provider_of(life.attempts[-1].target)] += 1
 
     async def _serve(self, life: RequestState, legs: Sequence[_Leg]) -> TollkeeperError | None:
-        reply = Reply(ReplyFacts(life.exchange, life.id, 0, self._clock))
+        reply = Reply(ReplyFacts(life.exchange, life.id_text, 0, self._clock))
         assert life.request is not None
         failure: TollkeeperError | None = None
         for leg in arranged(legs, self._book, self._now_ns()):
@@ -186,7 +185,7 @@ class _Drill:
 
     def _life(self, name: str) -> RequestState:
         now = self._now_ns()
-        life = RequestState(LineExchange(CHAT.paths[0], _BODY, {}), CHAT, uuid7(now), now, now, self._snapshot)
+        life = standalone_chat(_BODY, now, now, self._snapshot)
         life.requested_model, life.request, life.admitted_ns = name, CHAT.read("application/json", _BODY), now
         return life
 

@@ -48,6 +48,11 @@ class PoolHealth:
         self.budget.share, self.budget.per_second = policy.retry_share, policy.retries_per_second
         self.hedging.share = 0.0 if policy.hedge is None else policy.hedge.share
 
+    def count_request(self) -> None:
+        """Count a request, a share of which may be tried again."""
+        self.budget.requests += 1
+        self.hedging.requests += 1
+
     def note_probe(self) -> None:
         """Take note that a target which is away is being called: the others are called as before."""
         if self.is_probe_due:

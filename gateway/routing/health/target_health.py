@@ -64,33 +64,6 @@ class TargetHealth:
         self.firsts = self.firsts_ns = 0  # answers whose first token was seen, lately, and the sum of their times
         self.wholes = self.wholes_ns = 0  # answers that came whole
 
-    def succeeded(self, took_ns: int) -> None:
-        """Take a whole answer of a request sent here first, where nothing was away; `took_ns` from its attempt's begin.
-
-        All times counted here begin with the attempt: waits before it say nothing of the target.
-        """
-        self.pool.budget.requests += 1
-        self.wholes += 1
-        self.wholes_ns += took_ns
-        breaker = self.breaker
-        if breaker is not None:
-            breaker.successes += 1
-            breaker.failures_in_a_row = 0
-        if self.provider_breaker is not None:
-            self.provider_breaker.succeeded()
-
-    def streamed(self, first_ns: int | None) -> None:
-        """Take a good stream of a request sent here first, where nothing was away; `first_ns`: to its first token."""
-        self.pool.budget.requests += 1
-        if self.breaker is not None:
-            self.breaker.successes += 1
-            self.breaker.failures_in_a_row = 0
-        if self.provider_breaker is not None:
-            self.provider_breaker.succeeded()
-        if first_ns is not None:
-            self.firsts += 1
-            self.firsts_ns += first_ns
-
     def ask(self, now_ns: int) -> Leave:
         """Say whether it may be called now."""
         if not self.is_away:

@@ -70,7 +70,7 @@ class Rollouts:
         try:
             await self._look(life, exchange, reply)
         except Exception:  # the request is a good one, and is recorded, whatever is wrong here
-            _log.exception("a rollout cannot be told of a request", extra={"request_id": str(life.id)})
+            _log.exception("a rollout cannot be told of a request", extra={"request_id": life.id_text})
 
     async def _look(self, life: RequestState, exchange: Exchange, reply: Reply | None) -> None:
         spec = life.rollout

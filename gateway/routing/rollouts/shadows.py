@@ -15,7 +15,7 @@ from contracts.api.chat import ChatRequest
 from contracts.serving.configuration import KeyEntry, KeyPolicy, ModelSpec
 from contracts.serving.rollouts import PLATFORM_TENANT, RolloutSpec, ShadowPolicy, place_of
 from contracts.serving.routes import RouteEntry, RouteSpec
-from gateway.apis.operations import CHAT
+from gateway.apis.operations import CHAT, Operation
 from gateway.limits.demand import MONEY
 from gateway.limits.limiter import Limiter
 from gateway.replies.reply import Reply
@@ -34,11 +34,16 @@ _log = logging.getLogger(__name__)
 _PARTS_OF_PERCENT: Final = 10_000
 
 
-class Serve(Protocol):
+class Server(Protocol):
     """Serves one copy to its record."""
 
-    async def __call__(
-        self, exchange: Exchange, key: KeyEntry, route: RouteSpec, rollout: RolloutSpec
+    def serve(
+        self,
+        exchange: Exchange,
+        operation: Operation,
+        key: KeyEntry | None = None,
+        *,
+        shadow: tuple[RouteSpec, RolloutSpec] | None = None,
     ) -> RequestState: ...
 
 
@@ -49,13 +54,13 @@ class Shadows:
         self._limiter = limiter
         self._clock = clock
         self._embedder = embedder
-        self._serve: Serve | None = None
+        self._serve: Server | None = None
         self._under_way: dict[str, set[asyncio.Task[None]]] = {}
         self._purses: dict[str, ShadowPurse] = {}
         self.made = 0
         self.dropped: Counter[str] = Counter()  # by why
 
-    def serve_with(self, serve: Serve) -> None:
+    def serve_with(self, serve: Server) -> None:
         """Take what serves copies; before, none is made."""
         self._serve = serve
 
@@ -76,7 +81,7 @@ class Shadows:
         tenant = life.snapshot.tenants.get(life.who.tenant)
         if tenant is not None and tenant.audits_requests:
             return False  # its trail is to name every model that sees what it asks
-        return place_of(spec.salt, "shadow", str(life.id)) < round(policy.percent * _PARTS_OF_PERCENT)
+        return place_of(spec.salt, "shadow", life.id_text) < round(policy.percent * _PARTS_OF_PERCENT)
 
     def copy(self, life: RequestState, spec: RolloutSpec, text: str | None) -> None:
         """Send a copy of a request that the incumbent has answered, soon and beside everything else."""
@@ -94,7 +99,7 @@ class Shadows:
         if held is None:
             return
         original = Original(
-            str(life.id), text, seen.refused, seen.ttft_ms, seen.duration_ms, seen.output_tokens, seen.cost_usd
+            life.id_text, text, seen.refused, seen.ttft_ms, seen.duration_ms, seen.output_tokens, seen.cost_usd
         )
         exchange = ShadowExchange(CHAT.paths[0], life.body, original, by_meaning=policy.by_meaning)
         exchange.read = asked
@@ -165,13 +170,14 @@ class Shadows:
         return rates.at_start(tokens_in, tokens_out)[MONEY] if rates.is_priced else None
 
     async def _run(
-        self, serve: Serve, exchange: ShadowExchange, route: RouteSpec, spec: RolloutSpec, held: int
+        self, serve: Server, exchange: ShadowExchange, route: RouteSpec, spec: RolloutSpec, held: int
     ) -> None:
         purse, day = self.purse_of(spec), self.purse_of(spec).day
         cost = held  # unless it is known better
         try:
             await asyncio.sleep(0)  # the answer's end goes first
-            life = await serve(exchange, _payer(spec), route, spec)
+            life = serve.serve(exchange, CHAT, _payer(spec), shadow=(route, spec))
+            await life.ended()
             self.made += 1
             known = life.cost.total_pico_usd
             cost = 0 if not life.attempts else held if known is None else known

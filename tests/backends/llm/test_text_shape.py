@@ -11,7 +11,6 @@ from backends.http_client.http_connection import Connection
 from backends.http_client.http_origin import Origin
 from backends.http_client.http_pool import HttpPool
 from backends.llm.answer_reader import only_delta
-from backends.llm.base import RelayingSink
 from backends.llm.http.http_reply import ReplyReader
 from backends.llm.http.http_settings import read_timeouts
 from backends.llm.http.text_shape import TextShape
@@ -38,7 +37,7 @@ class Told(MemorySink):
     """A sink that is told of every event."""
 
 
-class Relaying(MemorySink, RelayingSink):
+class Relaying(MemorySink):
     """A sink that takes chunks as they come."""
 
     def __init__(self):

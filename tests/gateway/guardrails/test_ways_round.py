@@ -5,7 +5,6 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 import openai
 import pytest
@@ -230,7 +229,13 @@ def test_a_request_that_began_before_a_change_goes_by_the_newer_policies_and_und
     (gone,) = guardrails.sync(newer)
     who = SimpleNamespace(tenant="acme", key_id="k")
     life: Any = SimpleNamespace(
-        id=UUID(int=1), snapshot=older, who=who, requested_model=MODEL, operation=CHAT, request=None, started_at_ns=1
+        id_bytes=bytes(16),
+        snapshot=older,
+        who=who,
+        requested_model=MODEL,
+        operation=CHAT,
+        request=None,
+        started_at_ns=1,
     )
     exchange: Any = SimpleNamespace(address="", header=lambda name: "")
     guard = guardrails.guard_for(life, exchange)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.gateway.lane.pair import RULES, Pair, WatchedLane
+from tests.gateway.lane.pair import RULES, Pair, WatchedDispatcher
 
 
 @pytest.fixture(autouse=True)
-def watched_lane(monkeypatch):
-    """Let every gateway have a lane that a test can watch."""
-    monkeypatch.setattr("gateway.app.QuickLane", WatchedLane)
+def watched_dispatcher(monkeypatch):
+    """Let every gateway have a dispatcher that a test can watch."""
+    monkeypatch.setattr("gateway.app.Dispatcher", WatchedDispatcher)
 
 
 @pytest.fixture

@@ -1,12 +1,15 @@
-"""Two gateways that are asked the same, one of which has no short way, and what is compared of them."""
+"""Two gateways that are asked the same, one of which has no plans, and what is compared of them."""
 
+import gc
 import re
 from typing import Any
 
 import msgspec
 
 from contracts.recording.records import RequestRecord
-from gateway.lane.quick_lane import QuickLane
+from gateway.lane.at_once import AtOnce
+from gateway.request.dispatch import Dispatcher
+from gateway.request.request_state import RequestState
 
 LEVELS = ({"level": "tenant"}, {"level": "team", "subject": "*"}, {"level": "key", "subject": "*"})
 RULES: dict[str, list[dict[str, Any]]] = {
@@ -22,25 +25,42 @@ OWN = ("request_id", "started_at_ns", "duration_ns", "admission_ns", "charge_off
 TIMED = (*OWN, "number", "ttft_ns")
 
 
-class WatchedLane(QuickLane):
-    """A lane with methods that can be replaced: compiled, `QuickLane` has none such."""
+def requests_in_memory() -> int:
+    """Return how many requests there are that the cycle collector knows of."""
+    return sum(isinstance(one, RequestState) for one in gc.get_objects())
+
+
+class WatchedDispatcher(Dispatcher):
+    """Notes which requests have followed a plan."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.taken: list[bool] = []
+        self.lives: list[Any] | None = None  # of those that are served, where a test looks at them
+
+    def serve(self, *args, **how):
+        life = super().serve(*args, **how)
+        self.taken.append(life.plan is not None or (life.is_hit and life.task is None))
+        if self.lives is not None:
+            self.lives.append(life)
+        return life
+
+
+class NoPlans(AtOnce):
+    """Understands nothing at once: every request goes along all stages."""
+
+    def understand(self, life):
+        return False
 
 
 class Pair:
-    """Two gateways that are asked the same, one of which has no short way."""
+    """Two gateways that are asked the same, of which one has no plans: there every request goes along all stages."""
 
     def __init__(self, short, long, monkeypatch):
         self.short, self.long = short, long
-        self.taken: list[bool] = []
-        lane, take = short.gateway._lane, short.gateway._lane.take
-
-        def seen(exchange):
-            call = take(exchange)
-            self.taken.append(call is not None)
-            return call
-
-        monkeypatch.setattr(lane, "take", seen)
-        monkeypatch.setattr(long.gateway._lane, "take", lambda exchange: None)
+        self.taken: list[bool] = short.gateway._dispatcher.taken
+        dispatcher = long.gateway._dispatcher
+        dispatcher.at_once = NoPlans(dispatcher.stages, dispatcher.clock, dispatcher.plans, dispatcher.hits)
 
     async def ask(self, **fields):
         """Ask both; give the shorter way's answer, which must be the other's but for ids and times."""
@@ -61,7 +81,7 @@ class Pair:
         for each in (self.short, self.long):
             gateway = each.gateway
             assert gateway.admission.in_flight == 0
-            assert gateway._lane.open_grants == gateway._dispatcher.open_grants == 0
+            assert gateway._dispatcher.open_grants == 0
 
 
 def told(answer):
@@ -92,7 +112,7 @@ def counters(running):
     gateway = running.gateway
     snapshot, now_ns = gateway.directory.snapshot, gateway._clock.wall_ns()
     [entry] = snapshot.keys.values()
-    lines = gateway._lane.stages.limiter.plans.plan_for(entry.identity, "mock", snapshot).fixed
+    lines = gateway._dispatcher.stages.limiter.plans.plan_for(entry.identity, "mock", snapshot).fixed
     found = {}
     for counter, _ in lines.all:
         state = counter.state(now_ns)

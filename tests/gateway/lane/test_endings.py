@@ -10,13 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import backends.segment_log.segment_file
-from contracts.metering.usage import Usage
-from gateway.lane.endings import Ending, Endings, Following
-from gateway.lane.quick_call import QuickCall
+from gateway.lane.endings import Ending, Endings
 from gateway.records.journal import RECORD_ROOM_BYTES, Journal
-from gateway.records.recorder import Recorder, WholeRequest
-from gateway.wire.exchange import Exchange, RequestHead
-from tests.gateway.quiet_line import QuietLine
+from gateway.request.request_state import RequestState
 
 
 @pytest.fixture
@@ -40,13 +36,13 @@ def spent(running) -> list[int]:
 async def test_totals_written_in_the_turn_of_a_charge_count_it_once_after_a_kill(
     gateway, start_gateway, tmp_path, monkeypatch
 ):
-    journal, ends = gateway.gateway.journal, QuickCall._end
+    journal, ends = gateway.gateway.journal, RequestState.reply_ended
 
-    def released_in_the_same_turn(call, error):
+    def released_in_the_same_turn(life, error):
         asyncio.get_running_loop().call_soon(journal.release, journal.end)
-        ends(call, error)
+        ends(life, error)
 
-    monkeypatch.setattr(QuickCall, "_end", released_in_the_same_turn)
+    monkeypatch.setattr(RequestState, "reply_ended", released_in_the_same_turn)
     assert (await gateway.chat(model="mock")).status == 200
     before = spent(gateway)
     left = shutil.copytree(gateway.gateway._settings.data, tmp_path / "killed", ignore=shutil.ignore_patterns("*lock"))
@@ -62,7 +58,7 @@ async def test_several_that_end_in_one_turn_each_have_their_record_and_answer(ga
 
 
 async def test_a_request_whose_target_is_away_tells_when_it_was_admitted(gateway):
-    [plan] = gateway.gateway._lane._plans.values()
+    [plan] = gateway.gateway._dispatcher.plans.known.values()
     for target in plan.lane.targets.values():
         target.health.is_plain = False
     assert (await gateway.chat(model="mock")).status == 200
@@ -91,50 +87,39 @@ def test_room_that_a_failed_write_has_cost_is_not_promised(tmp_path, monkeypatch
     journal.close()
 
 
-class _Books(Recorder):
-    """Keeps what a recorder is told, in order, beside what is sent."""
+class _Books:
+    """Keeps what is written, in order, beside what is sent and counted."""
 
     def __init__(self):
         self.told = []
 
-    def record_one(self, request):
-        self.record_whole([request])
-
-    def record_whole(self, requests):
-        self.told.append(("written", [request.started_at_ns for request in requests]))
-
-    def count_whole(self, requests):
-        self.told.append(("counted", [request.started_at_ns for request in requests]))
+    def write(self, endings):
+        self.told.append(("written", [ending.number for ending in endings]))
 
 
-class _Line(QuietLine):
-    def __init__(self, books, number):
-        self._books, self._number = books, number
-
-    def write(self, data):
-        self._books.told.append(("sent", [self._number]))
-
-
-def ending(books, number):
-    head = RequestHead("POST", "/v1/chat/completions", "", "1.1", {}, True)
-    alike = ("openai", "chat", "mock", "m", "p", "ok", 200)
-    record = WholeRequest(number, b"", alike, "acme", 1, Usage(), None)
-    return Ending(record, Exchange(_Line(books, number), head, b"{}", "127.0.0.1"), b"{}", b"")
-
-
-class Owed(Following):
-    """Tells when it is concluded, and may fail then."""
+class Ended(Ending):
+    """A request that tells when it is sent and counted, and may fail then."""
 
     def __init__(self, books, number, *, fails=False):
-        self._books, self._number, self._fails = books, number, fails
+        self._books, self.number, self._fails = books, number, fails
 
     def reply_ended(self, error):
         pass
 
-    def conclude(self):
-        self._books.told.append(("concluded", [self._number]))
+    def prepare(self):
+        pass
+
+    def send(self):
+        self._books.told.append(("sent", [self.number]))
+
+    def follow_up(self):
+        self._books.told.append(("counted", [self.number]))
         if self._fails:
             raise RuntimeError("a bug")
+
+
+def counted(*numbers):
+    return [("counted", [number]) for number in numbers]
 
 
 async def turn():
@@ -144,12 +129,12 @@ async def turn():
 
 async def test_what_ends_alone_is_answered_at_once_and_what_ends_together_shares_a_write():
     books = _Books()
-    endings = Endings(books, lambda: books.told.append(("prepared", [])))
+    endings = Endings(books.write, lambda: books.told.append(("prepared", [])))
 
     async def told_by(*numbers):
         books.told.clear()
         for number in numbers:
-            endings.answer(ending(books, number))
+            endings.answer(Ended(books, number))
         at_once = [(what, which) for what, which in books.told]
         await turn()
         return at_once, books.told[len(at_once) :]
@@ -158,56 +143,52 @@ async def test_what_ends_alone_is_answered_at_once_and_what_ends_together_shares
     assert await told_by(1) == (alone, [("counted", [1]), ("prepared", [])])
     first, rest = await told_by(2, 3, 4)  # that others follow the first is not known yet
     assert first == [("written", [2]), ("sent", [2])]
-    assert rest == [("written", [3, 4]), ("sent", [3]), ("sent", [4]), ("counted", [2, 3, 4]), ("prepared", [])]
+    assert rest == [("written", [3, 4]), ("sent", [3]), ("sent", [4]), *counted(2, 3, 4), ("prepared", [])]
     first, rest = await told_by(5, 6)  # now it is
     assert first == []
-    assert rest == [("written", [5, 6]), ("sent", [5]), ("sent", [6]), ("counted", [5, 6]), ("prepared", [])]
+    assert rest == [("written", [5, 6]), ("sent", [5]), ("sent", [6]), *counted(5, 6), ("prepared", [])]
     first, rest = await told_by(7)
     assert first == [] and rest[:2] == [("written", [7]), ("sent", [7])]
     assert (await told_by(8))[0] == [("written", [8]), ("sent", [8])]
 
 
-async def test_what_an_answer_does_not_wait_for_follows_it_once_and_before_anybody_counts_on_it(caplog):
+async def test_what_an_answer_does_not_wait_for_follows_it_once_and_others_are_counted_whatever_fails(caplog):
     books = _Books()
-    endings = Endings(books, lambda: None)
+    endings = Endings(books.write, lambda: None)
 
     def end(*numbers, failing=()):
         books.told.clear()
         for number in numbers:
-            endings.answer(ending(books, number), Owed(books, number, fails=number in failing))
+            endings.answer(Ended(books, number, fails=number in failing))
 
     end(1)
     assert books.told == [("written", [1]), ("sent", [1])]
     await turn()
-    assert books.told[2:] == [("concluded", [1]), ("counted", [1])]
+    assert books.told[2:] == [("counted", [1])]
 
     end(2, 3)
-    endings.conclude()  # as before another request is let in
-    endings.conclude()
-    assert books.told == [("written", [2]), ("sent", [2]), ("concluded", [2]), ("concluded", [3])]
     await turn()
-    assert books.told[4:] == [("written", [3]), ("sent", [3]), ("counted", [2, 3])]
-
     end(4, 5)
     endings.close()  # as before the counters are written down: no record is missing then that they hold
-    assert books.told == [("written", [4, 5]), ("concluded", [4]), ("concluded", [5])]
+    endings.close()
+    assert books.told == [("written", [4, 5])]
     await turn()
-    assert books.told[3:] == [("sent", [4]), ("sent", [5]), ("counted", [4, 5])]
+    assert books.told[1:] == [("sent", [4]), ("sent", [5]), ("counted", [4]), ("counted", [5])]
 
     end(6, 7, failing=[6])
     await turn()
-    assert [what for what in books.told if what[0] == "concluded"] == [("concluded", [6]), ("concluded", [7])]
-    assert "a request could not be concluded" in caplog.text
+    assert [what for what in books.told if what[0] == "counted"] == [("counted", [6]), ("counted", [7])]
+    assert "a request could not be counted" in caplog.text
 
 
 async def test_the_end_of_a_stream_waits_for_the_turns_end_and_makes_others_wait_with_it():
     books = _Books()
-    endings = Endings(books, lambda: None)
-    endings.add(ending(books, 1))
-    endings.answer(ending(books, 2))
+    endings = Endings(books.write, lambda: None)
+    endings.add(Ended(books, 1))
+    endings.answer(Ended(books, 2))
     assert books.told == []
     await turn()
-    assert books.told == [("written", [1, 2]), ("sent", [1]), ("sent", [2]), ("counted", [1, 2])]
+    assert books.told == [("written", [1, 2]), ("sent", [1]), ("sent", [2]), *counted(1, 2)]
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=4), max_size=12))
@@ -215,12 +196,12 @@ def test_every_request_is_written_before_it_is_answered_and_counted_after_it_onc
     books = _Books()
 
     async def go():
-        endings = Endings(books, lambda: None)
+        endings = Endings(books.write, lambda: None)
         number = 0
         for ends in turns:
             for is_stream in ends:
                 number += 1
-                (endings.add if is_stream else endings.answer)(ending(books, number))
+                (endings.add if is_stream else endings.answer)(Ended(books, number))
             await asyncio.sleep(0)
         await turn()
         return number

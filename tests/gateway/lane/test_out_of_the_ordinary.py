@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.lane.quick_call import QuickCall
-from gateway.lane.quick_lane import QuickLane
-from tests.gateway.lane.pair import counters
+from tests.gateway.lane.pair import counters, requests_in_memory
 
 
 @pytest.mark.interpreted
@@ -19,14 +17,15 @@ async def test_a_fault_of_the_short_way_is_an_answer_and_not_a_lost_connection(p
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("gateway.lane.lane_plan.served_lines", broken)
+    monkeypatch.setattr("gateway.replies.reply.served_headers", broken)
     answer = await both.short.chat(model="mock")
     assert (answer.status, answer.error["code"]) == (500, "internal_error")
     assert both.short.requests()[-1].outcome == "error"
-    assert both.short.gateway.admission.in_flight == both.short.gateway._lane.open_grants == 0
-    monkeypatch.setattr(QuickLane, "_lane_for", broken)
+    assert both.short.gateway.admission.in_flight == both.short.gateway._dispatcher.open_grants == 0
+    monkeypatch.undo()
+    monkeypatch.setattr("gateway.lane.plans.Plans.plan_for", broken)
     assert (await both.short.chat(model="mock")).status == 200
-    assert "the short way failed" in caplog.text
+    assert "a request's plan failed" in caplog.text
 
 
 @pytest.mark.interpreted
@@ -40,34 +39,29 @@ async def test_what_fails_after_an_answer_takes_nothing_from_it(pair, upstream, 
     monkeypatch.setattr("gateway.lane.forecast.learn_ratio", broken)
     assert [(await both.short.chat(model="mock")).status for _ in range(2)] == [200, 200]
     assert [record.outcome for record in both.short.requests()[-2:]] == ["ok", "ok"]
-    assert "requests could not be counted" in caplog.text
+    assert "a request could not be counted" in caplog.text
 
 
 async def test_a_client_that_leaves_as_its_request_is_handed_over_is_recorded_all_the_same(
     pair, upstream, monkeypatch, eventually
 ):
     both = await pair()
-    lane, calls = both.short.gateway._lane, []
-    take, start = lane.take, lane.start
-
-    def seen(exchange):
-        calls.append(take(exchange))
-        return calls[-1]
+    dispatcher = both.short.gateway._dispatcher
+    start, dispatcher.lives = dispatcher.start, []
 
     def started_and_left(serving):
-        asyncio.get_running_loop().call_soon(lambda: calls[-1].cancel())  # before the task's first step
+        asyncio.get_running_loop().call_soon(lambda: dispatcher.lives[-1].cancel())  # before the task's first step
         return start(serving)
 
-    monkeypatch.setattr(lane, "take", seen)
-    monkeypatch.setattr(lane, "start", started_and_left)
-    for answer in ({"usage": None}, {"error": {"message": "no"}, "choices": None}):
-        upstream.always(upstream.whole(upstream.completion(**answer)))
+    monkeypatch.setattr(dispatcher, "start", started_and_left)
+    for answer in (upstream.whole(upstream.completion(error={"message": "no"}, choices=None)), "reset"):
+        upstream.always(answer)
         known = len(both.short.requests())
         client = await both.short.connect()
         await client.send(both.short.request(model="mock"))
         await eventually(lambda known=known: len(both.short.requests()) > known)
         client.close()
-    assert both.short.gateway.admission.in_flight == both.short.gateway._lane.open_grants == 0
+    assert both.short.gateway.admission.in_flight == both.short.gateway._dispatcher.open_grants == 0
     records = both.short.requests()[1:]
     assert [record.outcome for record in records] == ["cancelled", "cancelled"]
     assert all(reserved == 0 for _, reserved in counters(both.short).values())
@@ -79,7 +73,7 @@ async def test_a_reply_at_the_readers_end_of_depth_has_an_answer(pair, upstream,
     said = '{"choices":[{"index":0,"message":{"content":' + "[" * depth + "]" * depth + '},"finish_reason":"stop"}]}'
     upstream.always(upstream.whole(said.encode()))
     assert (await both.short.chat(model="mock")).status in (200, 502)  # where the end is depends on who reads
-    assert both.short.gateway.admission.in_flight == both.short.gateway._lane.open_grants == 0
+    assert both.short.gateway.admission.in_flight == both.short.gateway._dispatcher.open_grants == 0
     assert len(both.short.requests()) == 2
 
 
@@ -122,15 +116,15 @@ async def test_the_headers_of_limits_tell_of_the_moment_the_request_was_let_in(p
 async def test_only_plans_in_force_of_known_keys_are_kept(pair, upstream):
     both = await pair()
     upstream.always(upstream.whole(upstream.completion()))
-    lane, directory = both.short.gateway._lane, both.short.gateway.directory
+    plans, directory = both.short.gateway._dispatcher.plans, both.short.gateway.directory
     for number in range(3):
         await both.short.chat(model="mock", headers={"Authorization": f"Bearer tk-{number}" + "x" * 42})
-    assert not lane._plans
+    assert not plans.known
     await both.short.chat(model="mock")
-    assert len(lane._plans) == 1
+    assert len(plans.known) == 1
     directory.snapshot = replace(directory.snapshot)
     await both.short.chat(model="mock", headers={"Authorization": "Bearer tk-" + "y" * 43})
-    assert not lane._plans
+    assert not plans.known
 
 
 async def test_a_request_leaves_nothing_to_the_cycle_collector(pair, upstream):
@@ -138,6 +132,7 @@ async def test_a_request_leaves_nothing_to_the_cycle_collector(pair, upstream):
     upstream.always(upstream.whole(upstream.completion()))
     await both.short.chat(model="mock")
     gc.collect()
+    before = requests_in_memory()  # other tests' own
     gc.disable()
     try:
         for reply in (upstream.completion(), upstream.completion(usage=None)):
@@ -145,7 +140,7 @@ async def test_a_request_leaves_nothing_to_the_cycle_collector(pair, upstream):
             for _ in range(3):
                 await both.short.chat(model="mock")
         await asyncio.sleep(0.01)
-        assert not [one for one in gc.get_objects() if isinstance(one, QuickCall)]
+        assert requests_in_memory() == before
     finally:
         gc.enable()
 

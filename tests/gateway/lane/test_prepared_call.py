@@ -66,10 +66,10 @@ def compare(both):
     for each in (both.short, both.long):
         gateway = each.gateway
         assert gateway.admission.in_flight == 0
-        assert gateway._lane.open_grants == gateway._dispatcher.open_grants == 0
+        assert gateway._dispatcher.open_grants == 0
         snapshot, now_ns = gateway.directory.snapshot, gateway._clock.wall_ns()
         [entry] = snapshot.keys.values()
-        lines = gateway._lane.stages.limiter.plans.plan_for(entry.identity, MODEL, snapshot).fixed
+        lines = gateway._dispatcher.stages.limiter.plans.plan_for(entry.identity, MODEL, snapshot).fixed
         states = [counter.state(now_ns) for counter, _ in lines.all]
         counts.append([(state.used, state.reserved) for state in states])
     assert counts[0] == counts[1]
@@ -134,7 +134,7 @@ async def test_a_client_that_leaves_ends_it_and_pays_for_what_was_made(engines, 
     record = both.short.requests()[-1]
     assert record.count_method == "exact" and record.charged_pico_usd is not None
     gateway = both.short.gateway
-    assert gateway.admission.in_flight == gateway._lane.open_grants == gateway._dispatcher.open_grants == 0
+    assert gateway.admission.in_flight == gateway._dispatcher.open_grants == 0
 
 
 async def test_many_at_once_are_each_answered_with_their_own(engines):

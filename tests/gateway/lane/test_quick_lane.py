@@ -262,32 +262,32 @@ async def test_what_a_second_of_requests_share_is_made_again_before_one_has_to_w
     both = await pair()
     upstream.always(upstream.whole(upstream.completion("Hello")))
     assert (await both.ask()).status == 200
-    lane = both.short.gateway._lane
-    [(name, plan)] = lane._plans.items()
-    lane.freshen(*name, plan.stale_ns - 1)
-    assert lane._plans[name] is plan
-    lane.freshen(*name, plan.stale_ns)
-    fresh = lane._plans[name]
+    plans = both.short.gateway._dispatcher.plans
+    [(name, plan)] = plans.known.items()
+    plans.freshen(*name, plan.stale_ns - 1)
+    assert plans.known[name] is plan
+    plans.freshen(*name, plan.stale_ns)
+    fresh = plans.known[name]
     assert fresh is not plan and fresh.until_ns > plan.until_ns
     [before], [after] = plan.lane.targets.values(), fresh.lane.targets.values()
     assert after.template is before.template, "what packs records stays"
-    lane._plans.clear()
-    lane.freshen(*name, fresh.stale_ns)
-    assert not lane._plans, "nobody has asked since the configuration changed"
+    plans.known.clear()
+    plans.freshen(*name, fresh.stale_ns)
+    assert not plans.known, "nobody has asked since the configuration changed"
 
 
 async def test_a_stale_plan_is_made_again_once_a_request_that_met_it_has_ended(pair, upstream, eventually):
     both = await pair()
     upstream.always(upstream.whole(upstream.completion("Hello")))
     assert (await both.ask()).status == 200
-    lane = both.short.gateway._lane
-    [(name, plan)] = lane._plans.items()
+    plans = both.short.gateway._dispatcher.plans
+    [(name, plan)] = plans.known.items()
     assert (await both.ask()).status == 200
-    assert lane._plans[name] is plan or plan.until_ns <= lane.clock.wall_ns()
-    lane._plans[name].stale_ns = 0
-    met = lane._plans[name]
+    assert plans.known[name] is plan or plan.until_ns <= both.short.gateway._clock.wall_ns()
+    plans.known[name].stale_ns = 0
+    met = plans.known[name]
     assert (await both.ask()).status == 200
-    await eventually(lambda: lane._plans[name] is not met)
+    await eventually(lambda: plans.known[name] is not met)
 
 
 async def test_plans_let_counters_go_once_a_request_has_ended_after_these_were_looked_through(
@@ -296,11 +296,11 @@ async def test_plans_let_counters_go_once_a_request_has_ended_after_these_were_l
     both = await pair()
     upstream.always(upstream.whole(upstream.completion("Hello")))
     assert (await both.ask()).status == 200
-    lane, store = both.short.gateway._lane, both.short.gateway._lane.stages.limiter.store
-    await eventually(lambda: lane._generation == store.generation)
-    assert lane._plans
+    plans, store = both.short.gateway._dispatcher.plans, both.short.gateway._dispatcher.stages.limiter.store
+    await eventually(lambda: plans.generation == store.generation)
+    assert plans.known
     store.generation += 1
     assert (await both.ask()).status == 200
-    await eventually(lambda: not lane._plans and lane._generation == store.generation)
+    await eventually(lambda: not plans.known and plans.generation == store.generation)
     assert (await both.ask()).status == 200
-    assert lane._plans and both.taken == [True, True, True]
+    assert plans.known and both.taken == [True, True, True]

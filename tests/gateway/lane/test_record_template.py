@@ -47,6 +47,13 @@ VALUES = st.fixed_dictionaries(
         "run_id": st.text(max_size=100),
         "conversation_id": st.text(max_size=100),
         "priority": st.sampled_from(PRIORITY_CLASSES),
+        "count_method": st.sampled_from(["reported", "estimate", "none"]),
+        "cost_basis": st.sampled_from(["price_card", "unpriced", "unknown_usage"]),
+        "price_version": st.text(max_size=50),
+        "limit": st.text(max_size=50),
+        "overdraft_pico_usd": MAYBE,
+        "unpriced_leaves": st.lists(st.sampled_from(["input_text", "output_audio"]), max_size=2),
+        "service_tier": st.text(max_size=20),
     }
 )
 
@@ -55,7 +62,7 @@ VALUES = st.fixed_dictionaries(
 @given(VALUES, VALUES, st.text(max_size=50))
 def test_a_template_packs_what_the_record_would(example: dict[str, Any], values: dict[str, Any], route: str) -> None:
     assert set(values) == set(VARYING)
-    fixed: dict[str, Any] = {"route": route, "provider": "p", "cost_basis": "price_card"}
+    fixed: dict[str, Any] = {"route": route, "provider": "p", "replica": "r"}
     template = RecordTemplate(RequestRecord(**example, **fixed), VARYING)
     record = RequestRecord(**values, **fixed)
     packed = template.pack(tuple(values[name] for name in VARYING))

@@ -71,6 +71,6 @@ async def test_routes_learn_a_model_s_pace_from_every_way(pair, upstream, is_str
         assert (await both.ask(**fields)).status == 200
     assert both.taken == [True] * 4
     for each in (both.short, both.long):
-        paces = each.gateway._lane.stages.guide.paces
+        paces = each.gateway._dispatcher.stages.guide.paces
         assert paces.answer_seconds("mock", 100) is not None
         assert (paces.ttft_seconds("mock") is not None) is is_streamed

@@ -1,7 +1,5 @@
 """Counts of requests: what each is counted under, and where the number of series ends."""
 
-from uuid import UUID
-
 from contracts.access.identity import Identity
 from contracts.errors import (
     AddressNotAllowed,
@@ -20,20 +18,19 @@ from contracts.errors import (
 from contracts.metering.usage import LEAVES, Usage
 from contracts.recording.records import RequestRecord
 from contracts.serving.configuration import EMPTY_SNAPSHOT, ModelSpec
-from gateway.apis.batches.line_exchange import LineExchange
-from gateway.apis.operations import CHAT
 from gateway.observability.metrics.exposition import render
 from gateway.observability.metrics.histogram import FIRST_TOKEN_SECONDS, Histogram
 from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.observability.metrics.request_families import request_families
 from gateway.request.request_state import RequestState
+from gateway.request.standalone import standalone_chat
 from tests.gateway.exposition_parser import Page
 
 REQUESTS = "tollkeeper_requests_total"
 
 
 def life_of(error: TollkeeperError | None = None, *, pool: str = "p", is_known: bool = True) -> RequestState:
-    life = RequestState(LineExchange(CHAT.paths[0], b"", {}), CHAT, UUID(int=1), 1, 1, EMPTY_SNAPSHOT)
+    life = standalone_chat(b"", 1, 1, EMPTY_SNAPSHOT)
     life.error, life.is_authenticated = error, is_known
     life.model = ModelSpec("m", pool)
     return life

@@ -159,7 +159,7 @@ async def test_budgets_and_limits_count_every_answer_once_and_the_request_once(s
 
 
 def _counters(gateway):
-    stages = gateway.gateway._dispatcher._stages
+    stages = gateway.gateway._dispatcher.stages
     record = gateway.requests()[-1]
     plan = stages.limiter.plans.plan_for(record.who, "large", gateway.gateway.directory.snapshot)
     return [counter for counter, _ in plan.lines_for(stages.limiter.store, record.who, "large", "").all]
@@ -189,8 +189,8 @@ async def test_a_cascade_ends_where_its_money_does(start, servers):
 async def test_a_cascade_ends_where_its_time_does(start, servers):
     refused = completion("", refusal="no")
     gateway = await start(refused, {"latency_budget_ms": 1}, completion())
-    real = gateway.gateway._dispatcher._cascades._clock.monotonic_ns
-    gateway.gateway._dispatcher._cascades._clock = _Later(real)
+    real = gateway.gateway._dispatcher._call._cascades._clock.monotonic_ns
+    gateway.gateway._dispatcher._call._cascades._clock = _Later(real)
     assert (await gateway.chat(model="r")).status == 200
     assert not servers[1].requests
 

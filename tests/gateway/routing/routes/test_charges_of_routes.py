@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -12,8 +11,6 @@ from contracts.metering.usage import Usage
 from contracts.pricing.prices import UNPRICED
 from contracts.recording.records import GpuShare
 from contracts.serving.configuration import EMPTY_SNAPSHOT, TargetSpec
-from gateway.apis.batches.line_exchange import LineExchange
-from gateway.apis.operations import CHAT
 from gateway.limits.demand import FREE, GPU, OUTPUT
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.limits.estimates.steady_estimates import SteadyEstimates
@@ -23,8 +20,8 @@ from gateway.request.attempt import Attempt
 from gateway.request.charging import used_by
 from gateway.request.clock import Clock
 from gateway.request.earlier_answers import EarlierAnswer, used_earlier
-from gateway.request.request_state import RequestState
 from gateway.request.settlement import Settlement
+from gateway.request.standalone import standalone_chat
 from tests.backends.llm.engine_fake import FakeHost, Play
 from tests.gateway.routing.routes.test_cascade import MICRO, completion, scripted_cascade, servers, start, text_of
 
@@ -163,7 +160,7 @@ def attempt_of(gpu_ns):
 
 def life_of(*attempts):
     request = ChatRequest("m", [Message("user", "a")])
-    life = RequestState(LineExchange(CHAT.paths[0], b"", {}), CHAT, UUID(int=1), 0, 0, EMPTY_SNAPSHOT)
+    life = standalone_chat(b"", 0, 0, EMPTY_SNAPSHOT)
     life.request, life.attempts, life.usage = request, list(attempts), attempts[-1].usage
     return life
 

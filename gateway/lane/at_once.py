@@ -1,0 +1,119 @@
+"""Understands a chat in the turn in which it comes: who asks for what, if its plan is known and nothing has to wait."""
+
+from typing import Final
+
+from backends.llm.encoding_room import LARGE_BODY_BYTES
+from backends.processes.native import mypyc_attr
+from contracts.access.identity import MAX_USER_LENGTH
+from contracts.api.chat import ChatRequest
+from contracts.errors import TollkeeperError
+from gateway.apis.operations import CHAT
+from gateway.lane.kept_hits import KeptHits
+from gateway.lane.lane_plan import OpenLane
+from gateway.lane.plans import Plans
+from gateway.lane.prepared_call import prepare_at_once
+from gateway.limits.estimates.counting import prompt_bytes
+from gateway.replies.answer_facts import facts_wanted
+from gateway.replies.chat_reply import ChatReply
+from gateway.replies.reply import ReplyFacts
+from gateway.request.clock import Clock
+from gateway.request.context import NO_CONTEXT, has_context, read_context, read_trace
+from gateway.request.request_state import RequestState
+from gateway.request.stages import Stages
+from gateway.wire.exchange import Exchange, RequestHead
+
+_read_chat: Final = CHAT.read  # under its own name: every chat's way leads through it
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # tests do without it
+class AtOnce:
+    """Finds the plan of a request, and makes the request one of its plan."""
+
+    def __init__(self, stages: Stages, clock: Clock, plans: Plans, hits: KeptHits) -> None:
+        self._stages = stages
+        self._clock = clock
+        self._plans = plans
+        self._hits = hits
+
+    def understand(self, life: RequestState) -> bool:
+        """Understand a request as its plan says; return whether that was possible. Else it is as it came."""
+        exchange = life.exchange
+        head = exchange.head
+        if head.is_plain is None:
+            _look(head)
+        if not head.is_plain or len(exchange.body) > LARGE_BODY_BYTES:
+            return False
+        sent = head.authorization
+        question = self._hits.known(sent, exchange.body)
+        request = _read(exchange) if question is None else question.request
+        plan = None if request is None else self._plans.plan_for(sent, request.model, life.started_at_ns)
+        if request is None or plan is None:
+            return False
+        shelf = plan.shelf
+        if question is not None and (shelf is None or question.context is not shelf.context):
+            question, request = None, _read(exchange)  # it was known under another configuration
+            if request is None:
+                return False
+        if shelf is not None:
+            is_plain = head.context is NO_CONTEXT and not request.user
+            return is_plain and self._hits.answer(life, shelf, request, question)
+        opened = plan.lane
+        if opened is None:
+            return False
+        newer = request.max_completion_tokens
+        limit = request.max_tokens if newer is None else newer  # `output_limit`, without asking
+        if limit is not None and opened.context_tokens is not None and limit > opened.context_tokens:
+            return False  # to be refused
+        return self._take(life, opened, request, limit)
+
+    def _take(self, life: RequestState, opened: OpenLane, request: ChatRequest, limit: int | None) -> bool:
+        context, who, priority = life.exchange.head.context, opened.identity, opened.key.policy.priority
+        if context is not NO_CONTEXT:
+            try:
+                priority = context.priority(priority)
+            except TollkeeperError:
+                return False
+            if priority == "batch" and opened.snapshot.holds:
+                return False  # what objectives in danger hold back is refused where it is admitted
+        if context.tags or request.user:
+            who = who.with_caller((request.user or "")[:MAX_USER_LENGTH], context.tags)
+        if opened.is_counted:
+            prepared = prepare_at_once(self._stages, opened, life, request, context, priority)
+            if prepared is None:
+                return False
+            life.call, life.counted_input = prepared.call, prepared.tokens_in
+        if context.trace.trace_id:
+            life.follow(context.trace, has_spans=self._stages.recorder.sends_spans)
+        life.prompt_bytes = prompt_bytes(life.body)
+        life.key, life.who, life.is_authenticated = opened.key, who, True
+        life.request, life.requested_model, life.model = request, request.model, opened.model
+        life.output_limit, life.choices, life.is_streamed = limit, request.n or 1, request.stream is True
+        life.run_id, life.conversation_id, life.priority = context.run_id, context.conversation_id, priority
+        facts = ReplyFacts(life.exchange, life.id_text, life.started_at_ns // 1_000_000_000, self._clock)
+        life.reply = ChatReply(facts, request)
+        life.plan = opened
+        life.is_like_its_plan = context is NO_CONTEXT and who is opened.identity
+        return True
+
+
+def _look(head: RequestHead) -> None:
+    """Find out whether a head comes with a key and JSON, and what it says beside that."""
+    headers = head.headers
+    content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    head.is_plain = content_type == b"application/json" and b"authorization" in headers
+    if head.is_plain and has_context(headers):
+        context = head.context = read_context(headers, read_trace(headers))
+        head.is_plain = context.fault is None and context.latency_budget_ms is None
+
+
+def _read(exchange: Exchange) -> ChatRequest | None:
+    """Read a chat that asks for nothing that has to be looked for in its answer."""
+    try:
+        request = _read_chat("application/json", exchange.body)
+    except (TollkeeperError, RecursionError):
+        return None  # and read once more by whoever says what is wrong with it
+    exchange.read = request
+    if type(request) is not ChatRequest or request.service_tier or request.speed:
+        return None
+    is_looked_into = bool(request.tools or request.response_format) and facts_wanted(request) is not None
+    return None if is_looked_into else request

@@ -1,0 +1,129 @@
+"""Answers a chat with a kept answer in the turn in which it comes, if there is one to the very same request.
+
+If it would have to wait (none is there, it is being made, a limit has no room) nothing is taken, and the request goes
+on as any other.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from contracts.api.chat import ChatRequest
+from contracts.errors import TollkeeperError
+from contracts.pricing.prices import Cost
+from gateway.apis.operations import CHAT
+from gateway.cache.answer_cache import UNUSED, AnswerCache, Kept
+from gateway.cache.cache_control import ANY, read_cache_control
+from gateway.cache.fingerprint import fingerprint
+from gateway.cache.pricing import price_by
+from gateway.lane.known_questions import KnownQuestions, Question
+from gateway.lane.open_shelf import OpenShelf
+from gateway.limits.demand import Rates
+from gateway.limits.grant import Grant
+from gateway.limits.reservation import Reservation, take_at_once
+from gateway.replies.reply import ReplyFacts
+from gateway.request.clock import Clock
+from gateway.request.request_state import RequestState
+from gateway.request.stages import Stages
+
+_SECOND_NS: Final = 1_000_000_000
+
+
+class KeptHits:
+    """Gives requests kept answers."""
+
+    def __init__(self, stages: Stages, clock: Clock) -> None:
+        self._stages = stages
+        self._answers: AnswerCache = stages.answers
+        self._clock = clock
+        self._known = KnownQuestions()
+
+    def known(self, sent: bytes, body: bytes) -> Question | None:
+        """Return what a body asks for that was answered with a kept answer before."""
+        return self._known.find(sent, body)
+
+    def answer(self, life: RequestState, shelf: OpenShelf, request: ChatRequest, question: Question | None) -> bool:
+        """Give a chat the kept answer to the same one; return whether it has it. Else nothing is taken.
+
+        `request` is as it was read, or its `question`'s, if that is known under this configuration.
+        """
+        exchange = life.exchange
+        asked = exchange.headers.get(b"cache-control")
+        wish = ANY if asked is None else read_cache_control(asked.decode("latin-1"))
+        if not wish.may_read:
+            return False
+        stages = self._stages
+        try:
+            stages.guard.before(shelf.key, request, CHAT.api, shelf.snapshot)
+            named = question or _named(shelf, request, exchange.body)
+            kept = None if named is None else self._answers.look(shelf.tenant, named.name, shelf.policy, wish)
+            if named is None or kept is None:
+                return False
+            cost = self._reserve(life, shelf, named.name, kept)
+            if cost is None:
+                return False
+            life.ticket = stages.admission.admit(shelf.key.identity)
+        except TollkeeperError:
+            self.give_back(life)
+            return False
+        self._give(life, shelf, named.request, kept, cost)
+        if named is not question:
+            self._known.note(exchange.headers[b"authorization"], exchange.body, named)
+        return True
+
+    def give_back(self, life: RequestState) -> None:
+        """Give back what was taken for a hit that is none after all."""
+        if life.grant is not None:
+            life.grant.reservation.undo()
+            life.grant = life.reservation = None
+        if life.ticket is not None:
+            self._stages.admission.settle(life.ticket)
+            life.ticket = None
+        life.cache_outcome = ""
+
+    def _reserve(self, life: RequestState, shelf: OpenShelf, name: bytes, kept: Kept) -> Cost | None:
+        """Reserve a hit's price at once and return it; `None`, with nothing taken, if that takes more than a look."""
+        entry, answer = kept
+        known = shelf.prices.get(name)
+        if known is None or known[0] is not entry:
+            settlement, now_ns = self._stages.settlement, life.started_at_ns
+            card = settlement.card_of(answer.model, shelf.tenant, answer.seller, now_ns, shelf.snapshot)
+            known = shelf.prices[name] = (entry, *price_by(card, answer, shelf.policy, settlement, CHAT.name))
+        _, cost, whole_pico_usd = known
+        if cost.unpriced:
+            return None
+        total, counters = cost.total_pico_usd, shelf.lines
+        if counters is not None:
+            if total is None and counters.counts_money:
+                return None
+            rates = Rates(request_pico_usd=total or 0)
+            portion = take_at_once(counters, rates.at_start(0, 0), self._clock.steady_ns())
+            if portion is None:
+                return None
+            life.reservation = Reservation(counters, [portion])
+            life.grant = Grant(life.reservation, rates, 0, 0)
+        self._answers.note_hit(total, whole_pico_usd)
+        return cost
+
+    def _give(self, life: RequestState, shelf: OpenShelf, request: ChatRequest, kept: Kept, cost: Cost) -> None:
+        entry, answer = kept
+        life.key, life.who, life.is_authenticated = shelf.key, shelf.key.identity, True
+        life.request, life.requested_model, life.model = request, request.model, shelf.model
+        life.priority = shelf.key.policy.priority
+        life.output_limit, life.choices = request.output_limit, request.choice_count
+        life.is_streamed = answer.is_stream
+        life.template, life.alike = shelf.template, shelf.alike
+        now_ns = life.admitted_ns = self._clock.monotonic_ns()
+        life.usage, life.count_method, life.cost, life.cache_outcome = UNUSED, "exact", cost, "hit"
+        life.finish_reason = answer.finish_reason
+        facts = ReplyFacts(life.exchange, life.id_text, life.started_at_ns // _SECOND_NS, self._clock)
+        reply = life.reply = CHAT.reply(facts, request)
+        reply.add_headers(self._stages.limiter.rate_headers(life.grant))
+        reply.add_lines(b"x-cache: hit\r\nage: %d\r\n" % ((now_ns - entry.kept_at_ns) // _SECOND_NS))
+        reply.replay(answer.begun, answer.end, answer.served)
+
+
+def _named(shelf: OpenShelf, request: ChatRequest, body: bytes) -> Question | None:
+    """Return the request's name on the shelf; `None` if it has none."""
+    found = fingerprint(body, shelf.context, wants_text=False)
+    return None if found is None else Question(replace(request, messages=[]), shelf.context, found.exact)

@@ -1,0 +1,81 @@
+"""The plans of keys for models: each worked out when it is first asked for, and made again within a second."""
+
+from typing import Final
+
+from contracts.recording.ids import IdSource
+from contracts.serving.configuration import Snapshot
+from gateway.lane.lane_plan import LanePlan, plan_lane
+from gateway.lane.record_shapes import KeptShapes
+from gateway.request.clock import Clock
+from gateway.request.stages import Stages
+
+_MAX_PLANS: Final = 10_000
+
+
+class Plans:
+    """Plans by Authorization header and model, of one snapshot. `ids` are those of requests."""
+
+    def __init__(self, stages: Stages, clock: Clock) -> None:
+        self._stages = stages
+        self._wall_ns = clock.wall_ns
+        self._directory, self._counters = stages.directory, stages.limiter.store
+        self.ids = IdSource()
+        self.known: dict[tuple[bytes, str], LanePlan] = {}
+        self._known_of: Snapshot | None = None
+        # The last one asked for: mostly the next is the same, which takes less to see than to look up.
+        self._last_sent, self._last_model = b"", ""
+        self._last_plan: LanePlan | None = None
+        self._shapes = KeptShapes()
+        self.generation = 0  # of the counters that plans have in hand
+        self._stale: tuple[bytes, str] | None = None  # a plan that is better made again
+
+    def plan_for(self, sent: bytes, model: str, now_ns: int) -> LanePlan | None:
+        """Return the plan for a model of the key that was sent; `None` if that key is not known yet."""
+        snapshot = self._directory.snapshot
+        if self._known_of is not snapshot:
+            self._known_of = snapshot
+            self._forget()  # what is kept of another would keep it alive
+        last = self._last_plan
+        if last is not None and now_ns < last.stale_ns and sent == self._last_sent and model == self._last_model:
+            return last
+        plan = self.known.get((sent, model))
+        if plan is None or now_ns >= plan.until_ns:
+            self._let_counters_go()
+            key = self._stages.authenticator.known(sent, snapshot)
+            if key is None:
+                return None
+            if len(self.known) >= _MAX_PLANS:
+                self._forget()
+            plan = self.known[sent, model] = plan_lane(self._stages, self._shapes, key, model, now_ns)
+        elif now_ns >= plan.stale_ns:
+            self._stale = (sent, model)
+        self._last_sent, self._last_model, self._last_plan = sent, model, plan
+        return plan
+
+    def prepare_next(self) -> None:
+        """Do what the next requests would have to do first, while nobody waits."""
+        self.ids.refill()
+        self._let_counters_go()
+        stale, self._stale = self._stale, None
+        if stale is not None:
+            self.freshen(*stale, self._wall_ns())
+
+    def freshen(self, sent: bytes, model: str, now_ns: int) -> None:
+        """Make a plan again that is stale by now."""
+        plan = self.known.get((sent, model))
+        if plan is None or now_ns < plan.stale_ns:
+            return
+        snapshot = self._directory.snapshot
+        key = self._stages.authenticator.known(sent, snapshot)
+        if key is not None and self._known_of is snapshot:
+            self.known[sent, model] = plan_lane(self._stages, self._shapes, key, model, self._wall_ns())
+
+    def _let_counters_go(self) -> None:
+        """Forget plans where the store looks for counters that nobody asks: plans would keep them alive."""
+        if self.generation != self._counters.generation:
+            self.generation = self._counters.generation
+            self._forget()
+
+    def _forget(self) -> None:
+        self.known.clear()
+        self._last_plan = None

@@ -1,0 +1,246 @@
+"""How every request ends: settled, priced, recorded, answered; what nobody waits for follows."""
+
+import asyncio
+import contextlib
+import logging
+from typing import Final
+
+from contracts.errors import GatewayFault, InvalidUsage, TollkeeperError
+from gateway.lane.endings import Endings
+from gateway.limits.clipping import bound_of
+from gateway.replies.reply import Reply
+from gateway.request.admittance import Admittance
+from gateway.request.clock import Clock
+from gateway.request.decisions import add_decision
+from gateway.request.request_state import RequestState
+from gateway.request.stages import Stages
+from gateway.wire.error_answer import send_error
+from gateway.wire.public_errors import public_error
+
+_log = logging.getLogger(__name__)
+
+_TOLD_LIMITS: Final = frozenset(("openai_http", "litellm"))  # kinds of targets that make an answer by themselves
+
+
+class Finish:
+    """Ends requests. A request of a plan shares the write of its record with those that end in the same turn."""
+
+    def __init__(self, stages: Stages, admittance: Admittance, clock: Clock, endings: Endings) -> None:
+        self._stages = stages
+        self._admittance = admittance
+        self._clock = clock
+        self._endings = endings
+
+    def now(self, life: RequestState) -> None:
+        """End a request whose end waits for nothing."""
+        if not life.ended_ns:
+            life.ended_ns = self._clock.monotonic_ns()
+        self._price(life)
+        self._charge(life)
+        self._prepare(life)
+        if life.error is None and self._stages.recorder.pack(life):
+            if life.is_streamed:
+                self._endings.add(life)
+            else:
+                self._endings.answer(life)
+            return
+        try:
+            self._record(life)
+        finally:
+            self.conclude(life)
+
+    async def slowly(self, life: RequestState) -> None:
+        """End a request whose end may have to wait: for shared counters, for a comparison, for an answer to be kept."""
+        life.ended_ns = self._clock.monotonic_ns()
+        self._price(life)
+        if self._stages.limiter.store.is_shared:
+            await self._admittance.reserve_late(life)
+        self._charge(life)
+        self._prepare(life)
+        if life.choice is not None and life.choice.sample is not None:
+            add_decision(life, "replica", life.choice.sample.facts())
+        if life.rollout is not None:
+            await self._stages.rollouts.look(life, life.exchange, life.reply)
+        try:
+            self._record(life)
+            reply = life.reply
+            if life.operation.keeps and reply is not None and life.error is None and (life.attempts or life.is_hit):
+                await _keep(life, reply)
+        finally:
+            self.conclude(life)
+
+    def _price(self, life: RequestState) -> None:
+        last = life.last_attempt
+        if last is not None and last.is_left:
+            life.model = last.model or life.model  # a later one was refused, or left, before it was called
+        if life.allowance is not None:
+            life.allowance.close()
+        try:
+            self._stages.settlement.settle(life)
+        except InvalidUsage:
+            # Counts no column can hold come from a broken target: the record shows them as unknown.
+            _log.error("usage cannot be settled", extra={"request_id": life.id_text})
+        self._note_thinking(life)
+        if life.place is not None:
+            life.place.leave(input_tokens=life.tokens_in, output_tokens=life.tokens_out)
+
+    def _charge(self, life: RequestState) -> None:
+        if life.is_charged:
+            return
+        life.is_charged = True
+        self._admittance.open_grants -= life.grant is not None
+        self._stages.limiter.settle(life, life.grant)
+        self._note_limit(life)
+        if life.is_let_go and life.owes_nothing:
+            life.charged_pico_usd = 0  # what a failed model used is on no rule, as with every try that failed
+        if life.earlier:
+            self._admittance.settle_earlier(life)
+        if life.ticket is not None:
+            self._stages.admission.settle(life.ticket)
+        if life.snapshot.routes:
+            self._learn_paces(life)
+
+    def _learn_paces(self, life: RequestState) -> None:
+        """Let routes know how fast the models were that answered."""
+        for attempt in life.attempts:
+            model = life.model if attempt.model is None else attempt.model
+            if attempt.error is None and model is not None:
+                self._stages.guide.paces.learn(
+                    model.id,
+                    attempt.began_ns,
+                    attempt.progress.first_at_ns,
+                    attempt.ended_ns,
+                    attempt.result.usage.output_tokens,
+                )
+
+    def _prepare(self, life: RequestState) -> None:
+        """Look at the answer and render its end. If that fails the client is told so: the record is made anyway."""
+        reply = life.reply
+        life.response_bytes = life.exchange.bytes_sent
+        if reply is None or not life.attempts:
+            if reply is not None and life.is_hit:
+                life.response_bytes += reply.end_bytes
+            return
+        try:
+            life.tool_calls, life.schema_failed = reply.findings(is_complete=life.error is None)
+            if life.error is None:
+                life.response_bytes += reply.prepare_end(life.usage)
+        except Exception:
+            _log.exception("answer cannot be rendered", extra={"request_id": life.id_text})
+            fail(life, GatewayFault())
+
+    def _record(self, life: RequestState) -> None:
+        """Write the record, and show the request to those who look at all of its tenant's.
+
+        It is on disk before the client has its acknowledgement, and in the turn in which it was settled: whoever takes
+        down what counters hold, together with the journal's end, finds it there.
+        """
+        recorder, reply = self._stages.recorder, life.reply
+        recorder.record(life)
+        if recorder.content is not None and recorder.content.wants(life):
+            recorder.content.keep(life, reply)
+        if recorder.audit is not None and recorder.audit.wants(life):
+            recorder.audit.note(life, life.exchange, reply)
+
+    def conclude(self, life: RequestState) -> None:
+        """Send the answer's end, or the error, and let go of what the request held."""
+        reply, error = life.reply, life.error
+        try:
+            if error is not None:
+                at_end = self._stages.limiter.headers_at_end(life, life.grant)
+                headers = ((b"x-request-id", life.id_text.encode()), *at_end)
+                shape = life.operation.errors if reply is None else reply.errors(life.operation.errors)
+                send_error(life.exchange, _public_error(life, error), headers, shape)
+            elif reply is not None:
+                reply.conclude()
+            if life.visit is not None:
+                self._stages.answers.end(life, reply, life.visit, life.grant)
+        finally:
+            _let_go(life)
+
+    def follow_up(self, life: RequestState) -> None:
+        """Count a request whose answer has left, and let its plan's forecast learn from it."""
+        self._stages.recorder.count(life)
+        plan, tokens_in, tokens_out, last = life.plan, life.tokens_in, life.tokens_out, life.last_attempt
+        if life.teaches_plan and plan is not None and tokens_in and tokens_out and last is not None:
+            reason = life.finish_reason or last.result.finish_reason
+            now_ns = life.settled_ns or self._clock.steady_ns()
+            plan.forecast.learn(now_ns, life.prompt_bytes, tokens_in, tokens_out, reason, life.choices)
+
+    @staticmethod
+    def _note_thinking(life: RequestState) -> None:
+        """Say on the record, and in the head of a whole answer, that a model has thought beyond the key's cap."""
+        cap = None if life.key is None else life.key.policy.max_thinking_tokens
+        thought = None if cap is None else life.usage.output_reasoning
+        if cap is None or thought is None or thought <= cap or life.is_hit:
+            return
+        life.thinking_over = thought - cap
+        if life.reply is not None:
+            said = ((b"x-tollkeeper-thinking-tokens", b"%d" % thought), (b"x-tollkeeper-thinking-cap", b"%d" % cap))
+            life.reply.add_headers(said)
+
+    def _note_limit(self, life: RequestState) -> None:
+        """Let the target's health know whether it honours the max_tokens that it was told."""
+        last = life.last_attempt
+        if last is None or last.is_left:
+            return
+        each, _ = bound_of(life, life.grant)
+        if each is None or last.target.kind not in _TOLD_LIMITS:
+            return
+        made = life.tokens_out if life.teaches_plan else last.usage.output_tokens
+        if made is None or life.request is None:
+            return
+        is_ignored = made > each * (life.choices if life.plan is not None else life.request.choice_count)
+        if is_ignored or last.result.finish_reason == "length":
+            health = self._stages.caller.health.of(last.target)
+            health.note_limit(self._clock.monotonic_ns(), is_ignored=is_ignored)
+
+
+def fail(life: RequestState, error: TollkeeperError) -> None:
+    """Let a request, and its try under way, fail with an error."""
+    life.error = error
+    last = life.last_attempt
+    if last is not None and last.error is None:
+        last.error = error
+
+
+def _let_go(life: RequestState) -> None:
+    # They lead back here, and would wait for the cycle collector, with all of the request's body.
+    life.reply = life.allowance = life.task = life.run = life.sent = life.again = None
+    life.is_over = True
+    if life.error is not None:
+        life.error.__traceback__ = None
+    for attempt in life.attempts:
+        if attempt.error is not None:
+            attempt.error.__traceback__ = None
+    if life.ending is not None and not life.ending.done():
+        life.ending.set_result(None)
+
+
+async def _keep(life: RequestState, reply: Reply) -> None:
+    """Keep the answer, which is a good one also if that fails, and if the client does not wait for it."""
+    keeping = asyncio.ensure_future(reply.keep())
+    while not keeping.done():
+        # The client's leaving ends nothing; a failure is told below.
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await asyncio.shield(keeping)
+    error = asyncio.CancelledError() if keeping.cancelled() else keeping.exception()
+    if error is not None:
+        _log.error("an answer could not be kept", exc_info=error, extra={"request_id": life.id_text})
+
+
+def _public_error(life: RequestState, error: TollkeeperError) -> TollkeeperError:
+    """Return the error as the caller may see it; what is kept back is logged for the operators."""
+    shown = public_error(
+        error,
+        model=life.requested_model,
+        request_id=life.id_text,
+        body=life.body,
+        targets=[attempt.target for attempt in life.attempts],
+    )
+    if shown is not error and not life.attempts:  # else the line of its last attempt has it
+        _log.warning(
+            "request failed",
+            extra={"request_id": life.id_text, "code": error.error_code, "reason": error.log_message},
+        )
+    return shown

@@ -1,0 +1,279 @@
+"""The stages of a request, in the order in which a plan lists them. Each waits only if it has to."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from backends.llm.encoding_room import LARGE_BODY_BYTES
+from backends.segment_log.slot_table import NO_SLOT
+from contracts.access.identity import MAX_USER_LENGTH
+from contracts.api.chat import GenerationRequest
+from contracts.api.requests import AnyRequest
+from contracts.serving.configuration import KeyEntry, ModelSpec
+from contracts.serving.routes import RouteSpec
+from gateway.apis.operations import CHAT
+from gateway.guardrails.request_guard import RequestGuard, cut_by
+from gateway.lane.lane_plan import LaneTarget, OpenLane
+from gateway.records.trace_context import UNTRACED
+from gateway.replies.reply import GeneratedReply, Reply, ReplyFacts
+from gateway.request.admittance import Admittance
+from gateway.request.cascade import Cascades
+from gateway.request.clock import Clock
+from gateway.request.context import NO_CONTEXT, read_context
+from gateway.request.journey import Journeys
+from gateway.request.request_state import RequestState, Stage
+from gateway.request.stages import Stages
+from gateway.routing.attempts.attempt_run import AttemptRun
+
+_log = logging.getLogger(__name__)
+
+_PATH: Final = CHAT.path
+
+
+class Understand(Stage):
+    """Finds out who asks for what, of which model or route, and lets guardrails see it."""
+
+    def __init__(self, stages: Stages, clock: Clock) -> None:
+        self._stages = stages
+        self._clock = clock
+
+    def run(self, life: RequestState) -> Awaitable[None] | None:
+        return self._understand(life)
+
+    async def _understand(self, life: RequestState) -> None:
+        authenticator, exchange, operation = self._stages.authenticator, life.exchange, life.operation
+        key = life.key or authenticator.recognise(exchange, life.snapshot)
+        if key is None:
+            key = await authenticator.verify(exchange, life.snapshot)
+        life.key, life.who = key, key.identity
+        life.is_authenticated = True
+        context = read_context(exchange.headers, UNTRACED)
+        life.run_id, life.conversation_id = context.run_id, context.conversation_id
+        request = exchange.read
+        if request is None:
+            content_type = exchange.header(b"content-type")
+            read = operation.reader(exchange, life.snapshot)
+            if len(exchange.body) <= LARGE_BODY_BYTES:
+                request = read(content_type, exchange.body)
+            else:
+                bodies = self._stages.bodies
+                request = await bodies.read(read, content_type, exchange.body, life.who.tenant)
+        life.request = request
+        life.requested_model = request.model
+        life.priority = key.policy.priority
+        if operation.resolve is not None:
+            # Who may not ask learns of nothing kept.
+            self._stages.guard.find(key, request, operation.api, life.snapshot)
+            request = life.request = await operation.resolve(request, key)
+        if context.fault is not None:
+            raise context.fault
+        life.latency_budget_ms = context.latency_budget_ms
+        life.priority = context.priority(life.priority)
+        if context.tags or request.user:
+            life.who = key.identity.with_caller((request.user or "")[:MAX_USER_LENGTH], context.tags)
+        life.reply = await self._model_of(life, key, request)
+
+    async def _model_of(self, life: RequestState, key: KeyEntry, request: AnyRequest) -> Reply:
+        """Find the model or route that is asked for, and return what answers."""
+        found = life.route_spec or self._stages.guard.find(key, request, life.operation.api, life.snapshot)
+        if isinstance(found, RouteSpec):
+            life.route_spec, life.route = found, found.id if life.rollout is None else life.rollout.route
+        else:
+            life.model, life.cache = found, found.cache
+        if life.snapshot.guardrails and life.arm != "shadow":  # its original passed, nobody sees its answer
+            request = await self._guarded(life, request)
+        if isinstance(found, ModelSpec) and found.sampling is not None and isinstance(request, GenerationRequest):
+            request, life.set_fields = found.sampling.apply(request)
+            life.request = request
+        created_unix = life.started_at_ns // 1_000_000_000
+        reply = life.operation.reply(ReplyFacts(life.exchange, life.id_text, created_unix, self._clock), request)
+        if life.guard is not None and isinstance(reply, GeneratedReply):
+            _filter_answer(life.guard, life, reply)
+        return reply
+
+    async def _guarded(self, life: RequestState, request: AnyRequest) -> AnyRequest:
+        """Lead a request through the guardrails that cover it. Raise what refuses it."""
+        guard = life.guard = self._stages.guardrails.guard_for(life, life.exchange)
+        if guard is None:
+            return request
+        guard.began_ns = began_ns = self._clock.monotonic_ns()
+        try:
+            return await self._stages.guardrails.examine(guard, life, life.operation)
+        finally:
+            guard.spent_ns = self._clock.monotonic_ns() - began_ns
+
+
+def _filter_answer(guard: RequestGuard, life: RequestState, reply: GeneratedReply) -> None:
+    """Let guardrails see the answer first, and end a stream in which they find what must not go out."""
+    answer_filter = guard.filter_answer()
+    if answer_filter is not None:
+        reply.filter_by(answer_filter, lambda verdict: life.end_early(cut_by(verdict)))
+
+
+class Admit(Stage):
+    """Takes a ticket, which says that there is room for the request's record."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._admission = stages.admission
+
+    def run(self, life: RequestState) -> Awaitable[None] | None:
+        life.ticket = self._admission.admit(life.who)
+        return None
+
+
+class Observe(Stage):
+    """Has the answer copied or hashed as it leaves, for tenants that keep content or audit requests."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._recorder = stages.recorder
+
+    def run(self, life: RequestState) -> Awaitable[None] | None:
+        reply, content, audit = life.reply, self._recorder.content, self._recorder.audit
+        if reply is not None and content is not None and content.wants(life):
+            content.watch(reply)
+        if reply is not None and audit is not None and audit.wants(life):
+            audit.watch(life, reply)
+        return None
+
+
+class FindWay(Stage):
+    """Works out where a request for a route goes."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+
+    def run(self, life: RequestState) -> Awaitable[None] | None:
+        if life.route_spec is None:
+            self._tell(life)
+            return None
+        return self._find(life, life.route_spec)
+
+    async def _find(self, life: RequestState, route: RouteSpec) -> None:
+        life.way = await self._stages.guide.begin(life, route)
+        self._tell(life)
+
+    def _tell(self, life: RequestState) -> None:
+        assert life.reply is not None
+        if life.route_state:
+            life.reply.add_headers(((b"x-tollkeeper-route-state", life.route_state.encode()),))
+        if life.rollout is not None:
+            self._stages.rollouts.watch(life, life.reply)
+
+
+class AnswerFromCache(Stage):
+    """Answers with what was kept of an earlier request. Then no stage follows."""
+
+    def __init__(self, stages: Stages, admittance: Admittance) -> None:
+        self._stages = stages
+        self._admittance = admittance
+
+    def run(self, life: RequestState) -> Awaitable[None] | None:
+        return None if life.cache is None else self._answer(life)
+
+    async def _answer(self, life: RequestState) -> None:
+        reply, answers = life.reply, self._stages.answers
+        assert reply is not None
+        visit = life.visit = answers.begin(life)
+        if await answers.answer(life, reply, visit):
+            life.grant = visit.grant
+            self._admittance.open_grants += life.grant is not None
+            life.stages = ()
+
+
+class Call(Stage):
+    """Reserves what the request needs, waits for its turn, chooses a target and calls it; others if that fails.
+
+    A request of a plan whose counters have the room, and whose target has an idle connection, is sent at once.
+    """
+
+    def __init__(
+        self, stages: Stages, admittance: Admittance, clock: Clock, soon: Callable[[Callable[[], None]], None]
+    ) -> None:
+        self._stages = stages
+        self._admittance = admittance
+        self._clock = clock
+        self._soon = soon
+        self._journeys = Journeys(stages, admittance)
+        self._cascades = Cascades(stages, admittance, clock)
+
+    def run(self, life: RequestState) -> Awaitable[None] | None:
+        plan, way = life.plan, life.way
+        if plan is not None:
+            if self._stages.limiter.reserve_at_once(life, plan, life.counted_input):
+                self._admittance.open_grants += life.grant is not None
+                return None if self._send(life, plan) else self._call(life)
+            life.plan = None
+        if way is not None:
+            return self._cascades.go(life, way) if self._cascades.takes(life, way) else self._journeys.go(life, way)
+        return self._reserve_and_call(life)
+
+    async def _reserve_and_call(self, life: RequestState) -> None:
+        assert life.model is not None and life.reply is not None
+        call = await self._admittance.admit(life, life.snapshot.pools[life.model.pool])
+        await self._stages.caller.call(life, life.reply, call, await self._admittance.candidates(life, call))
+
+    async def _call(self, life: RequestState) -> None:
+        """Call the targets of a request that holds what it needs."""
+        assert life.reply is not None
+        self.prepare(life)
+        call = self._admittance.held_call(life)
+        await self._stages.caller.call(life, life.reply, call, life.candidates)
+
+    def _send(self, life: RequestState, plan: OpenLane) -> bool:
+        """Send a request to the first of its candidates; return whether there was a connection for it."""
+        to = plan.sole
+        life.candidates = plan.candidates
+        if to is None:
+            life.candidates = self._stages.router.choose(plan.model, plan.snapshot)
+            to = plan.targets[life.candidates[0].id]
+        life.admitted_ns = self._clock.monotonic_ns()
+        if to.target is None or not to.health.is_plain:
+            return False
+        self._begin(life, to)
+        if life.sent is not None:
+            to.health.pool.count_request()
+            return True
+        life.attempts.clear()
+        life.to = life.run = life.template = None
+        return False
+
+    def _begin(self, life: RequestState, to: LaneTarget) -> None:
+        reply, recorder, target = life.reply, self._stages.recorder, to.target
+        assert reply is not None and target is not None
+        life.to, life.template, life.alike = to, to.template, to.alike
+        run = life.run = AttemptRun(life, to.spec, "first", to.health, self._clock, life.admitted_ns, is_planned=True)
+        reply.begin_attempt(run.attempt.progress)
+        sink: GeneratedReply | None = None
+        if life.is_streamed:
+            assert isinstance(reply, GeneratedReply)
+            sink = reply
+            reply.hold_ends(self._soon)
+        context = life.exchange.head.context
+        trace = "" if context is NO_CONTEXT else context.trace_lines(life.id_bytes, has_spans=recorder.sends_spans)
+        recorder.note_sent(life)
+        try:
+            assert life.request is not None
+            life.sent = target.send_at_once(_PATH, life.request, life.body, life.id_text, trace, sink, life)
+        except Exception:  # a bug of sending at once is none of calling it in a task
+            _log.exception("a request could not be sent at once", extra={"request_id": life.id_text})
+        finally:
+            if life.sent is None:
+                recorder.forget_sent(life.sent_slot)
+                life.sent_slot = NO_SLOT
+
+    def prepare(self, life: RequestState) -> None:
+        """Put the limits into the answer's head, and hold the answer to them: once, as it is on its way."""
+        reply, plan = life.reply, life.plan
+        if life.is_prepared or reply is None or plan is None:
+            return
+        life.is_prepared = True
+        if life.grant is not None and plan.limits_told is not None:  # as it stood when it was admitted
+            first = life.grant.reservation.portions[0]
+            reply.add_lines(plan.limits_told.told(first.at_ns, first.left or ()))
+        if plan.is_unseen and not life.is_streamed:
+            return
+        self._admittance.hold_to_limits(life)
+        if life.sent is not None and life.is_streamed:
+            if life.allowance is not None and life.run is not None:
+                life.allowance.begin_attempt(life.run.attempt.progress, 0)
+            life.exchange.hold(life.sent.pause, life.sent.resume)
