@@ -48,6 +48,7 @@ PAGES: Final = {
     "routing": "routing?range=1h",
     "budgets": "budgets",
     "planner": "planner",
+    "playground": "playground",
     "admin": "admin",
     "admin-keys": "admin?section=keys&of=acme",
 }

@@ -86,6 +86,7 @@ def _begin_others(pages: Sequence[Page], viewer: Viewer) -> None:
 
 def _drawer(page: Page, viewer: Viewer) -> Callable[[], None]:
     def draw() -> None:
+        st.set_page_config(page_title=f"{page.title} · Tollkeeper")
         _draw(page, viewer)
 
     draw.__name__ = page.path

@@ -9,12 +9,27 @@ from dashboard.views.incident import INCIDENT
 from dashboard.views.latency import LATENCY
 from dashboard.views.overview import OVERVIEW
 from dashboard.views.planner import PLANNER
+from dashboard.views.playground import PLAYGROUND
 from dashboard.views.preferences import PREFERENCES
 from dashboard.views.reconciliation import RECONCILIATION
 from dashboard.views.requests import REQUESTS
 from dashboard.views.routing import ROUTING
 
 PAGES = (
-    *(OVERVIEW, COSTS, BOOKS, RECONCILIATION, GPU, LATENCY, REQUESTS, INCIDENT, ROUTING, BUDGETS, PLANNER, ADMIN),
+    *(
+        OVERVIEW,
+        COSTS,
+        BOOKS,
+        RECONCILIATION,
+        GPU,
+        LATENCY,
+        REQUESTS,
+        INCIDENT,
+        ROUTING,
+        BUDGETS,
+        PLANNER,
+        PLAYGROUND,
+        ADMIN,
+    ),
     PREFERENCES,
 )

@@ -15,6 +15,7 @@ from dashboard.panels import contained, note, panel, show_chart, show_table
 from dashboard.slow_answers import Pending
 from dashboard.table import Table
 from dashboard.theme import STATUS
+from dashboard.views.slo_form import draw_slo_form, may_create
 from dashboard.views.time_charts import Line, line_frame, lines
 from dashboard.visit import Visit
 
@@ -30,15 +31,18 @@ BURN_HELP: Final = (
 
 def draw_promises(visit: Visit) -> None:
     """Draw how objectives stand now, whatever the range above."""
-    st.markdown("### Promises")
+    st.markdown("### SLOs")
     promised = visit.read_control(promises, visit.scope.tenant)
     if not promised.objectives:
         with panel("Objectives"):
             st.markdown(
                 "No objectives. Create one "
-                "with `tollkeeper slos create chat-ttft --indicator ttft --target 99 --ttft-ms 500`; past requests "
+                + ("below, or " if may_create(visit) else "")
+                + "with `tollkeeper slos create chat-ttft --indicator ttft --target 99 --ttft-ms 500`; past requests "
                 "count too."
             )
+        if may_create(visit):
+            draw_slo_form(visit)
         return
     found = visit.read_slow(standings, promised, AskedAt(visit.now), keep_seconds=_KEPT_SECONDS)
     if isinstance(found, Pending):
@@ -48,6 +52,8 @@ def draw_promises(visit: Visit) -> None:
     _burn_table(found)
     with contained():
         _history(visit, promised, found)
+    if may_create(visit):
+        draw_slo_form(visit)
 
 
 def _standing_table(found: Sequence[Standing]) -> None:

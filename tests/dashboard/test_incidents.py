@@ -20,6 +20,8 @@ from analytics.alerts.links import Links
 from backends.channels.base import ChannelSettings
 from backends.channels.table import open_senders
 from backends.control.alert_rules import NewRule, create_channel, create_rule
+from backends.control.budget_states import GatewayState, publish_states
+from backends.control.budgets import NewBudget, create_budget
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
@@ -29,8 +31,10 @@ from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
 from contracts.recording.ids import uuid7
+from contracts.recording.moments import unix_ns
 from contracts.recording.names import ENGINE_STEPS, REQUESTS
 from contracts.recording.records import RequestRecord, StepRecord
+from contracts.rules.periods import period_bounds
 from tests.dashboard.test_speed_pages import draw_page, opened, words
 from tests.receivers import HttpReceiver
 
@@ -148,12 +152,22 @@ async def test_an_alerts_link_opens_a_page_that_states_the_cause(
         assert part in page
 
 
-async def test_a_used_up_budget_is_the_stated_cause(control: ControlDatabase, empty_store: Any) -> None:
-    """Refusals break no SLO; whoever looks at the incident page of that time reads what refused them."""
+async def test_the_alert_of_a_used_up_budget_leads_to_what_it_refuses(
+    control: ControlDatabase, empty_store: Any
+) -> None:
     fill(empty_store, *used_up_budget())
-    page = words(opened("incident", {"range": "1h"}))
-    assert "40 of 40 refused requests ended with insufficient_quota by budget:monthly" in page
-    assert "budget or quota is used up" in page and "acme (40)" in page
+    author = Author("test", NOW)
+    with control.session() as session:
+        create_tenant(session, author, "acme", "Acme")
+        new = NewBudget("acme", "tenant", "month", amount_usd=Decimal(100), id="monthly")
+        create_budget(session, author, new)
+        start_ns, _ = period_bounds("month", "UTC", unix_ns(NOW))
+        publish_states(session, "gateway-1", [GatewayState("monthly", "", start_ns, 100 * 10**12)], NOW)
+    alert = await notice_of(control, empty_store, "budget_threshold", None)
+    said = "40 of 40 refused requests ended with insufficient_quota by budget:monthly"
+    assert said in str(alert["cause"]) and alert["severity"] == "page"
+    page = words(open_link(str(alert["link"])))
+    assert said in page and "budget or quota is used up" in page and "acme (40)" in page
 
 
 async def test_a_quiet_range_has_no_cause(control: ControlDatabase, empty_store: Any) -> None:
@@ -169,15 +183,16 @@ def fill(store: Any, records: list[RequestRecord], steps: list[StepRecord]) -> N
     writer.close()
 
 
-async def notice_of(control: ControlDatabase, store: Any, kind: str, slo: NewSlo) -> dict[str, Any]:
+async def notice_of(control: ControlDatabase, store: Any, kind: str, slo: NewSlo | None) -> dict[str, Any]:
     """Return the one alert that a webhook is sent."""
     author, sealer, reader = Author("test", NOW), Sealer(token_urlsafe(32)), store.client("reader")
     async with HttpReceiver() as receiver:
         with control.session() as session:
-            create_tenant(session, author, "acme", "Acme")
+            if slo is not None:
+                create_tenant(session, author, "acme", "Acme")
+                put_slo(session, author, slo, replaces=False)
             create_channel(session, author, "to", "", "webhook", receiver.url, sealer)
             create_rule(session, author, NewRule("slos", kind, "", {"owner": "platform team"}, ["to"]))
-            put_slo(session, author, slo, replaces=False)
         now = datetime.now(UTC)
         assert Evaluator(control, reader, "test").look(now) is not None
         settings = ChannelSettings(10, (ip_network("127.0.0.0/8"),), webhook_secret=b"secret")

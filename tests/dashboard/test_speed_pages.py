@@ -199,7 +199,7 @@ def test_promises_stand_beside_a_range_whose_times_are_no_longer_kept(fill: Fill
     fill([request(1)])
     long_ago = NOW - timedelta(days=200)
     said = words(opened("latency", {"from": f"{long_ago:%Y-%m-%dT%H:%MZ}", "to": f"{NOW:%Y-%m-%dT%H:%MZ}"}))
-    assert "times are kept for" in said.lower() and "### Promises" in said
+    assert "times are kept for" in said.lower() and "### SLOs" in said
 
 
 def test_a_range_without_times_says_so(fill: Fill) -> None:

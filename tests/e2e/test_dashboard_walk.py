@@ -187,6 +187,20 @@ def test_a_plan_comes_to_what_the_command_line_says(walk: Walk, page: Any, tmp_p
     )
 
 
+def test_the_playground_answers_and_leads_to_the_request(walk: Walk, page: Any) -> None:
+    walk.visit(page, "playground")
+    page.locator("input[type=password]").fill(walk.installation.key)
+    page.keyboard.press("Enter")
+    page.get_by_label("Message", exact=True).fill("Good morning")
+    page.get_by_role("button", name="Send").click()
+    link = page.get_by_text("Open this request")
+    playwright.expect(link).to_be_visible(timeout=PATIENCE_MS)
+    playwright.expect(figure(page, "Cost")).to_contain_text("$", timeout=PATIENCE_MS)
+    link.click()
+    page.wait_for_url("**/requests?request=*", timeout=PATIENCE_MS)
+    playwright.expect(page).to_have_title("Requests · Tollkeeper", timeout=PATIENCE_MS)
+
+
 def test_a_budget_is_made_and_its_alert_is_seen(walk: Walk, page: Any) -> None:
     made: Any = walk.installation.request("POST", f"/v1/tenants/{walk.globex}/keys", {"name": "walk"})
     walk.visit(page, f"budgets?tenant={walk.globex}&new=budget")

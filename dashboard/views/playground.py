@@ -1,0 +1,185 @@
+"""The playground: a prompt to a model or route with a key's limits, and what it took, cost and how long it lasted."""
+
+import re
+import time
+from typing import Final
+from uuid import UUID
+
+import streamlit as st
+
+from analytics.explorer.single_request import SingleRequest, single_request
+from contracts.errors import NotFound
+from dashboard import address
+from dashboard.formats import UNKNOWN
+from dashboard.page import Page
+from dashboard.panels import Figure, note, panel, show_figures
+from dashboard.playground_run import Playground, Tried
+from dashboard.reader import settings
+from dashboard.states import escaped
+from dashboard.visit import Visit
+
+_TRIED: Final = "playground_tried"  # of this session: what came of the last prompt
+_TRIED_AT: Final = "playground_tried_at"
+_WAIT_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 1.0
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,512}")  # what a header can carry
+_MAX_PROMPT: Final = 100_000
+
+
+@st.cache_resource(show_spinner=False)
+def _playground() -> Playground:
+    """Return the one client: each loads the machine's certificates."""
+    return Playground(settings().public_gateway_url())
+
+
+def draw(visit: Visit) -> None:
+    """Draw the form, the answer, and what the request took."""
+    with panel("Prompt", help="Sent to the gateway as an application sends it: limits, budgets and prices hold."):
+        key = st.text_input(
+            "Key",
+            key="playground_key",
+            type="password",
+            placeholder="tk-…",
+            help="Its limits, budget and models hold. It stays in this browser tab's session and is stored nowhere.",
+        ).strip()
+        if not key:
+            note("Enter a key to list its models. `tollkeeper keys create` makes one, as does Administration, Keys.")
+            return
+        if _KEY.fullmatch(key) is None:
+            st.error("A key has letters, digits and punctuation, without spaces.", icon=":material/error:")
+            return
+        models, problem = _playground().models(key)
+        if problem or not models:
+            said = problem or "this key may use no model; add a model, or one to the key's scopes"
+            st.error(f"{escaped(said[:1].upper() + said[1:])}", icon=":material/error:")
+            return
+        _form(key, models)
+    tried: Tried | None = st.session_state.get(_TRIED)
+    if tried is not None:
+        _outcome(visit, tried)
+
+
+def _form(key: str, models: list[str]) -> None:
+    named = address.get("model")
+    with st.form("playground", border=False, enter_to_submit=False):
+        first, second, third = st.columns([3, 1, 1])
+        model = first.selectbox(
+            "Model or route", models, index=models.index(named) if named in models else 0, key="playground_model"
+        )
+        most = second.number_input("Maximum output tokens", 1, 100_000, 256, key="playground_max_tokens")
+        temperature = third.number_input("Temperature", 0.0, 2.0, 1.0, 0.1, key="playground_temperature")
+        system = st.text_input("System message", key="playground_system", placeholder="none", max_chars=_MAX_PROMPT)
+        prompt = st.text_area("Message", key="playground_prompt", height=120, max_chars=_MAX_PROMPT)
+        is_sent = st.form_submit_button("Send", type="primary", icon=":material/send:")
+    if not is_sent:
+        return
+    if not prompt.strip():
+        st.warning("Write a message first.", icon=":material/edit:")
+        return
+    messages = [{"role": "system", "content": system}] if system.strip() else []
+    body = {
+        "model": model,
+        "messages": [*messages, {"role": "user", "content": prompt}],
+        "max_tokens": int(most),
+        "temperature": float(temperature),
+    }
+    place = st.empty()
+
+    def show(text: str) -> None:
+        place.text(text)
+
+    st.session_state[_TRIED] = _playground().ask(key, body, show)
+    st.session_state[_TRIED_AT] = time.monotonic()
+    place.empty()
+
+
+def _outcome(visit: Visit, tried: Tried) -> None:
+    with panel("Answer"):
+        if tried.text:
+            st.text(tried.text)
+        if tried.problem:
+            said = escaped(tried.problem[:1].upper() + tried.problem[1:])
+            status = f" (status {tried.status})" if tried.status else ""
+            st.error(f"{said}{status}", icon=":material/error:")
+        elif not tried.text:
+            note("The answer has no text.")
+        if tried.finish_reason == "length":
+            note("Cut at the maximum number of output tokens.")
+    record = _record(visit, tried)
+    _figures(visit, tried, record)
+    if tried.request_id:
+        if record is not None:
+            address.page_link(
+                "requests",
+                "Open this request: stages, tokens, price and limits",
+                {"request": tried.request_id},
+                icon=":material/search:",
+            )
+        elif time.monotonic() - st.session_state[_TRIED_AT] < _WAIT_SECONDS:
+            note(f"Request {escaped(tried.request_id)}. Its record and cost appear here within seconds.")
+            st.fragment(lambda: _wait_for(visit, tried), run_every=_POLL_SECONDS)()
+        else:
+            note(f"Request {escaped(tried.request_id)} has no record that you may see: the key is of another tenant.")
+
+
+def _figures(visit: Visit, tried: Tried, record: SingleRequest | None) -> None:
+    write = visit.formats
+    cost = None if record is None else record.cost_usd
+    about_cost = "of its record" if cost is not None else "not known yet" if record is None else "unpriced"
+
+    def milliseconds(value: float | None) -> str:
+        return UNKNOWN if value is None else f"{value:,.0f} ms"
+
+    def tokens(value: int | None) -> str:
+        return UNKNOWN if value is None else write.count(value)
+
+    cached = f"{write.count(tried.cached_tokens)} from a cache" if tried.cached_tokens else ""
+    show_figures(
+        [
+            Figure("Cost", UNKNOWN if cost is None else write.money(cost), about_cost, "At the model's price card"),
+            Figure("Input tokens", tokens(tried.input_tokens), cached or "reported", "As the answer reports them"),
+            Figure(
+                "Output tokens",
+                tokens(tried.output_tokens),
+                tried.finish_reason or "reported",
+                "As the answer reports them",
+            ),
+            Figure(
+                "Time to first token",
+                milliseconds(tried.first_token_ms),
+                "measured here",
+                "From the dashboard to the gateway and back",
+            ),
+            Figure(
+                "Total time",
+                milliseconds(tried.total_ms),
+                "measured here",
+                "From the dashboard to the gateway and back",
+            ),
+        ]
+    )
+
+
+def _record(visit: Visit, tried: Tried) -> SingleRequest | None:
+    """Return the request's record; `None` until it is in the store, and for a key that the viewer may not see."""
+    try:
+        named = UUID(tried.request_id)
+        return visit.read(single_request, named, visit.viewer.tenant, visit.viewer.team)
+    except (ValueError, NotFound):
+        return None
+
+
+def _wait_for(visit: Visit, tried: Tried) -> None:
+    if _record(visit, tried) is not None or time.monotonic() - st.session_state[_TRIED_AT] >= _WAIT_SECONDS:
+        st.rerun()
+
+
+PLAYGROUND = Page(
+    "Playground",
+    "playground",
+    ":material/chat:",
+    draw,
+    filters=(),
+    is_live=False,
+    about="Try a model or route with a key's limits: answer, cost, tokens and timing.",
+)
