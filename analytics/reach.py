@@ -132,5 +132,5 @@ def _refusals_explained() -> Iterator[None]:
         yield
     except StoreRefused as error:
         if error.error_code == "store_forbidden":
-            raise PermissionDenied("this is kept for all tenants or teams together, and you see one alone") from error
+            raise PermissionDenied("this covers all tenants or teams together, and you may see only one") from error
         raise

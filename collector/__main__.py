@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return 0
             print(
                 f"collector: the insert under way when a collector was killed is not settled after "
-                f"{SETTLE_SECONDS:.0f} s; the log above says why",
+                f"{SETTLE_SECONDS:.0f} s; see the log above",
                 file=sys.stderr,
             )
             return 2

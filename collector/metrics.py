@@ -31,10 +31,10 @@ class CollectorMetrics(Collector):
         state = self._state
         counts, by_tenant = state.counters.snapshot(), state.counters.by_tenant()
         yield _counter("received_records", "Records acknowledged to their senders.", "signal", counts["received"])
-        yield _counter("exported_rows", "Rows that the store has taken.", "table", counts["exported"])
+        yield _counter("exported_rows", "Rows accepted by the store.", "table", counts["exported"])
         yield _by_tenant(
             "rejected_records",
-            "Records, or whole requests, that were not taken or not stored. No tenant: not known.",
+            "Records refused or not stored. Empty tenant: unknown.",
             "cause",
             by_tenant["rejected"],
         )
@@ -58,7 +58,7 @@ class CollectorMetrics(Collector):
         )
         reachable = state.exporter.store_reachable
         yield _gauge(
-            "store_reachable", "1 where the last try reached the store.", None if reachable is None else int(reachable)
+            "store_reachable", "1 if the last attempt reached the store.", None if reachable is None else int(reachable)
         )
         yield _total("dead_letters", "Records set aside since the start.", state.dead_letters.written)
         yield _total(

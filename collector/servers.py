@@ -40,7 +40,7 @@ def bind(host: str, port: int, variable: str) -> socket.socket:
         bound.close()
         reason = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
         raise ConfigurationError(
-            f"cannot listen on {host} port {port}: {reason}; stop what holds it or set {variable}"
+            f"cannot listen on {host} port {port}: {reason}; stop the process that uses it or set {variable}"
         ) from error
     return bound
 

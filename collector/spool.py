@@ -86,8 +86,8 @@ class Spool:
         except DiskFull as error:
             self._disk_refused_at = time.monotonic()
             raise LimitExceeded(
-                "the disk that holds the collector's spool (in TOLLKEEPER_DATA) is full; make room there. The "
-                "collector goes on by itself then",
+                "the disk that holds the collector's spool (in TOLLKEEPER_DATA) is full; free some space. "
+                "The collector then continues by itself",
                 code="spool_full",
                 retry_after_seconds=_RETRY_SECONDS,
             ) from error

@@ -49,7 +49,7 @@ def migrate_database(
     except (CommandError, DBAPIError) as error:
         raise ConfigurationError(
             f"the control database {database.shown_url} could not be migrated ({type(error).__name__}); "
-            "nothing of the failed step is kept"
+            "the failed step was rolled back"
         ) from error
     finally:
         database.close()

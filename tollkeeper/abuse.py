@@ -34,7 +34,7 @@ def list_incidents(
     if as_json:
         print_json(rows)
     else:
-        print_table(_COLUMNS, rows, _cell, "no abuse" + (" goes on; --all shows what is over" if is_open else ""))
+        print_table(_COLUMNS, rows, _cell, "no abuse" + (" is open; --all shows ended ones" if is_open else ""))
 
 
 @app.command("explain")

@@ -89,7 +89,7 @@ def grant(
 ) -> None:
     """Change an account's role and tenants. Takes effect on the user's next page."""
     if role is not Role.OWNER and bool(tenant) == is_everywhere:
-        raise typer.BadParameter("say what the role reaches: either --tenant TENANT, or --all-tenants")
+        raise typer.BadParameter("set the role's reach: --tenant TENANT, or --all-tenants")
     body = {"role": role.value, "tenant": tenant or None, "team": team or None}
     changed = _change(user, body, data, control_url)
     typer.echo(f"user {changed['email']} is {_standing(changed)}")
@@ -111,7 +111,7 @@ def password(
 def close(user: User, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
     """Disable an account and end its sessions. `open` enables it again."""
     changed = _change(user, {"is_active": False}, data, control_url)
-    typer.echo(f"user {changed['email']} is kept out, and so are the admin tokens that they made")
+    typer.echo(f"user {changed['email']} is disabled, and so are the admin tokens that they created")
 
 
 @app.command("open")

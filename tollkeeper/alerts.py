@@ -117,7 +117,7 @@ def acknowledge(alert: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = 
     """Acknowledge an alert. The first acknowledgement stays; the alert stays open until its condition ends."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         taken = client.post(f"/v1/alerts/{path_segment(alert)}/acknowledge", {})
-    _say(taken, f"alert {alert}: taken up by {taken['acknowledged_by']} at {taken['acknowledged_at']}", as_json)
+    _say(taken, f"alert {alert}: acknowledged by {taken['acknowledged_by']} at {taken['acknowledged_at']}", as_json)
 
 
 @app.command("deliveries")

@@ -54,7 +54,7 @@ def accept_restore(
     """
     reason = restorer.reason.strip()
     if not 0 < len(reason) <= _MOST_REASON or not reason.isprintable():
-        raise ConfigurationError(f"give --reason, one line of at most {_MOST_REASON} characters: it stays for good")
+        raise ConfigurationError(f"give --reason, one line of at most {_MOST_REASON} characters: it stays in the log")
     keys = AuditKeys([signer.public])
     reports = verify_chains(data, keys)
     broken = next((report.fault for report in reports if report.fault is not None), None)

@@ -74,7 +74,7 @@ def backup_command(
     else:
         rows = sum(table.rows for table in made.store.tables.values())
         typer.echo(f"backed up to {to}: {rows} rows of the store, control database at revision {made.control.revision}")
-        typer.echo("not in it; keep a copy apart:")
+        typer.echo("not included; keep a separate copy:")
         for part in made.not_included:
             typer.echo(f"  {part.what}: {part.why}")
 
@@ -128,7 +128,7 @@ def restore_command(
 def write_backup(opened: OpenInstallation, audit: Path, to: Path, say: Callable[[str], None]) -> Backup:
     """Write a backup. What failed half-way is removed; a directory that is there is a backup that is whole."""
     if to.exists():
-        raise ConfigurationError(f"{to} exists already; a backup goes into a directory of its own")
+        raise ConfigurationError(f"{to} exists already; name a new directory")
     draft = to.with_name(f".{to.name}.part")
     shutil.rmtree(draft, ignore_errors=True)
     try:

@@ -64,7 +64,7 @@ def _print_one(standing: Mapping[str, Any], unit: str, amount: str, *, has_end: 
         typer.echo(
             f"of it      {standing['from_ledger']} {unit} by the ledger: from before it was made, and corrections"
         )
-    typer.echo(f"reserved   {standing['reserved']} {unit}, by requests under way")
+    typer.echo(f"reserved   {standing['reserved']} {unit}, by requests in progress")
     typer.echo(f"remaining  {standing['remaining']} {unit}")
     if standing["projected"] is not None:
         typer.echo(f"forecast   {standing['projected']} {unit} by the period's end at this pace")

@@ -75,7 +75,7 @@ def _ledger_of(shown: Mapping[str, Any], data: Path, store_url: str) -> list[Sub
     """Ask the store for the requests under a budget. Raise ConfigurationError if it cannot be recounted."""
     state = shown["state"]
     if state is None:
-        raise ConfigurationError(f"budget {shown['id']} counts nothing now: it has not begun or has ended")
+        raise ConfigurationError(f"budget {shown['id']} counts nothing now: it has not started or has ended")
     if shown["amount_usd"] is None:
         raise ConfigurationError(f"budget {shown['id']} is in GPU milliseconds; only budgets in USD can be recounted")
     scope = Scope(shown["tenant_id"], cast(Level, shown["level"]), shown["subject"], shown["model"] or "")

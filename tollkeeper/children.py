@@ -83,7 +83,7 @@ class Child:
     @property
     def last_line(self) -> str:
         """The last thing it said, for a message about why it ended."""
-        return self._last_lines[-1] if self._last_lines else "it said nothing"
+        return self._last_lines[-1] if self._last_lines else "it printed nothing"
 
     async def run_once(self) -> int:
         """Run to the end and give the exit status; negative for a signal, as `subprocess` has it."""

@@ -53,7 +53,7 @@ class ControlClient:
         token = os.environ.get(TOKEN_VARIABLE) or SecretFiles(installation.secrets).get("admin_token")
         if token is None:
             raise ConfigurationError(
-                f"{installation.data} holds no admin token; run `tollkeeper up` once, or name another --data, or set "
+                f"{installation.data} has no admin token; run `tollkeeper up` once, use another --data, or set "
                 f"{TOKEN_VARIABLE}"
             )
         url = control_url or installation.address_of("control") or f"http://127.0.0.1:{default_port}"

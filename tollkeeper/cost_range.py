@@ -28,7 +28,7 @@ def asked_range(begin: str, end: str, month: str, tz: str, now: datetime) -> tup
     if month:
         year, _, number = month.partition("-")
         if not (year.isdecimal() and number.isdecimal()):
-            raise InvalidRequest(f"{month!r} is no month; give one such as 2026-11", param="month")
+            raise InvalidRequest(f"{month!r} is not a month; use the form 2026-11", param="month")
         return month_of(int(year), int(number), zone), zone
     local = now.astimezone(zone)
     start = moment(begin, zone, "from") if begin else month_of(local.year, local.month, zone).start

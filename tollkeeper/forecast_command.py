@@ -124,7 +124,7 @@ def _day(text: str) -> Any:
     try:
         return datetime.strptime(text, "%Y-%m-%d").date()
     except ValueError as error:
-        raise InvalidRequest(f"{text[:40]!r} is no day; give one such as 2026-11-21", param="day") from error
+        raise InvalidRequest(f"{text[:40]!r} is not a day; use one such as 2026-11-21", param="day") from error
 
 
 def _price(text: str) -> Decimal | None:
@@ -133,7 +133,7 @@ def _price(text: str) -> Decimal | None:
     try:
         price = Decimal(text)
     except ArithmeticError as error:
-        raise InvalidRequest(f"{text[:40]!r} is no price of a GPU-hour; give USD such as 2.50") from error
+        raise InvalidRequest(f"{text[:40]!r} is not a price per GPU hour; use USD such as 2.50") from error
     if not price.is_finite() or price < 0:
         raise InvalidRequest(f"a GPU-hour cannot cost {text[:40]} USD")
     return price

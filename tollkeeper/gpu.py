@@ -53,7 +53,7 @@ def ledger(
         return
     rows = [{"GPU": device, **_shares(lines)} for device, lines in answer.by_device().items()]
     columns = ("GPU", "hours", *(name for name in _shares(LedgerLines()) if name != "hours"))
-    print_table(columns, rows, lambda row, column: str(row[column]), "no engine told of a step in this time")
+    print_table(columns, rows, lambda row, column: str(row[column]), "no engine reported a step in this time")
     if answer.missing_steps:
         typer.echo(f"{answer.missing_steps} step records are missing: their time is unexplained")
     if answer.repeated_steps:
@@ -78,7 +78,7 @@ def cost(
     with one_line_errors():
         policy, reserved = idle_policy(idle), _reserved(reserve or [])
         if bool(reserved) != (policy == "reservation"):
-            raise InvalidRequest("--reserve and --idle reservation go together: one says nothing without the other")
+            raise InvalidRequest("--reserve and --idle reservation must be used together")
         period = _period(begin, end, last, tz)
         with open_installation(data, store_url, os.environ) as opened:
             with opened.database.session() as session:
@@ -96,7 +96,9 @@ def cost(
     rows.append({"tenant": "(platform)", "USD": f"{usd(answer.platform_pico_usd):.6f}", "of it idle": ""})
     print_table(("tenant", "USD", "of it idle"), rows, lambda row, column: str(row[column]), "")
     if answer.unrated_ns:
-        typer.echo(f"{answer.unrated_ns / 3.6e12:.2f} GPU hours have no rate; give one with POST /v1/rates")
+        typer.echo(
+            f"{answer.unrated_ns / 3.6e12:.2f} GPU hours have no rate; create one with `tollkeeper rates create`"
+        )
     if answer.unrated_cpu_ns:
         typer.echo(f"{answer.unrated_cpu_ns / 3.6e12:.2f} hours of engines without a GPU have none (subject: cpu)")
     if answer.unknown_hours:

@@ -68,7 +68,7 @@ def _running(
         deadline = time.monotonic() + _START_SECONDS
         while not client.ping():
             if process.poll() is not None or time.monotonic() >= deadline:
-                raise ConfigurationError(f"the store of {data} does not start; {data / 'store.log'} says why")
+                raise ConfigurationError(f"the store of {data} does not start; see {data / 'store.log'}")
             time.sleep(_POLL_SECONDS)
         yield
     finally:

@@ -105,7 +105,7 @@ async def run_installer(*command: str, name: str = "the") -> None:
         await process.wait()
         raise
     if process.returncode:
-        last = output.decode(errors="replace").strip().rpartition("\n")[2] or "it said nothing"
+        last = output.decode(errors="replace").strip().rpartition("\n")[2] or "it printed nothing"
         whose = "the" if name == "the" else f"{name}'s"
         raise ConfigurationError(f"{whose} environment cannot be set up: {last}")
 

@@ -113,7 +113,7 @@ def _print(request: SingleRequest, costs: CostLines, slow: SlowTokens) -> None:
         typer.echo(f"guardrail {verdict}")
     fall = waterfall(request)
     spans = [{"stage": span.stage, "ms": f"{span.length_ns / 1e6:.2f}"} for span in fall.spans]
-    print_table(("stage", "ms"), spans, _cell, "no time was taken")
+    print_table(("stage", "ms"), spans, _cell, "no time was measured")
     lines = [
         {
             "kind": line.leaf,
@@ -130,7 +130,7 @@ def _print(request: SingleRequest, costs: CostLines, slow: SlowTokens) -> None:
     tokens = [{"token": one.token, "ms": f"{one.waited_ns / 1e6:.2f}", "mostly": one.main_cause} for one in slow.tokens]
     print_table(("token", "ms", "mostly"), tokens, _cell, "no token was timed")
     if slow.tokens and not slow.has_steps:
-        typer.echo("no engine step is kept of it: what happened within the engine is not known")
+        typer.echo("its engine steps have expired or are missing")
 
 
 def _cell(row: Mapping[str, Any], column: str) -> str:

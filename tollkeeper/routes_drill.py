@@ -100,7 +100,7 @@ def _print(report: DrillReport) -> None:
     typer.echo(
         f"{plan.provider} is out for {plan.outage_seconds:g} s ({plan.fault}); {report.calls_met} calls met that"
     )
-    typer.echo("it is never left alone" if left is None else f"it is left alone after {left:.1f} s")
+    typer.echo("its circuit never opens" if left is None else f"its circuit opens after {left:.1f} s")
     typer.echo("it does not come back" if back is None else f"it is called as before {back:.1f} s after its outage")
 
 

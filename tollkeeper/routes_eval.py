@@ -58,7 +58,7 @@ def eval_command(
             with ControlClient.of_installation(data, control_url, control_port()) as client:
                 spec = _of_routes(client.get_all("/v1/routes"), route)
         if spec is None:
-            raise ConfigurationError(f"the route {route!r} says nothing of `semantic`: it does not look at prompts")
+            raise ConfigurationError(f"the route {route!r} has no `semantic` block, so it does not classify prompts")
         _check_labels(spec, given.prompts)
         found = asyncio.run(_evaluate(spec, given.prompts))
     if as_json:

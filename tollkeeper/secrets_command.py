@@ -112,7 +112,9 @@ def accept(
     """
     with one_line_errors():
         if not 0 < len(reason.strip()) <= _MOST_REASON or not reason.isprintable():
-            raise ConfigurationError(f"give --reason, one line of at most {_MOST_REASON} characters: it stays for good")
+            raise ConfigurationError(
+                f"give --reason, one line of at most {_MOST_REASON} characters: it stays in the log"
+            )
         if Installation(data).is_supervised():
             raise ConfigurationError(f"`tollkeeper up` runs on {data}; stop it first")
         with open_control(data, os.environ) as database:

@@ -15,11 +15,11 @@ _WHAT: Final[Mapping[AbuseKind, str]] = {
     "agent_sharing": "use by {observed} user agents in {window}, where {limit} are allowed",
 }
 _REMEDY: Final[Mapping[AbuseKind, str]] = {
-    "flood": "send each prompt once and keep its answer",
+    "flood": "send each prompt once and store its answer",
     "probing": "ask for a higher limit if this is an evaluation",
     "harvest": "ask without logprobs, for shorter answers, or for a higher limit",
-    "address_sharing": "give each place a key of its own, or allow the key more addresses",
-    "agent_sharing": "give each application a key of its own, or allow the key more user agents",
+    "address_sharing": "use one key per location, or allow the key more addresses",
+    "agent_sharing": "use one key per application, or allow the key more user agents",
 }
 
 
@@ -45,7 +45,7 @@ class Sighting:
         """Give what the caller is told."""
         wait = max(self.retry_after_seconds, 1.0)
         return AbuseThrottled(
-            f"this key is held back: {what_was_seen(self.kind, self.observed, self.limit, self.window_seconds)}; "
+            f"this key is throttled: {what_was_seen(self.kind, self.observed, self.limit, self.window_seconds)}; "
             f"{remedy(self.kind)}; try again in {wait:.0f} s",
             retry_after_seconds=wait,
         )

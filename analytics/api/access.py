@@ -90,9 +90,7 @@ def reader(asker: Annotated[Asker, Depends(anybody)]) -> Asker:
     Such a key would show all of its tenant's books to whoever holds it, and keys lie in applications.
     """
     if asker.key_id and asker.team is None:
-        raise PermissionDenied(
-            "this key belongs to no team: it does not say whose rows to show; ask with an admin token or a team's key"
-        )
+        raise PermissionDenied("this key belongs to no team; use an admin token or a team's key")
     return asker
 
 

@@ -26,6 +26,6 @@ def ledger(
     if reader.tenant is not None:
         raise PermissionDenied("GPUs are shared by all tenants; ask with a token of the platform")
     if end <= start:
-        raise InvalidRequest("the range ends before it begins; choose a later `to`", param="to")
+        raise InvalidRequest("the range ends before it starts; choose a later `to`", param="to")
     period = Period(start, end)
     return ledger_as_json(gpu_ledger(store, period), minutes=minutes)

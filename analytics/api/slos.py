@@ -1,4 +1,4 @@
-"""How objectives stand: what `tollkeeper slo report --json` prints."""
+"""States of objectives: what `tollkeeper slo report --json` prints."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from backends.control.slos import get_slo, list_slos, objective_of
 router = APIRouter(prefix="/v1/slos", tags=["objectives"])
 
 
-@router.get("", summary="How objectives stand")
+@router.get("", summary="States of objectives")
 def report(wanted: Wanted, reader: Reader, store: Store, database: Database) -> Page:
     """Those of the asker's tenant; a tenant's objectives are kept for all its teams alike."""
     with database.session() as session:
@@ -23,7 +23,7 @@ def report(wanted: Wanted, reader: Reader, store: Store, database: Database) -> 
     return page_of([standing.as_json() for standing in standings], wanted.limit)
 
 
-@router.get("/{slo_id}", summary="How one objective stands")
+@router.get("/{slo_id}", summary="State of one objective")
 def one(slo_id: str, reader: Reader, store: Store, database: Database) -> dict[str, Any]:
     with database.session() as session:
         objective = objective_of(get_slo(session, slo_id, tenant=reader.tenant or ""))

@@ -25,14 +25,14 @@ class _Signals(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Give the families."""
-        yield self._family("replicas", "Replicas that told of themselves.", lambda one: float(one.replicas))
+        yield self._family("replicas", "Replicas that reported.", lambda one: float(one.replicas))
         yield self._family("queue_requests", "Requests that wait in the engines' queues.", lambda one: one.waiting)
         yield self._family("running_requests", "Requests that have a seat in an engine.", lambda one: one.running)
         yield self._family("kv_usage_ratio", "Used share of the fullest KV cache.", lambda one: one.kv_share)
         yield self._family("busy_ratio", "Mean share of time in which a step ran.", lambda one: one.busy_share)
         yield self._family(
             "predicted_ttft_seconds",
-            "Predicted time to first token of a request that came now.",
+            "Predicted time to first token of a request that arrives now.",
             lambda one: one.predicted_ttft_seconds,
         )
 

@@ -53,7 +53,7 @@ def month_period(name: str, zone: ZoneInfo) -> Period:
     """Return the stretch of time of a month such as "2026-11". Raise InvalidRequest if it is none."""
     year, _, number = name.partition("-")
     if len(name) != 7 or not (year.isdecimal() and number.isdecimal()):
-        raise InvalidRequest(f"{name[:40]!r} is no month; give one such as 2026-11", param="month")
+        raise InvalidRequest(f"{name[:40]!r} is not a month; use the form 2026-11", param="month")
     return month_of(int(year), int(number), zone)
 
 

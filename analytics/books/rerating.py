@@ -66,7 +66,7 @@ def rerate(
     """
     if question.after <= question.first:
         raise InvalidRequest(
-            f"the range ends ({question.after}) before it has begun ({question.first}); choose a later end", param="to"
+            f"the range ends ({question.after}) before it starts ({question.first}); choose a later end", param="to"
         )
     book = PriceBook(cards)
     used = [*cards, *([] if question.card is None or question.card in cards else [question.card])]

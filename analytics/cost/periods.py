@@ -19,7 +19,7 @@ def time_zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: the name is a directory of zones
         raise InvalidRequest(
-            f"{name!r} is no time zone; give one such as Europe/Berlin, America/New_York or UTC", param="tz"
+            f"{name!r} is not a time zone; use one such as Europe/Berlin, America/New_York or UTC", param="tz"
         ) from error
 
 
@@ -49,7 +49,7 @@ def month_of(year: int, month: int, zone: ZoneInfo) -> Period:
         first = date(year, month, 1)
         return Period(_midnight(first, zone), _midnight(_next_date(first, "month"), zone))
     except (ValueError, OverflowError) as error:  # beyond the calendar, or moved out of it by the zone
-        raise InvalidRequest(f"{year}-{month} is no month; give one such as 2026-11", param="month") from error
+        raise InvalidRequest(f"{year}-{month} is not a month; use the form 2026-11", param="month") from error
 
 
 def moment(text: str, zone: ZoneInfo, name: str) -> datetime:
@@ -62,7 +62,7 @@ def moment(text: str, zone: ZoneInfo, name: str) -> datetime:
         return (read.replace(tzinfo=zone) if read.utcoffset() is None else read).astimezone(UTC)
     except (ValueError, OverflowError) as error:  # the latter where the zone moves it out of the calendar
         raise InvalidRequest(
-            f"{text!r} is no time; give a date such as 2026-11-01, or 2026-11-01T08:00", param=name
+            f"{text!r} is not a time; use a date such as 2026-11-01, or 2026-11-01T08:00", param=name
         ) from error
 
 

@@ -69,7 +69,7 @@ class CostQuestion:
             object.__setattr__(self, name, moment.astimezone(UTC))
         if self.end <= self.start:
             raise InvalidRequest(
-                f"the range ends ({self.end:%Y-%m-%d %H:%M} UTC) before it has begun ({self.start:%Y-%m-%d %H:%M} "
+                f"the range ends ({self.end:%Y-%m-%d %H:%M} UTC) before it starts ({self.start:%Y-%m-%d %H:%M} "
                 "UTC); choose a later end",
                 param="end",
             )
@@ -128,8 +128,8 @@ class CostQuestion:
         if source == "requests" and not self.keeps_requests:
             oldest = self.asked_at - REQUESTS_KEPT
             raise InvalidRequest(
-                f"single requests are kept for 13 months, since {oldest:%Y-%m-%d}; begin later, or ask by tenant, "
-                "team, project and model alone for whole days in UTC, which are kept for good",
+                f"single requests are kept for 13 months, since {oldest:%Y-%m-%d}; start later, or group by "
+                "tenant, team, project and model only for whole days in UTC, which are kept forever",
                 param="start",
             )
 

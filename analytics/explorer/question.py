@@ -51,7 +51,7 @@ class RequestQuestion:
     def __post_init__(self) -> None:
         if not 1 <= self.page <= MAX_PAGES:
             raise InvalidRequest(
-                f"page {self.page} is none; pages are 1 to {MAX_PAGES}, a narrower search shows what lies behind",
+                f"page {self.page} does not exist; pages are 1 to {MAX_PAGES}; narrow the search to see more",
                 param="page",
             )
 

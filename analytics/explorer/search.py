@@ -117,7 +117,7 @@ def _with_term(search: Search, term: str) -> Search | None:
         return replace(search, trace=value.lower())
     if name in ("status", "upstream_status"):
         if not (value.isascii() and value.isdigit() and len(value) == len("429")):
-            raise InvalidRequest(f"{value!r} is no status; give one such as 429", param="search")
+            raise InvalidRequest(f"{value!r} is not a status; use one such as 429", param="search")
         status: dict[str, Any] = {name: int(value)}
         return replace(search, **status)
     raise InvalidRequest(f"nothing is searched by {name!r}; {_HELP}", param="search")

@@ -146,7 +146,7 @@ def single_request(
     rows = store.query(query("request"), {**reach, **bounds})
     if not rows:
         raise NotFound(
-            f"request {request_id} is not here: it is not in the store yet, no longer kept, or not yours to see",
+            f"request {request_id} was not found: it is not in the store yet, has expired, or you may not see it",
             param="request_id",
         )
     (row,) = rows

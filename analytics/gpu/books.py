@@ -58,8 +58,7 @@ def unknown_hours_said(count: int) -> str:
 def _check_hours(period: Period, now: datetime) -> None:
     if period.start_s % _HOUR_SECONDS or period.end_s % _HOUR_SECONDS:
         raise InvalidRequest(
-            "engine steps are kept for 72 hours; a range that begins earlier is answered from whole hours (UTC), so "
-            "let it begin and end on one",
+            "engine steps are kept for 72 hours; an earlier range must start and end on a whole hour (UTC)",
             param="from",
         )
     finished = (now - SETTLES_AFTER).astimezone(UTC).replace(minute=0, second=0, microsecond=0)

@@ -115,10 +115,10 @@ def gpu_ledger(store: StoreClient, period: Period, *, asked_at: datetime | None 
     """
     now = asked_at or datetime.now(UTC)
     if period.end <= period.start:
-        raise InvalidRequest("the range ends before it begins; choose a later end", param="to")
+        raise InvalidRequest("the range ends before it starts; choose a later end", param="to")
     if now - period.start > STEPS_KEPT + _ASKING:
         raise InvalidRequest(
-            f"engine steps are kept for 72 hours, since {now - STEPS_KEPT:%Y-%m-%d %H:%M} UTC; begin later",
+            f"engine steps are kept for 72 hours, since {now - STEPS_KEPT:%Y-%m-%d %H:%M} UTC; start later",
             param="from",
         )
     if period.end - period.start > STEPS_KEPT + _ASKING:

@@ -80,7 +80,7 @@ class StandardFit:
         if self.error > MAX_ERROR:
             found.append(
                 f"the rates miss an hour's GPU time by {self.error:.0%} on average, more than {MAX_ERROR:.0%}: the "
-                "hours are too different to say what a token costs"
+                "hours differ too much to compute a cost per token"
             )
         if self.requests < MIN_REQUESTS:
             found.append(f"{self.requests} requests were measured; {MIN_REQUESTS} or more are needed")
@@ -142,7 +142,9 @@ def fit_standard_cost(
     total = busy_pico_usd + other_pico_usd
     used_ns = sum(hour.gpu_ns for hour in measured)
     if total <= 0:
-        raise InvalidRequest(f"model {model!r} cost nothing in the range: no rate of a GPU holds (POST /v1/rates)")
+        raise InvalidRequest(
+            f"model {model!r} has no cost in the range: no GPU rate is valid (`tollkeeper rates create`)"
+        )
     uncached_ns, cached_ns = _prefill_rates(measured)
     output = sum(hour.output_tokens for hour in measured)
     output_ns = sum(hour.decode_ns for hour in measured) / output if output else 0.0

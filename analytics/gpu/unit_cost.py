@@ -89,7 +89,7 @@ def host_or_buy(hours: Sequence[ModelHour], total_pico_usd: int, utilisation: fl
         if rate is None and leaf == "cache_read_text":
             rate = card.rate("input_text", 0)  # who sells no cache asks for all input
         if rate is None:
-            raise InvalidRequest(f"card {card.version!r} has no price for {leaf}, so nothing can be held against it")
+            raise InvalidRequest(f"card {card.version!r} has no price for {leaf}, so it cannot be compared")
         asked += count * rate
     theirs = _usd_per_mtok(asked / ours.tokens)
     even = utilisation * float(ours.usd_per_mtok / theirs) if theirs else math.inf

@@ -84,7 +84,7 @@ def measured_setup(
             gaps.append(number_of(row["gap_ns"]))
     blocks = kv_blocks or blocks
     if not blocks:
-        raise InvalidRequest("the measured steps do not say how large the cache is; give it: --kv-blocks")
+        raise InvalidRequest("the measured steps have no cache size; set --kv-blocks")
     pace = paced(samples)
     return ReplicaSetup(
         steps=pace.steps,

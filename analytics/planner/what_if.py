@@ -100,7 +100,7 @@ def _sized(sizing: Sizing) -> dict[str, object]:
     outcome = sizing.outcome
     return {
         "replicas": sizing.replicas,
-        "reason": "" if sizing.replicas else f"not even {sizing.most} replicas keep it; the objective is out of reach",
+        "reason": "" if sizing.replicas else f"even {sizing.most} replicas do not meet the objective",
         "outcome": None if outcome is None else outcome.as_json(),
         "tried": [count for count, _ in sizing.tried],
     }

@@ -36,7 +36,7 @@ class Workload(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.requests:
-            raise InvalidRequest(f"the workload ({self.source}) holds no request; choose another time or trace")
+            raise InvalidRequest(f"the workload ({self.source}) has no requests; choose another time or trace")
         last = 0
         for one in self.requests:
             if one.at_ns < last or one.input_tokens < 1 or one.output_tokens < 1:

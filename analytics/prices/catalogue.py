@@ -104,8 +104,8 @@ def _find(provider: str, upstream: str) -> tuple[Provider, ModelInfo]:
         return get_snapshot().find_provider_model(upstream, None, name, None)
     except LookupError as error:
         raise NotFound(
-            f"{catalogue_version()} knows no model {upstream!r} of provider {provider!r}; write a card for it "
-            "(POST /v1/prices), or give LiteLLM's table"
+            f"{catalogue_version()} knows no model {upstream!r} of provider {provider!r}; create a price "
+            "card for it, or use LiteLLM's table (--litellm FILE)"
         ) from error
 
 

@@ -112,7 +112,7 @@ def _cacheable(use: Use, card: AnyCard) -> Iterator[Recommendation]:
                 "repeated_tokens": use.repeated_tokens,
                 "cached_share": round(use.all.cached / max(use.all.fresh + use.all.cached, 1), 4),
             },
-            "what a provider asks for writing its cache is not taken off",
+            "the provider's price for cache writes is not subtracted",
         )
 
 
@@ -130,7 +130,7 @@ def _batchable(use: Use, card: AnyCard) -> Iterator[Recommendation]:
             "batch",
             use.tenant,
             use.model,
-            "send what nobody waits for as a batch",
+            "send requests that can wait as a batch",
             saving,
             {
                 "requests": use.patient.requests,

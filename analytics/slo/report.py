@@ -1,4 +1,4 @@
-"""How objectives stand: the share that was good, what is left of the error budget, how fast it burns."""
+"""States of objectives: the share that was good, what is left of the error budget, how fast it burns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Status = Literal["kept", "burning", "broken", "no_requests"]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How one objective stands. `counts` is by burn window; `burning` are the pairs that hold, most urgent first."""
+    """State of one objective. `counts` is by burn window; `burning` are the pairs that hold, most urgent first."""
 
     objective: Objective
     budget: ErrorBudget

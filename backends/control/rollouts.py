@@ -91,7 +91,7 @@ def delete_rollout(session: Session, author: Author, rollout_id: str) -> None:
 
 
 def pause_rollout(session: Session, author: Author, rollout_id: str, reason: str = "") -> Rollout:
-    """Keep the share as it is: no step follows by itself. Bounds still hold."""
+    """Keep the current share: no step follows by itself. Bounds still hold."""
     return _move(session, author, rollout_id, "pause", ("running",), "paused", reason)
 
 

@@ -267,7 +267,7 @@ class ClickHouseExporter:
             self._counters.noticed(PAST_RETENTION, store.past_retention.total())
             for table, rows in store.past_retention.items():
                 _log.warning(
-                    "rows are not stored, they may have been and are past what is kept token=%s table=%s rows=%d",
+                    "rows are not stored, they may have been and are past retention token=%s table=%s rows=%d",
                     planned.token,
                     table,
                     rows,

@@ -57,7 +57,7 @@ class PlanFile:
         try:
             plan = msgspec.msgpack.decode(saved, type=InsertPlan)
         except msgspec.MsgspecError:
-            _log.error("the insert plan is damaged and is made anew; its batches may be stored twice")
+            _log.error("the insert plan is damaged and was replaced; its batches may be stored twice")
             return None
         return plan if cursor < plan.end_at <= end else None
 

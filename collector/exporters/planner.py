@@ -85,7 +85,7 @@ class InsertPlanner:
             is_same = _first_received_at_ns(entries) in (0, plan.first_received_at_ns)
             if is_same or self._spool.missing.is_any:  # its first batch may be one that damage took
                 return _planned(plan, entries, is_new=False)
-            _log.error("the insert plan is of another spool and is made anew")
+            _log.error("the insert plan is of another spool and was replaced")
         entries = list(ready) or self._spool.read(cursor, max_bytes=INSERT_BYTES)
         if not entries:  # nothing, or nothing that can be read
             return PlannedInsert("", [], end) if cursor < end else None

@@ -83,5 +83,5 @@ class TokenWindow:
         try:
             return {str(row["table"]): int(row["block"]) for row in self._store.query(_BLOCKS)}
         except StoreRefused as error:  # a server whose writer has no such right
-            _log.warning("tokens are taken to be remembered code=%s reason=%s", error.error_code, error.message)
+            _log.warning("tokens are assumed to be remembered code=%s reason=%s", error.error_code, error.message)
             return {}

@@ -129,8 +129,8 @@ class TailSampler:
         with self._lock:
             if self._is_stuck and self._held_bytes > self._policy.max_bytes:
                 raise LimitExceeded(
-                    "the collector holds as many spans for sampling as TOLLKEEPER_COLLECTOR_SAMPLE_MAX_BYTES allows, "
-                    "and its spool takes none; send this batch again",
+                    "the collector holds as many spans for sampling as TOLLKEEPER_COLLECTOR_SAMPLE_MAX_BYTES "
+                    "allows, and its spool is full; send this batch again",
                     code="sampling_full",
                     retry_after_seconds=_RETRY_SECONDS,
                 )

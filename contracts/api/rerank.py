@@ -86,7 +86,7 @@ def check_sides(request: PairRequest) -> None:
         if not count:
             raise InvalidRequest(f"{field} is empty; give at least one text", param=field)
         if count > MAX_TEXTS:
-            raise InvalidRequest(f"{field} has {count} entries; at most {MAX_TEXTS} are taken", param=field)
+            raise InvalidRequest(f"{field} has {count} entries; at most {MAX_TEXTS} are allowed", param=field)
     if sides[0] not in (1, sides[1]):
         one, other = request.fields
         raise InvalidRequest(

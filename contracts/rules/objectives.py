@@ -96,7 +96,7 @@ class Objective:
             )
         if target == 0:
             raise InvalidRequest(
-                "a target of 0 % promises nothing, and its error budget can never be used up; name a higher one",
+                "a target of 0 % has no meaning: its error budget can never be used up; set a higher one",
                 param="target_percent",
                 code="slo_target_promises_nothing",
             )
@@ -117,13 +117,15 @@ class Objective:
         least, most = WINDOW_DAYS
         if self.window_days > most:
             raise InvalidRequest(
-                f"a window of {self.window_days} days is beyond what is kept: indicators are kept for "
+                f"a window of {self.window_days} days is longer than retention: indicators are kept for "
                 f"{INDICATORS_KEPT.days} days; use at most {most}, such as 28 or 30",
                 param="window_days",
                 code="slo_window_beyond_retention",
             )
         if self.window_days < least:
-            raise InvalidRequest(f"a window of {self.window_days} days is none; use 28 or 30", param="window_days")
+            raise InvalidRequest(
+                f"a window of {self.window_days} days is not supported; use 28 or 30", param="window_days"
+            )
 
     def _check_thresholds(self) -> None:
         stated = tuple(self.thresholds_ms)

@@ -139,7 +139,7 @@ class RolloutRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             shown = ", ".join(f"{percent:g}" for percent in percents)
             raise ConfigurationError(f"each step must have more than the one before it; they have {shown} percent")
         if self.promotes and not self.steps:
-            raise ConfigurationError("promotes says nothing without steps")
+            raise ConfigurationError("promotes has no effect without steps")
 
     def takes(self, tenant: str) -> bool:
         """Say whether a tenant's requests may take part."""

@@ -97,7 +97,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if self.hours:
             Hours.parse(self.hours)
         elif self.time_zone != "UTC" and not self.days:
-            raise ConfigurationError("time_zone says nothing without hours or days")
+            raise ConfigurationError("time_zone has no effect without hours or days")
         zone_of(self.time_zone)
         check_share("min_budget_left", self.min_budget_left)
         check_share("slo_headroom", self.slo_headroom)
@@ -106,7 +106,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if self.ttft_objective_ms is not None and self.ttft_objective_ms < 1:
             raise ConfigurationError(f"ttft_objective_ms must be 1 or more, not {self.ttft_objective_ms}")
         if self.slo_headroom is not None and self.ttft_objective_ms is None:
-            raise ConfigurationError("slo_headroom is of an objective; give ttft_objective_ms as well")
+            raise ConfigurationError("slo_headroom needs ttft_objective_ms")
 
     @property
     def max_cost_pico_usd(self) -> int | None:
@@ -139,7 +139,7 @@ class RouteEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if not 1 <= self.weight <= MAX_WEIGHT:
             raise ConfigurationError(
                 f"the weight of {self.name!r} must be 1 to {MAX_WEIGHT}, not {self.weight}; "
-                "leave the entry out, or name it among the fallbacks, where it is to get nothing"
+                "to give it no requests, remove it or move it to the fallbacks"
             )
 
     @property
@@ -171,7 +171,9 @@ class CascadePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.max_cost_usd is not None:
             _check_usd("cascade.max_cost_usd", self.max_cost_usd)
         if floor is None and not self.on_refusal and not self.on_schema_failure:
-            raise ConfigurationError("a cascade needs something that makes it go on: a floor, refusals or schemas")
+            raise ConfigurationError(
+                "a cascade needs a condition to escalate: min_mean_logprob, on_refusal or on_schema_failure"
+            )
 
     @property
     def max_cost_pico_usd(self) -> int | None:

@@ -57,9 +57,7 @@ class SamplingPolicy:
         self.pinned = pinned.stated()
         both = self.defaults.keys() & self.pinned.keys()
         if both:
-            raise ConfigurationError(
-                f"{min(both)} is given as a default and as pinned; give one of them", param="defaults"
-            )
+            raise ConfigurationError(f"{min(both)} is both a default and pinned; use one of them", param="defaults")
         for field, values in (("defaults", self.defaults), ("pinned", self.pinned)):
             stops = values.get("stop")
             if stops is not None and not (all(stops) and 0 < len(stops) <= _MAX_STOPS):

@@ -111,7 +111,7 @@ def dump_semantic(spec: SemanticSpec) -> dict[str, Any]:
 
 def _check(spec: SemanticSpec) -> None:
     if not spec.intents and spec.complexity is None:
-        raise ConfigurationError("semantic names neither intents nor complexity; give one of them, or leave it out")
+        raise ConfigurationError("semantic has neither intents nor complexity; add one of them, or leave it out")
     told_by: dict[str, str] = {}
     for intent in spec.intents:
         if spec.names.count(intent.name) > 1:

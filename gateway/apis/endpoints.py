@@ -229,7 +229,7 @@ class Endpoints:
         except Exception:  # the edge of the data plane: without an answer the connection would hang for ever
             told = {"path": exchange.path[:100], "request_id": exchange.request_id.decode()}
             _log.exception("request failed by a fault of the gateway", extra=told)
-            send_error(exchange, GatewayFault("the gateway failed; its log says why"), _identified(exchange), shape)
+            send_error(exchange, GatewayFault("the gateway failed; see its log"), _identified(exchange), shape)
 
 
 def _identified(exchange: Exchange) -> Headers:

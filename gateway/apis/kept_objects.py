@@ -42,7 +42,7 @@ class KeptObjects:
                     from backends.objects.tables import open_objects
                 except ImportError as error:
                     raise ObjectsUnavailable(
-                        f"nothing can be kept at this gateway: the Python package {error.name!r} is not installed"
+                        f"this gateway cannot store objects: the Python package {error.name!r} is not installed"
                     ) from error
                 self._database = open_objects(self._url)
             return self._database

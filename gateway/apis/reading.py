@@ -64,7 +64,9 @@ def read_embedding(content_type: str, body: bytes) -> EmbeddingRequest:
     if not request.input:
         raise InvalidRequest("input is empty; give a text, token ids, or a list of either", param="input")
     if request.input_count > MAX_INPUTS:
-        raise InvalidRequest(f"input has {request.input_count} entries; at most {MAX_INPUTS} are taken", param="input")
+        raise InvalidRequest(
+            f"input has {request.input_count} entries; at most {MAX_INPUTS} are allowed", param="input"
+        )
     return request
 
 
@@ -119,7 +121,7 @@ def _check_texts(request: CompletionRequest) -> None:
     if texts > MAX_TEXTS:
         raise InvalidRequest(
             f"prompt has {texts // best_of} entries and asks for {best_of} answers to each, together {texts}; "
-            f"at most {MAX_TEXTS} are taken",
+            f"at most {MAX_TEXTS} are allowed",
             param="prompt",
         )
 
@@ -164,7 +166,7 @@ def read_tags(header: str) -> dict[str, str]:
             )
         tags[key] = value
     if len(tags) > MAX_TAGS:
-        raise InvalidRequest(f"{len(tags)} tags given; at most {MAX_TAGS} are kept", param="x-tollkeeper-tags")
+        raise InvalidRequest(f"{len(tags)} tags given; at most {MAX_TAGS} are allowed", param="x-tollkeeper-tags")
     return tags
 
 

@@ -58,7 +58,7 @@ def _time_zone(name: str) -> str:
 
 def _payer(tenant: str) -> str:
     if tenant == PLATFORM_TENANT:
-        raise ValueError("copies to a rollout's candidate are recorded under this name, and nobody is billed for them")
+        raise ValueError("shadows of rollouts are recorded under this name and billed to nobody")
     return tenant
 
 
@@ -322,7 +322,7 @@ class ConfiguredPrice(Entry):
     usd_per_mtok: dict[Leaf, Decimal]
     tiers: list[ConfiguredTier] = Field(default=[], max_length=20)
     usd_per_request: Decimal = Field(default=Decimal(0), ge=0, le=1000)
-    replaces: str = Field(default="", description="Version of the card that ends where this one begins")
+    replaces: str = Field(default="", description="Version of the card that ends when this one starts")
     batch_usd_per_mtok: dict[Leaf, Decimal] = {}  # for what a batch asks; a leaf left out keeps its price
     service_tiers: dict[str, dict[Leaf, Decimal]] = {}  # by name, such as "flex"; as above
     provider: str = ""

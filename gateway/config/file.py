@@ -208,7 +208,7 @@ def _unservable(parsed: ConfigurationFile) -> Iterator[tuple[Place, str]]:
     for number, rollout in enumerate(parsed.rollouts):
         if rollout.steps is not None or rollout.promotes:
             name = "steps" if rollout.steps is not None else "promotes"
-            yield ("rollouts", number, name), "steps need a control plane; give a fixed percent"
+            yield ("rollouts", number, name), "steps need a control plane; set a fixed percent"
 
 
 def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:

@@ -169,7 +169,8 @@ def resolve_key(
         token = token_of(key_ref)
         if open_sealed is None:
             raise ConfigurationError(
-                f"{shown_reference(key_ref)!r} is kept in the control database, and this process has no key to open it"
+                f"{shown_reference(key_ref)!r} is stored in the control database, and this process has no key to "
+                f"decrypt it"
             )
         return open_sealed(token)
     return read_reference(key_ref, rules)

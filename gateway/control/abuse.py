@@ -15,9 +15,9 @@ from gateway.control.fields import Database, Page, Wanted, page_of
 router = APIRouter(prefix="/v1/abuse", tags=["abuse"])
 
 IncidentPath = Annotated[str, Path(max_length=40, description="The incident's id")]
-IsOpen = Annotated[bool, Query(alias="open", description="Only those that go on")]
-OfKey = Annotated[str, Query(alias="key", max_length=63, description="About one key alone")]
-OfTenant = Annotated[str, Query(alias="tenant", max_length=63, description="About one tenant alone")]
+IsOpen = Annotated[bool, Query(alias="open", description="Only open ones")]
+OfKey = Annotated[str, Query(alias="key", max_length=63, description="Only this key")]
+OfTenant = Annotated[str, Query(alias="tenant", max_length=63, description="Only this tenant")]
 
 
 class IncidentOut(BaseModel):
@@ -57,7 +57,7 @@ class ExplainedOut(IncidentOut):
         return cls(**shown(incident), facts=dict(incident.facts), explanation=incident.explained())
 
 
-@router.get("", summary="List incidents, the latest begun first")
+@router.get("", summary="List incidents, latest first")
 def list_all(
     wanted: Wanted, author: Admin, database: Database, is_open: IsOpen = False, key: OfKey = "", tenant: OfTenant = ""
 ) -> Page[IncidentOut]:

@@ -29,7 +29,7 @@ class AccountBody(Body):
     role: Role
     tenant: Slug | None = Field(default=None, description="Sees only this tenant; null: all")
     team: Slug | None = Field(default=None, description="Sees only this team of it: for team leads")
-    password: Password | None = Field(default=None, description="null: signs in by the identity provider alone")
+    password: Password | None = Field(default=None, description="null: signs in only with the identity provider")
 
 
 class AccountChange(Body):
@@ -40,15 +40,15 @@ class AccountChange(Body):
     role: Role | None = None
     tenant: Slug | None = None
     team: Slug | None = None
-    is_active: bool | None = Field(default=None, description="false keeps the user out")
+    is_active: bool | None = Field(default=None, description="false disables the account")
     password: Password | None = None
 
     @model_validator(mode="after")
     def _check_reach(self) -> Self:
         if self.role is None and self.model_fields_set & {"tenant", "team"}:
-            raise ValueError("tenant and team are what a role reaches; give role as well")
+            raise ValueError("tenant and team restrict a role; set role as well")
         if self.role is not None and "tenant" not in self.model_fields_set:
-            raise ValueError("a role is given with what it reaches; name tenant, or null for everything")
+            raise ValueError("a role needs its reach; set tenant, or null for everything")
         return self
 
 
@@ -104,7 +104,7 @@ def get(account: AccountPath, author: Admin, database: Database) -> AccountOut:
         return AccountOut.of(accounts.get_account(session, account, tenant_id=author.tenant_id))
 
 
-@router.patch("/{account}", summary="Give an account another role or password, or keep it out")
+@router.patch("/{account}", summary="Change an account's role or password, or disable it")
 def change(account: AccountPath, body: AccountChange, author: Admin, database: Database) -> AccountOut:
     """A role holds from the user's next page on; a new password, or being kept out, ends their sessions."""
     digest = None if body.password is None else hash_password(body.password.get_secret_value())

@@ -85,7 +85,7 @@ class DeliveryOut(BaseModel):
 
     id: str
     channel: str
-    kind: str = Field(description="The channel's; empty where it is gone")
+    kind: str = Field(description="The channel's; empty if it was deleted")
     event: str
     state: str = Field(description="waiting, sending, delivered, unknown (it may have arrived) or given_up")
     attempts: int

@@ -79,7 +79,7 @@ def update(rule_id: RulePath, body: RulePatch, author: Admin, database: Database
         return RuleOut.model_validate(alert_rules.update_rule(session, author, rule_id, change))
 
 
-@router.delete("/{rule_id}", summary="Delete a rule; its open alerts end, and nobody is told")
+@router.delete("/{rule_id}", summary="Delete a rule; its open alerts end without a notification")
 def delete(rule_id: RulePath, author: Admin, database: Database) -> Deleted:
     with database.session() as session:
         alert_rules.delete_row(session, author, AlertRule, rule_id)

@@ -22,7 +22,7 @@ class SilenceBody(Body):
 
     tenant: Annotated[str, Field(max_length=63)] = ""
     rule: Annotated[str, Field(max_length=63)] = ""
-    subject: Annotated[str, Field(max_length=300, description="Fingerprints that begin with this; empty: all")] = ""
+    subject: Annotated[str, Field(max_length=300, description="Fingerprints that start with this; empty: all")] = ""
     starts_at: Moment | None = Field(default=None, description="null: now")
     ends_at: Moment
     comment: Annotated[str, Field(max_length=200)] = ""

@@ -50,7 +50,7 @@ def list_all(wanted: Wanted, author: Admin, database: Database, is_open: IsOpen 
         return page_of(rows, wanted, lambda row: AlertOut.model_validate(alert_facts(row)))
 
 
-@router.post("/{alert_id}/acknowledge", summary="Say that somebody has taken an alert up")
+@router.post("/{alert_id}/acknowledge", summary="Acknowledge an alert")
 def acknowledge(alert_id: AlertPath, author: Admin, database: Database) -> AlertOut:
     """The first to say so is kept. The alert stays open for as long as its condition holds."""
     with database.session() as session:

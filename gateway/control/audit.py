@@ -20,7 +20,9 @@ class AuditQuery(BaseModel):
     after: int | None = Field(default=None, ge=1, lt=2**63, description="Give what was done before this id")
     limit: int = Field(default=100, ge=1, le=1000, description="At most this many")
     tenant: str = Field(default="", max_length=63, description="Only what was done within this tenant")
-    action: str = Field(default="", max_length=60, description="Only `key.revoke`, say, or all of a noun: `key`")
+    action: str = Field(
+        default="", max_length=60, description="Only an action such as `key.revoke`, or all of a noun: `key`"
+    )
 
 
 class AuditOut(Resource):

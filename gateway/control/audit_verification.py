@@ -105,7 +105,7 @@ class AuditVerifier:
             problem = f"{error.filename or 'the audit log'} cannot be read ({error.strerror})"
         except Exception:  # the edge of the thread: who asks is told that there is no finding, and why is in the log
             _log.exception("audit_not_verified")
-            problem = "verification failed; the control plane's log says why"
+            problem = "verification failed; see the control plane's log"
         found = Verification(at, self._monotonic() - began, findings, problem)
         with self._lock:
             self._last, self._running = found, None
@@ -152,7 +152,7 @@ class VerificationOut(Resource):
 class VerificationQuery(BaseModel):
     """How old a finding may be."""
 
-    max_age_seconds: int = Field(default=_KEPT_SECONDS, ge=1, le=86_400, description="Else it is verified anew")
+    max_age_seconds: int = Field(default=_KEPT_SECONDS, ge=1, le=86_400, description="Otherwise it is verified again")
 
 
 @router.get("", summary="Say whether the audit is as it was written, up to which entry and checkpoint")
@@ -187,7 +187,7 @@ def verification(wanted: Annotated[VerificationQuery, Query()], author: Admin, r
     )
 
 
-_UNSAID: Final = "it could not be read; who administers the platform is told why"
+_UNSAID: Final = "it could not be read; platform administrators see the reason"
 
 
 def _bare(place: Mapping[str, Any]) -> dict[str, Any]:

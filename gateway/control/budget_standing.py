@@ -43,7 +43,7 @@ class SubjectStandingOut(BaseModel):
         "null: the ledger was not asked"
     )
     counted_since: datetime | None = Field(
-        description="The budget was made within the period and counts since then alone; null: the whole period counts"
+        description="The budget was created within the period and counts since then; null: the whole period counts"
     )
 
 

@@ -59,12 +59,12 @@ class BudgetBody(Body):
 
     level: BudgetLevel = "tenant"
     subject: Subject = ""
-    model: ModelId | None = Field(default=None, description="Counts this model alone; null: all together")
-    period: Period = Field(description="Calendar period in the tenant's time zone; weeks begin on Monday")
+    model: ModelId | None = Field(default=None, description="Counts only this model; null: all together")
+    period: Period = Field(description="Calendar period in the tenant's time zone; weeks start on Monday")
     amount_usd: BudgetUsd | None = Field(default=None, description="Decimal text")
     gpu_milliseconds: GpuMilliseconds | None = None
     currency: Currency = "USD"
-    is_hard: bool = Field(default=True, description="Never overspent; false: only told")
+    is_hard: bool = Field(default=True, description="Never overspent; false: only notifies")
     thresholds: Thresholds = Field(default_factory=list)
     channels: Channels = Field(default_factory=list)
     starts_at: Moment | None = Field(default=None, description="Nothing before counts")
@@ -95,7 +95,9 @@ class RecountSubject(Body):
     """What the ledger says one subject has spent, less what gateways counted."""
 
     subject: str = Field(default="", max_length=300, description="Empty for the tenant as a whole")
-    adjustment_usd: Decimal = Field(max_digits=30, decimal_places=12, description="Decimal text; below 0 gives back")
+    adjustment_usd: Decimal = Field(
+        max_digits=30, decimal_places=12, description="Decimal text; negative returns money"
+    )
 
 
 class RecountBody(Body):
@@ -158,7 +160,7 @@ class BudgetOut(Resource):
 class BudgetWithStateOut(BudgetOut):
     """A budget, how it stands in the period that is now, and the latest thresholds it passed."""
 
-    state: BudgetStandingOut | None = Field(description="null before the budget begins and after it ends")
+    state: BudgetStandingOut | None = Field(description="null before the budget starts and after it ends")
     events: list[BudgetEventOut]
 
 
@@ -178,7 +180,7 @@ def list_all(tenant: TenantPath, wanted: Wanted, author: Admin, database: Databa
         return page_of(rows, wanted, lambda row: _shown(row, sealer))
 
 
-@router.get("/{budget_id}", summary="Get a budget and how it stands")
+@router.get("/{budget_id}", summary="Get a budget and its state")
 def get(
     tenant: TenantPath, budget_id: BudgetPath, author: Admin, database: Database, sealer: Seal
 ) -> BudgetWithStateOut:

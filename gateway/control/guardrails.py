@@ -103,7 +103,7 @@ def delete(name: NamePath, author: Admin, database: Database) -> Deleted:
     return Deleted(id=name)
 
 
-@router.post("/{name}/test", summary="See what a guardrail finds in a text, which is not kept")
+@router.post("/{name}/test", summary="Show what a guardrail finds in a text, which is not stored")
 def test(name: NamePath, body: TrialFields, author: Admin, database: Database) -> TrialOut:
     with database.session() as session:
         rules = guardrails.get_guardrail(session, name).rules

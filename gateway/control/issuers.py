@@ -23,8 +23,8 @@ Algorithms = Annotated[list[str], Field(min_length=1, max_length=10, description
 
 
 class _IssuerFields(ScopeFields):
-    keys_url: OptionalText = Field(default="", description="Its signing keys (JWKS); empty: where discovery says")
-    tenant: Slug | None = Field(default=None, description="Who pays; null: what `tenant_claim` says")
+    keys_url: OptionalText = Field(default="", description="URL of its signing keys (JWKS); empty: by discovery")
+    tenant: Slug | None = Field(default=None, description="Paying tenant; null: from `tenant_claim`")
     tenant_claim: Claim = Field(default="", description="The claim that names the tenant; instead of `tenant`")
     team_claim: Claim = ""
     project_claim: Claim = ""

@@ -26,7 +26,7 @@ class LimitBody(Body):
 
     level: Level = "tenant"
     subject: Subject = ""
-    model: ModelId | None = Field(default=None, description="Counts this model alone; null: all together")
+    model: ModelId | None = Field(default=None, description="Counts only this model; null: all together")
     metric: MetricWord
     window: Window | None = Field(default=None, description="null for concurrency and for level conversation")
     amount: Amount | None = Field(default=None, description="In the metric's unit; 0 allows nothing")
@@ -107,7 +107,7 @@ def get(tenant: TenantPath, limit_id: LimitPath, author: Admin, database: Databa
         return LimitOut.model_validate(limits.get_limit(session, tenant, limit_id, team_id=author.team_id))
 
 
-@router.patch("/{limit_id}", summary="Change a limit's amount, or what holds in doubt")
+@router.patch("/{limit_id}", summary="Change a limit's amount, or its behaviour in doubt")
 def update(tenant: TenantPath, limit_id: LimitPath, body: LimitPatch, author: Admin, database: Database) -> LimitOut:
     """The count goes on under the new amount."""
     change = LimitChange(**body.model_dump(exclude={"currency"}))

@@ -26,11 +26,11 @@ class ModelBody(Body):
     pool: Slug
     description: str = Field(default="", max_length=500)
     context_tokens: int | None = Field(default=None, ge=1, le=100_000_000)
-    defaults: SamplingFields = Field(default=SamplingFields(), description="Set where a request says nothing")
+    defaults: SamplingFields = Field(default=SamplingFields(), description="Used if a request does not set it")
     pinned: SamplingFields = Field(
-        default=SamplingFields(), description="Set in every request; one that says otherwise is refused"
+        default=SamplingFields(), description="Fixed for every request; other values are refused"
     )
-    cache: CacheFields | None = Field(default=None, description="How its answers are kept; null: they are not")
+    cache: CacheFields | None = Field(default=None, description="Response cache; null: off")
 
 
 class ModelPatch(Body):
@@ -44,7 +44,7 @@ class ModelPatch(Body):
     is_active: bool | None = Field(default=None, description="false withdraws the model from applications")
     defaults: SamplingFields | None = None
     pinned: SamplingFields | None = None
-    cache: CacheFields | None = Field(default=None, description="null: its answers are no longer kept")
+    cache: CacheFields | None = Field(default=None, description="null: switch the response cache off")
 
     @model_validator(mode="after")
     def _check_change(self) -> Self:

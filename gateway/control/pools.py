@@ -90,7 +90,7 @@ class TargetBody(Body):
     )
     model: str = Field(default="", max_length=200, description="Its name there; empty: the name applications use")
     provider: Provider = ""
-    key_ref: KeyRef = Field(default="", description="Where the credential lies: env:NAME, file:/PATH, or stored:NAME")
+    key_ref: KeyRef = Field(default="", description="Reference to the credential: env:NAME, file:/PATH, or stored:NAME")
     weight: int = Field(default=1, ge=1, le=1000)
     settings: dict[str, JsonValue] = Field(default_factory=dict, max_length=50)
 

@@ -39,7 +39,7 @@ Rates = Annotated[
 
 BatchRates = Annotated[
     dict[Leaf, UsdPerMtok],
-    Field(description="Prices for what a batch asks, in place of these; a leaf left out keeps its price"),
+    Field(description="Prices for batches; a kind left out keeps its price"),
 ]
 
 
@@ -75,18 +75,18 @@ class PriceBody(Body):
     provider: Annotated[
         str,
         StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63),
-        Field(description="Holds for targets of this provider (or, where a target names none, of this kind) only"),
+        Field(description="Only for targets of this provider (or of this kind, if a target names no provider)"),
     ] = ""
     tenant: Slug | None = Field(default=None, description="Holds for this tenant only, before the general card")
     valid_from: Moment = BEGINNING
     valid_to: Moment | None = Field(default=None, description="Exclusive; null: until ended")
     replaces: Annotated[str, StringConstraints(max_length=120)] | None = Field(
         default=None,
-        description="The version of a card of the same model, provider and tenant that ends where this one begins "
-        "(by default now), in one transaction",
+        description="The version of a card of the same model, provider and tenant that ends when this one "
+        "starts (by default now), in one transaction",
     )
     effect: Literal["confirmed"] | None = Field(
-        default=None, description="Needed where it replaces a card from a moment in the past on"
+        default=None, description="Required if it replaces a card from a time in the past"
     )
 
 
@@ -120,7 +120,7 @@ class EffectOut(Resource):
 
     ends_at: datetime
     is_past: bool
-    next_version: str | None = Field(description="The card that holds from then on; null: requests are unpriced")
+    next_version: str | None = Field(description="The card valid from then on; null: requests are unpriced")
     sentence: str
 
 
@@ -135,7 +135,7 @@ class PriceOut(Resource):
     valid_from: datetime
     valid_to: datetime | None
     created_at: datetime
-    effect: EffectOut | None = Field(default=None, description="Of ending it, where that was asked")
+    effect: EffectOut | None = Field(default=None, description="Effect of ending it, if requested")
 
 
 class StandardCostOut(Resource):
@@ -153,7 +153,7 @@ class StandardCostOut(Resource):
     valid_from: datetime
     valid_to: datetime | None
     created_at: datetime
-    effect: EffectOut | None = Field(default=None, description="Of ending it, where that was asked")
+    effect: EffectOut | None = Field(default=None, description="Effect of ending it, if requested")
 
 
 @router.post("/prices", status_code=201, summary="Create a price card")

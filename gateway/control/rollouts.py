@@ -23,7 +23,7 @@ from gateway.control.fields import Body, Database, Deleted, ModelId, Page, Slug,
 router = APIRouter(prefix="/v1/rollouts", tags=["rollouts"])
 
 RolloutPath = Annotated[str, Path(max_length=63, description="The rollout's id")]
-RouteQuery = Annotated[str, Query(max_length=200, description="Those on this route alone")]
+RouteQuery = Annotated[str, Query(max_length=200, description="Only those on this route")]
 _Action = Callable[[Session, Author, str, str], Rollout]
 
 
@@ -110,10 +110,10 @@ class StandingOut(BaseModel):
 
     rollout: RolloutOut
     gateways: int
-    seen_at: datetime | None = Field(description="When the last of them said so")
+    seen_at: datetime | None = Field(description="Time of the latest report")
     incumbent: ArmOut
     candidate: ArmOut
-    step_requests: int = Field(description="Of the candidate since the step began")
+    step_requests: int = Field(description="Of the candidate since the step started")
     breaches: list[str] = Field(description="Bounds that are passed, in words")
     shadow_day: str
     shadow_usd: float = Field(description="That copies have cost on that day, or may")
@@ -168,12 +168,12 @@ def standing(rollout: RolloutPath, author: Admin, database: Database) -> Standin
         )
 
 
-@router.post("/{rollout}/pause", summary="Keep the share as it is")
+@router.post("/{rollout}/pause", summary="Keep the current share")
 def pause(rollout: RolloutPath, body: ReasonBody, author: Admin, database: Database) -> RolloutOut:
     return _act(rollouts.pause_rollout, rollout, body, author, database)
 
 
-@router.post("/{rollout}/resume", summary="Go on, or begin again what was rolled back or aborted")
+@router.post("/{rollout}/resume", summary="Continue, or restart a rolled-back or aborted rollout")
 def resume(rollout: RolloutPath, body: ReasonBody, author: Admin, database: Database) -> RolloutOut:
     return _act(rollouts.resume_rollout, rollout, body, author, database)
 

@@ -69,7 +69,7 @@ def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[RouteOut
         return page_of(rows, wanted, lambda row: RouteOut.of(row, author.tenant_id))
 
 
-@router.post("/{route:path}/explain", summary="Say where a route would lead a request")
+@router.post("/{route:path}/explain", summary="Explain where a route would send a request")
 def explain_route(route: RoutePath, body: RequestFields, author: Admin, database: Database) -> Explanation:
     """Nothing is called and nothing is counted. What only a running gateway knows is taken as the body says."""
     with database.session() as session:

@@ -21,7 +21,7 @@ ParameterName = Annotated[str, StringConstraints(max_length=20)]
 ParameterValue = Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Parameters = Annotated[
     dict[ParameterName, ParameterValue],
-    Field(max_length=20, description="What the page's address says, such as `outcome: error`; empty ones are left out"),
+    Field(max_length=20, description="Parameters of the page's address, such as `outcome: error`, without empty ones"),
 ]
 
 
@@ -101,7 +101,7 @@ def get(view: ViewPath, author: Admin, database: Database) -> ViewOut:
         return ViewOut.of(saved_views.get_view(session, author, author.id, view))
 
 
-@router.patch("/{view}", summary="Rename a view of one's own, keep something else in it, share it or not")
+@router.patch("/{view}", summary="Rename, change or share your view")
 def change(view: ViewPath, body: ViewChange, author: Admin, database: Database) -> ViewOut:
     with database.session() as session:
         return ViewOut.of(
@@ -117,7 +117,7 @@ def change(view: ViewPath, body: ViewChange, author: Admin, database: Database) 
         )
 
 
-@router.delete("/{view}", summary="Delete a view of one's own")
+@router.delete("/{view}", summary="Delete your view")
 def delete(view: ViewPath, author: Admin, database: Database) -> Deleted:
     with database.session() as session:
         saved_views.delete_view(session, author, author.id, view)

@@ -36,9 +36,9 @@ class SloFields(Body):
     )
     target_percent: Percent
     window_days: int = Field(default=28, description="28 or 30, at most 85")
-    min_events: int = Field(default=20, description="Of fewer, a third must be bad before anyone is told")
+    min_events: int = Field(default=20, description="With fewer, a third must be bad before an alert")
     hooks: Annotated[list[str], Field(max_length=2)] = Field(
-        default_factory=list, description="What is held back while it burns: freeze_canaries, shed_batch"
+        default_factory=list, description="Work held back while it burns: freeze_canaries, shed_batch"
     )
 
     def new(self, slo_id: str) -> NewSlo:
@@ -120,7 +120,7 @@ def delete(slo_id: SloPath, author: Admin, database: Database) -> Deleted:
     return Deleted(id=slo_id)
 
 
-@router.get("/v1/policy-holds", summary="List what objectives in danger hold back now")
+@router.get("/v1/policy-holds", summary="List current holds of objectives in danger")
 def holds(author: Admin, database: Database) -> Page[HoldOut]:
     with database.session() as session:
         rows = slos.list_holds(session, author.at, tenant=author.tenant_id)

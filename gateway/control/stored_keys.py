@@ -14,7 +14,7 @@ from gateway.control.sealing import Seal
 
 router = APIRouter(prefix="/v1/stored-keys", tags=["stored keys"])
 
-KeyName = Annotated[str, Path(max_length=63, description="The key's name; targets say stored:NAME")]
+KeyName = Annotated[str, Path(max_length=63, description="The key's name; targets refer to it as stored:NAME")]
 
 
 class StoredKeyBody(Body):
@@ -68,7 +68,7 @@ def delete(name: KeyName, author: Admin, database: Database) -> Deleted:
     return Deleted(id=name)
 
 
-@router.post("/reseal", summary="Seal everything anew, by the newest sealing key")
+@router.post("/reseal", summary="Encrypt everything again with the newest key")
 def reseal(author: Admin, database: Database, sealer: Seal, body: ResealBody | None = None) -> ResealedOut:
     """The second step of a rotation; `tollkeeper secrets rotate` does both. Refused where another key would seal."""
     sealer.refresh()

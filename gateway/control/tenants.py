@@ -32,7 +32,7 @@ class TenantPatch(Body):
     time_zone: TimeZone | None = None
     weight: Weight | None = None
     is_active: bool | None = Field(default=None, description="false refuses all keys of the tenant within a second")
-    keeps_content: bool | None = Field(default=None, description="true keeps what its requests say, redacted")
+    keeps_content: bool | None = Field(default=None, description="true stores its prompts and answers, redacted")
     audits_requests: bool | None = Field(default=None, description="true writes each request into the audit log")
 
 

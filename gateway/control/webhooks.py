@@ -107,7 +107,7 @@ class WebhookDelivery:
     async def _post(self, delivery: _Delivery) -> str:
         """Call the webhook; give what went wrong, empty where nothing did."""
         if not delivery.url:
-            return "its address was sealed with a key that is no longer there; set the webhook anew"
+            return "its address was encrypted with a key that is missing; set the webhook again"
         headers = {SIGNATURE_HEADER: signature_of(delivery.body, self._secret), EVENT_ID_HEADER: delivery.event_id}
         return (await self._http.post(delivery.url, delivery.body, headers)).fault
 

@@ -60,8 +60,8 @@ class RequestGuard:
 def refusal(verdict: Verdict) -> ContentBlocked:
     """Give the error of a request that a stage blocks: which stage, and what kind of thing it is, never the thing."""
     return ContentBlocked(
-        f"the guardrail stage {verdict.stage!r} does not let this request through: it found "
-        f"{', '.join(verdict.kinds)} ({verdict.count}); take it out, or ask whoever set the guardrail"
+        f"the guardrail stage {verdict.stage!r} refuses this request: it found "
+        f"{', '.join(verdict.kinds)} ({verdict.count}); remove it, or ask your administrator"
     )
 
 

@@ -44,9 +44,7 @@ def build_stage(policy: str, spec: StageSpec, means: Means) -> Looks:
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error.message}") from error
     if isinstance(detector, Watch) and spec.action != "flag":
-        raise ConfigurationError(
-            f"{where}: {spec.detector!r} says in its own settings what it does about whom; give action: flag"
-        )
+        raise ConfigurationError(f"{where}: {spec.detector!r} has its actions in its own settings; use action: flag")
     if isinstance(detector, _INPUT_ONLY) and spec.direction != "input":
-        raise ConfigurationError(f"{where}: {spec.detector!r} looks at requests alone; its direction must be input")
+        raise ConfigurationError(f"{where}: {spec.detector!r} inspects requests only; its direction must be input")
     return detector

@@ -53,8 +53,8 @@ class GuessLimit:
         if wait_ns > 0:
             self.refused += 1
             return LimitExceeded(
-                f"more than {self._per_minute} unknown API keys or tokens in a minute came from this address; "
-                "this one is unknown, too: check it before you try again",
+                f"more than {self._per_minute} unknown API keys or tokens in a minute came from this "
+                "address; this one is unknown too: check it before you try again",
                 retry_after_seconds=wait_ns / 1e9,
                 should_retry=False,  # the same key would be refused again
             )

@@ -21,7 +21,7 @@ class IssuerDocuments:
     async def get(self, url: str) -> dict[str, Any]:
         """Give a document's members. Raises Unavailable, saying what is wrong with it or with the way to it."""
         if not url.startswith(("https://", "http://")):
-            raise Unavailable(f"{url[:200]!r} is not an address that can be fetched; it begins with https://")
+            raise Unavailable(f"{url[:200]!r} is not a valid URL; it must start with https://")
         if self._client is None:
             self._client = await asyncio.to_thread(_client)  # reading the system's certificates takes a while
         try:

@@ -132,7 +132,7 @@ class SigningKeys:
             self.problem = error.message
         except Exception:  # the edge of the fetching: its task must end in a state that find can tell
             _log.exception("signing keys cannot be fetched", extra={"issuer": self._issuer})
-            self.problem = "the gateway failed to read them; its log says why"
+            self.problem = "the gateway failed to read them; see its log"
         else:
             if any(key not in keys for key in self._keys):
                 self.generation += 1

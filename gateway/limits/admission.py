@@ -53,9 +53,9 @@ class Admission:
 
     def _why_there_is_no_room(self) -> str:
         if self._journal.is_disk_full:
-            return "the disk that holds the gateway's journal is full; nothing is admitted until it has room again"
+            return "the disk that holds the gateway's journal is full; requests are refused until it has free space"
         if self._journal.is_broken:
-            return "the disk that holds the gateway's journal refuses to be written; see the gateway's log"
+            return "the disk that holds the gateway's journal cannot be written; see the gateway's log"
         return "the journal has reached its bound because the collector is away; nothing is admitted until it drains"
 
     def settle(self, ticket: Ticket) -> None:

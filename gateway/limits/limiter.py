@@ -474,10 +474,10 @@ def _without_money(lines: Lines, model: str, tier: str) -> Lines:
     """Leave out the rules that count money, where they allow what has no price. Raises PermissionDenied otherwise."""
     for counter, place in lines.all:
         if place == MONEY and counter.rule.when_unpriced == "refuse":
-            missing, remedy = "no price", "give it a price card (prices of 0 where it costs nothing)"
+            missing, remedy = "no price", "create a price card for it (prices of 0 if it is free)"
             if tier not in ("", BATCH, UNDECIDED):
                 missing = f"no price for the service tier {tier!r}"
-                remedy = "ask for another service tier, give the model's price card prices for this one"
+                remedy = "use another service tier, or add prices for this one to the model's price card"
             raise PermissionDenied(
                 f"the model {model!r} has {missing}, and {describe(counter.rule, counter.subject)} counts money: "
                 f"{remedy} or let the rule allow what is unpriced",

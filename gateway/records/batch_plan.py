@@ -83,11 +83,11 @@ class PlanFile:
         try:
             plan = msgspec.json.decode(saved, type=BatchPlan)
         except msgspec.MsgspecError:
-            _log.error("the batch plan is damaged and is made anew; its batch may arrive twice")
+            _log.error("the batch plan is damaged and was replaced; its batch may arrive twice")
             return None
         last = plan.following[-1] if plan.following else plan
         if Position(*last.end) > end:
-            _log.error("the batch plan is of another journal and is made anew")
+            _log.error("the batch plan is of another journal and was replaced")
             return None
         while plan is not None and plan.end_at <= cursor:
             plan = plan.next()

@@ -53,7 +53,7 @@ class Clock:
             if abs(set_seconds - told) >= _SET_SECONDS:
                 told = set_seconds
                 _log.warning(
-                    "the machine's clock was set; limits and budgets go on by the time that passes, until a restart",
+                    "the machine's clock was set; limits and budgets use elapsed time until a restart",
                     extra={"set_seconds": round(set_seconds, 3)},
                 )
             await asyncio.sleep(_EVERY_SECONDS)

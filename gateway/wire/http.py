@@ -226,7 +226,7 @@ class HttpConnection(Line):
             return  # a trailer: it must not pass for a header (RFC 9110, section 6.5.1)
         if lower in self._headers:
             if lower in ONLY_ONCE:
-                self._stop_parsing(AmbiguousFraming(f"the {ONLY_ONCE[lower]} header is given more than once"))
+                self._stop_parsing(AmbiguousFraming(f"the {ONLY_ONCE[lower]} header appears more than once"))
             if lower == b"x-forwarded-for":  # proxies may each add a line: together they are one list (RFC 9110, 5.3)
                 value = self._headers[lower] + b", " + value
         self._headers[lower] = value

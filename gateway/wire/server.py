@@ -180,7 +180,7 @@ def _cut_at(drain_seconds: float) -> Shutdown:
 
 def _bind_failure(host: str, port: int, setting: str, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} on {host} is in use; stop what holds it, or choose another with {setting}"
+        return f"port {port} on {host} is in use; stop the process that uses it, or choose another with {setting}"
     if isinstance(error, socket.gaierror):
         return f"host {host!r} cannot be resolved; set TOLLKEEPER_HOST to an address of this machine"
     return f"port {port} on {host} cannot be bound: {error.strerror}; set TOLLKEEPER_HOST and {setting}"

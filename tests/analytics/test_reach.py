@@ -153,7 +153,7 @@ def test_the_store_itself_holds_back_what_a_query_forgets_to_filter(filled: Any,
 
 
 def test_what_is_kept_for_all_teams_together_is_not_for_a_lead(bound: Any) -> None:
-    with pytest.raises(PermissionDenied, match="for all tenants or teams together"):
+    with pytest.raises(PermissionDenied, match="covers all tenants or teams together"):
         bound(LEAD).query(
             "SELECT * FROM latency_day WHERE tenant = {tenant:String} AND {team:String} != ''",
             {"tenant": "acme", "team": "search"},

@@ -298,7 +298,8 @@ def test_a_port_in_use_is_one_line_that_names_the_variable(tmp_path: Path, varia
         started = run_collector(tmp_path, {variable: str(port)})
     assert started.returncode == 2
     assert started.stderr == (
-        f"collector: cannot listen on 127.0.0.1 port {port}: it is in use; stop what holds it or set {variable}\n"
+        f"collector: cannot listen on 127.0.0.1 port {port}: it is in use; stop the process that uses it or set "
+        f"{variable}\n"
     )
 
 

@@ -68,7 +68,7 @@ def test_a_conversation_is_drawn_as_one_else_its_user_else_its_key() -> None:
         ({"steps": [{"percent": 9}, {"percent": 5}]}, "each step must have more"),
         ({"steps": [{"percent": 5, "min_requests": -1}]}, "min_requests"),
         ({"steps": []}, "needs steps, or a shadow"),
-        ({"steps": [], "shadow": {"percent": 1, "max_usd_per_day": "1"}, "promotes": True}, "promotes says nothing"),
+        ({"steps": [], "shadow": {"percent": 1, "max_usd_per_day": "1"}, "promotes": True}, "promotes has no effect"),
         ({"shadow": {"percent": 1}}, "max_usd_per_day"),
         ({"shadow": {"percent": 1, "max_usd_per_day": "0"}}, "above 0"),
         ({"guards": {"max_ttft_ratio": 0.5}}, "max_ttft_ratio must be 1 to 1000"),

@@ -226,7 +226,7 @@ def test_requests_are_searched_and_counted(fill: Fill) -> None:
         ({"q": "colour:red"}, "Nothing is searched by 'colour'"),
         ({"p": "201"}, "pages are 1 to 200"),
         ({"request": "nope"}, "'nope' is no request id"),
-        ({"request": "0192f3a4-5b6c-7def-8123-456789abcdef"}, "is not here"),
+        ({"request": "0192f3a4-5b6c-7def-8123-456789abcdef"}, "was not found"),
     ],
 )
 def test_a_senseless_address_is_a_sentence(fill: Fill, address: dict[str, str], said: str) -> None:
@@ -268,7 +268,7 @@ def test_a_lead_learns_why_their_request_was_slow_and_of_nobody_else(fill: Fill)
     for foreign in ("globex", "secret-team", str(UUID(bytes=other.request_id))):
         assert foreign not in everything
     theirs = opened("requests", {"request": str(UUID(bytes=other.request_id))}, ("acme", "red"))
-    assert "is not here" in words(theirs) and "shared steps" not in words(theirs)
+    assert "was not found" in words(theirs) and "shared steps" not in words(theirs)
 
 
 def test_nothing_is_asked_about_a_request_outside_of_reach(fill: Fill, empty_store: Any) -> None:
@@ -286,5 +286,5 @@ def test_another_team_s_request_is_not_shown(fill: Fill) -> None:
     one = request(1, "blue")
     fill([one, request(1)])
     app = opened("requests", {"request": str(UUID(bytes=one.request_id))}, ("acme", "red"))
-    assert "is not here" in words(app) and not app.metric
+    assert "was not found" in words(app) and not app.metric
     assert opened("requests", reach=("acme", "red")).dataframe[0].value["Team"].tolist() == ["red"]

@@ -145,7 +145,7 @@ WRONG = {
         "period: month",
         "period: month\n    currency: EUR",
         "currency: EUR",
-        ["budgets.0.currency", "USD alone", "'EUR'"],
+        ["budgets.0.currency", "amounts are in USD", "'EUR'"],
     ),
     "an unknown tenant": ("- tenant: globex", "- tenant: globx", "tenant: globx", ["budgets.1.tenant", "'globx'"]),
     "an unknown model": ("model: m\n", "model: n\n", "model: n", ["budgets.0.model", "'n'", "known: m"]),

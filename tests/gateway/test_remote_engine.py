@@ -154,7 +154,7 @@ async def test_who_does_not_prove_who_it_is_gets_nothing_and_says_why(
         "the host's authority": "TLS with it failed: unable to get local issuer certificate",
         "the host's name": "TLS with it failed: IP address mismatch",
         "the gateway's authority": "before it introduced itself; its TOLLKEEPER_ENGINE_TLS_CLIENT_CA must hold",
-        "no TLS": "it said nothing for 1 s; if it speaks TLS, set TOLLKEEPER_ENGINE_CLIENT_CERTIFICATE",
+        "no TLS": "it printed nothing for 1 s; if it speaks TLS, set TOLLKEEPER_ENGINE_CLIENT_CERTIFICATE",
     }
     await eventually(lambda: words[case] in state(gateway).detail, 60)
     answer = await chat(gateway)

@@ -135,7 +135,7 @@ async def test_a_limit_nobody_asked_for_gives_way_to_a_long_prompt(engine):
     [
         ({"defaults": {"temperature": 3}}, ["defaults.temperature"]),
         ({"pinned": {"warmth": 1}}, ["pinned.warmth"]),
-        ({"defaults": {"seed": 1}, "pinned": {"seed": 1}}, ["seed is given as a default and as pinned"]),
+        ({"defaults": {"seed": 1}, "pinned": {"seed": 1}}, ["seed is both a default and pinned"]),
         ({"defaults": {"max_tokens": 11}, "context_tokens": 10}, ["max_tokens is 11"]),
     ],
 )

@@ -152,7 +152,7 @@ def test_a_reference_to_nothing_and_a_process_without_the_key_say_so(tmp_path: P
     assert resolve_key(sealed, sealer.open) == FIRST
     with pytest.raises(ConfigurationError, match="no key 'gone' is stored"):
         resolve_key("stored:gone", sealer.open)
-    with pytest.raises(ConfigurationError, match="'stored:hosted' is kept in the control database") as refused:
+    with pytest.raises(ConfigurationError, match="'stored:hosted' is stored in the control database") as refused:
         resolve_key(sealed)
     assert sealed not in refused.value.message
 

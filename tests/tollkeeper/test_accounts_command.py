@@ -33,7 +33,7 @@ def test_an_account_is_made_moved_kept_out_and_removed(data: Path) -> None:
     assert unsaid.exit_code != 0 and "--all-tenants" in unsaid.output
     wide = run(data, "grant", "ada@example.com", "--role", "finance", "--all-tenants")
     assert "ada@example.com is finance" in wide.stdout
-    assert "is kept out" in run(data, "close", "ada@example.com").stdout
+    assert "is disabled" in run(data, "close", "ada@example.com").stdout
     assert "kept out" in run(data, "list").stdout
     assert "may sign in again" in run(data, "open", "ada@example.com").stdout
     changed = run(data, "password", "ada@example.com", "--password-stdin", typed="a new good password\n")

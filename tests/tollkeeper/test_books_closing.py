@@ -142,7 +142,7 @@ def test_a_month_that_is_not_over_stays_open_and_its_draft_says_so(books: Books,
         create_rate(session, CALENDAR, terms)
     month = f"{NOW:%Y-%m}"
     assert f"{month} is over at" in refused("books", "close", month, "--tenant", books.tenant, *books.place)
-    assert "'May' is no month" in refused("books", "close", "May", "--tenant", books.tenant, *books.place)
+    assert "'May' is not a month" in refused("books", "close", "May", "--tenant", books.tenant, *books.place)
     books.used(books.request(NOW - timedelta(seconds=5), "gpt-x", 10**9, "card"))
     asked = ["--month", month, "--level", "tenant", "--tenant", books.tenant, *books.place]
     (draft,) = said("cost", "invoices", str(tmp_path), *asked)["invoices"]

@@ -129,7 +129,7 @@ def test_an_address_that_is_no_url_is_called_so(data: Path, url: str) -> None:
 def test_without_an_installation_the_remedy_is_named(tmp_path: Path) -> None:
     refused = run("keys", "list", "--tenant", "demo", data=tmp_path / "nowhere")
     assert refused.exit_code == 2
-    assert "holds no admin token; run `tollkeeper up` once" in refused.stderr
+    assert "has no admin token; run `tollkeeper up` once" in refused.stderr
     assert not (tmp_path / "nowhere").exists()
 
 

@@ -60,7 +60,7 @@ def test_what_if_and_sizing_are_beside_what_is(setup: Path) -> None:
     [
         (("--to-gpu", "h100"), "name the GPU that the replica was measured on"),
         (("--trace", "x"), "--trace contradicts --made"),
-        (("--usd-per-gpu-hour", "much"), "is no price of a GPU-hour"),
+        (("--usd-per-gpu-hour", "much"), "is not a price per GPU hour"),
         (("--without", "nobody"), "no request of nobody"),
         (("--policy", "best"), "no policy is called 'best'"),
     ],

@@ -198,7 +198,7 @@ def test_the_alarm_goes_by_what_was_found_last(bills: Bills) -> None:
 
 def test_a_month_without_a_bill_is_told_how_to_get_one(bills: Bills) -> None:
     assert "no bill of" in refused("reconcile", "report", bills.provider, MONTH, *bills.place)
-    assert "is no month" in refused("reconcile", "report", bills.provider, "March", *bills.place)
+    assert "is not a month" in refused("reconcile", "report", bills.provider, "March", *bills.place)
     assert "cause 'magic' is none of" in refused(
         "reconcile", "show", bills.provider, MONTH, "--cause", "magic", *bills.place
     )

@@ -88,7 +88,7 @@ def put_back(kept: Path, place: Place) -> None:
 
 def test_a_backup_says_what_it_does_not_hold(lost: tuple[Path, Path, Result]) -> None:
     copy, _, made = lost
-    assert "not in it" in made.stdout and "secrets" in made.stdout and "key_pepper" in made.stdout
+    assert "not included" in made.stdout and "secrets" in made.stdout and "key_pepper" in made.stdout
     manifest = json.loads((copy / "backup.json").read_text())
     assert "TOLLKEEPER_SLACK_URL" in manifest["settings"] and "hidden" not in (copy / "backup.json").read_text()
     assert not any(part["what"].startswith("audit chain") for part in manifest["not_included"])

@@ -90,7 +90,7 @@ def test_a_route_of_a_gateways_file_is_looked_at(tmp_path: Path, monkeypatch: py
     assert "3 labelled prompts, intents\naccuracy 100.0%, abstention 33.3%, precision 100.0%" in result.stdout
     assert "is / read as  code  bills  (none)\ncode             1      .       ." in result.stdout
     assert "(calibrated)" in result.stdout and "threshold of complex: 0.500 (stated)" in result.stdout
-    for route, message in (("plain", "says nothing of `semantic`"), ("other", "has no route 'other'")):
+    for route, message in (("plain", "has no `semantic` block"), ("other", "has no route 'other'")):
         result = run(prompts, "--config", gateway, "--route", route)
         assert result.exit_code == 2 and message in result.stderr
 

@@ -34,7 +34,7 @@ def test_an_objective_is_created_listed_and_deleted(data: Path) -> None:
 def test_what_cannot_be_promised_is_one_line_that_says_why(refusing_data: Path) -> None:
     for words, said in (
         (("--target", "100"), "no error budget"),
-        (("--target", "0"), "promises nothing"),
+        (("--target", "0"), "has no meaning"),
         (("--window-days", "120"), "kept for 90 days"),
         (("--ttft-ms", "510"), "the nearest are 500 and 600"),
     ):

@@ -132,7 +132,7 @@ def test_a_byte_order_mark_windows_line_ends_and_time_zones_do_no_harm(tmp_path:
         (AZURE_HEAD + "2023-11-16 18:15:46,1,2,3\n", "line 2: it has more than 3 values"),
         (AZURE_HEAD + f"2023-11-16 18:15:46,{MAX_TOKENS + 1},1\n", "line 2: ContextTokens is '100000001'"),
         (AZURE_HEAD + "18:15 on Thursday,1,1\n", "line 2: TIMESTAMP is '18:15 on Thursday'"),
-        (AZURE_HEAD, "holds no request"),
+        (AZURE_HEAD, "has no requests"),
         (VTC_HEAD + "nan,a,1,1\n", "line 2: arrival_s is 'nan'; it must be a number of 0 or more"),
         (VTC_HEAD + "-0.5,a,1,1\n", "line 2: arrival_s is '-0.5'"),
         (VTC_HEAD + "1e999,a,1,1\n", "line 2: arrival_s is '1e999'"),

@@ -149,7 +149,7 @@ def _recorded(data: Path, store_url: str, tenant: str, model: str, hours: float,
 def _own_key(data: Path) -> str:
     own = SecretFiles(Installation(data).secrets).get("demo_key")
     if own is None:
-        raise ConfigurationError(f"{data} holds no key; give one with --key, or in TOLLKEEPER_KEY")
+        raise ConfigurationError(f"{data} has no key; set --key or TOLLKEEPER_KEY")
     return own
 
 

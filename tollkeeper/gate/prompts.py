@@ -66,8 +66,8 @@ def recorded_prompts(
     found = list(_recorded(text_of(row["prompt"]) for row in rows))
     if not found:
         raise ConfigurationError(
-            f"tenant {tenant!r} has no content kept of {model!r} in the last {hours:g} hours; switch its keeping on "
-            "(`tollkeeper tenants`), or give prompts with --set"
+            f"tenant {tenant!r} has no content kept of {model!r} in the last {hours:g} hours; switch it on "
+            "(`tollkeeper tenants set --content`), or use --set"
         )
     return found
 

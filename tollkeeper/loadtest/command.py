@@ -164,9 +164,9 @@ def _print(result: Result) -> None:
     print_table(tuple(_COLUMNS), rows, _cell, "nothing was measured")
     best, console = result.knee.best, Console()
     if best is None:
-        console.print(Text("No rate that was tried keeps the SLO.", style="red"))
+        console.print(Text("No tested rate meets the SLO.", style="red"))
         return
-    bound = "" if result.knee.is_bounded else ", the highest tried: the knee lies beyond"
+    bound = "" if result.knee.is_bounded else ", the highest tested rate: the limit is higher"
     costs = {
         "charged, over output tokens": result.cost.charged_per_million_out,
         "charged, over all tokens": result.cost.charged_per_million,

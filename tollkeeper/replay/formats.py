@@ -44,7 +44,7 @@ def read_trace(
         found = _READERS[chosen](path)
         first = next(found, None)
         if first is None:
-            raise MalformedTrace(f"{path.name} holds no request")
+            raise MalformedTrace(f"{path.name} has no requests")
         start = from_seconds + (0.0 if chosen is TraceFormat.SERVEGEN else first.at_seconds)
         later = dropwhile(lambda request: request.at_seconds < start, _with(first, found))
         requests = sorted(islice(later, limit), key=lambda request: request.at_seconds)

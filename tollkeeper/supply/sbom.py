@@ -28,7 +28,7 @@ def make_sbom(to: Path, python: str = sys.executable, root: Path = ROOT) -> int:
     except subprocess.TimeoutExpired as error:
         raise ConfigurationError(f"the bill of materials was not made within {_SECONDS} seconds") from error
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise ConfigurationError(f"the bill of materials cannot be made: {last[:300]}")
     components = validated(done.stdout)
     to.parent.mkdir(parents=True, exist_ok=True)

@@ -107,7 +107,7 @@ def ask(constraints: Path, run: Callable[..., "subprocess.CompletedProcess[str]"
     try:
         answer = json.loads(done.stdout)
     except ValueError as error:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         if any(word in done.stderr for word in _AWAY):
             raise NotChecked(last[:200]) from error
         raise ConfigurationError(f"pip-audit failed on {constraints.name}: {last[:300]}") from error

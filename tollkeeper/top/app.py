@@ -77,7 +77,7 @@ class TopApp(App[None]):
     def action_pause(self) -> None:
         """Hold what is shown, or go on."""
         self._paused = not self._paused
-        self.sub_title = "paused; p goes on" if self._paused else "output tokens a second, newest on the right"
+        self.sub_title = "paused; p continues" if self._paused else "output tokens a second, newest on the right"
 
     def action_refresh(self) -> None:
         """Read now."""

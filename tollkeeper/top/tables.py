@@ -52,7 +52,7 @@ def tables(found: Picture, spend: Sequence[TenantSpend] | None, spend_missing: s
             "Waiting",
             ("pool", "class", "requests"),
             tuple((line.pool, line.priority, count(line.waiting)) for line in found.queues),
-            "nobody waits",
+            "none waiting",
             labels=2,
         ),
         TextTable(

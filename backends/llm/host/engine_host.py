@@ -301,7 +301,7 @@ class EngineHost:
     async def _serve(self, line: EngineLine) -> float | None:
         """Talk until the connection ends. Gives how long to wait before the next, `None` where no hello came."""
         if not await line.greeted(_HELLO_SECONDS):
-            self._note_away(f"it said nothing for {_HELLO_SECONDS:g} s{self._tls_hint}")
+            self._note_away(f"it printed nothing for {_HELLO_SECONDS:g} s{self._tls_hint}")
             return None
         if self._line is not line:
             if not self._is_incompatible:

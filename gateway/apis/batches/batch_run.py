@@ -240,7 +240,7 @@ class BatchRun:
 
     def _unserved(self, line: NewLine) -> LineOutcome:
         result_id = uuid7(self._shop.clock.wall_ns())
-        return unanswered(line, "internal_error", "the gateway failed; its log says why", result_id)
+        return unanswered(line, "internal_error", "the gateway failed; see its log", result_id)
 
     async def _ask(self, line: NewLine, key: KeyEntry, tries: int) -> tuple[LineExchange, TollkeeperError | None]:
         """Serve a line once."""

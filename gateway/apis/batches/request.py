@@ -54,12 +54,12 @@ def read_batch_request(content_type: str, body: bytes, endpoints: Collection[str
 
 def _check_metadata(metadata: dict[str, str]) -> None:
     if len(metadata) > _MAX_PAIRS:
-        raise InvalidRequest(f"metadata has {len(metadata)} pairs; at most {_MAX_PAIRS} are kept", param="metadata")
+        raise InvalidRequest(f"metadata has {len(metadata)} pairs; at most {_MAX_PAIRS} are allowed", param="metadata")
     for name, value in metadata.items():
         if not 1 <= len(name) <= _MAX_NAME or len(value) > _MAX_VALUE:
             raise InvalidRequest(
                 f"metadata has the pair {name[:_MAX_NAME]!r}, of {len(name)} and {len(value)} characters; at most "
-                f"{_MAX_NAME} and {_MAX_VALUE} are kept",
+                f"{_MAX_NAME} and {_MAX_VALUE} are allowed",
                 param="metadata",
             )
         if "\x00" in name + value:  # which no database keeps in a text

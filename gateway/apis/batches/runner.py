@@ -123,10 +123,10 @@ class BatchRunner:
                 self._is_broken = False
             except TollkeeperError as error:
                 if not self._is_broken:
-                    _log.warning("batches cannot be looked for", extra={"reason": error.message})
+                    _log.warning("looking for batches failed", extra={"reason": error.message})
                 self._is_broken = True
             except Exception:  # the edge of the looking: were it to end, no batch would be gone on with
-                _log.exception("batches cannot be looked for")
+                _log.exception("looking for batches failed")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.look_seconds):
                     await self._woken.wait()
@@ -187,7 +187,7 @@ class BatchRunner:
                 _log.warning("batch taken over by another gateway", extra={"batch": batch.id})
             raise
         except Exception:  # the edge of one batch: the others go on, and so does this one after a while
-            _log.exception("batch cannot be gone on with", extra={"batch": batch.id})
+            _log.exception("continuing a batch failed", extra={"batch": batch.id})
             await asyncio.sleep(_AGAIN_SECONDS)
             with contextlib.suppress(TollkeeperError):
                 await shop.work.release(batch.id)

@@ -40,7 +40,7 @@ def read_upload(content_type: str, body: bytes) -> Upload:
     purpose = _text(parts.texts, "purpose")
     if purpose != _PURPOSE:
         raise InvalidRequest(
-            f"purpose is {purpose[:40]!r}; only files with the purpose 'batch' are kept here, as nothing reads others",
+            f"purpose is {purpose[:40]!r}; only 'batch' is supported",
             param="purpose",
         )
     if parts.filename is None:

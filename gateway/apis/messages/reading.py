@@ -113,7 +113,9 @@ def _read(decoder: "msgspec.json.Decoder[PromptT]", content_type: str, body: byt
     _refuse_fields(request, body)
     blocks = sum(_size(message.content) for message in request.messages)
     if blocks > MAX_BLOCKS:
-        raise InvalidRequest(f"messages has {blocks} blocks together; at most {MAX_BLOCKS} are taken", param="messages")
+        raise InvalidRequest(
+            f"messages has {blocks} blocks together; at most {MAX_BLOCKS} are allowed", param="messages"
+        )
     for place, message in enumerate(request.messages):
         if not isinstance(message.content, str):
             _check_blocks(message, f"messages[{place}]")
@@ -137,7 +139,7 @@ def _with_its_type(error: InvalidRequest, body: bytes) -> InvalidRequest:
         return error  # what follows the field is broken as well
     shown = repr(given) if isinstance(given, str) and _NAME.fullmatch(given) else "of another kind"
     return InvalidRequest(
-        f"{error.param} is {shown}, which is not taken; taken are {', '.join(known)}", param=error.param
+        f"{error.param} is {shown}, which is not supported; supported are {', '.join(known)}", param=error.param
     )
 
 
@@ -198,7 +200,7 @@ def _check_document(block: DocumentBlock, at: str) -> None:
         raise InvalidRequest(f"{at}.citations.enabled is true; citations are not offered", param=f"{at}.citations")
     if isinstance(block.source, Url):
         raise InvalidRequest(
-            f"{at}.source.type is 'url', which is not taken for a document; send its bytes as base64",
+            f"{at}.source.type is 'url', which is not supported for a document; send its bytes as base64",
             param=f"{at}.source.type",
         )
 

@@ -102,7 +102,7 @@ class ResponseKeeper:
             stored = self._stored(request_id, asked, response)
         if stored.size_bytes > MAX_RESPONSE_BYTES:
             raise InvalidRequest(
-                f"the response and its input are {stored.size_bytes} bytes; at most {MAX_RESPONSE_BYTES} are kept",
+                f"the response and its input are {stored.size_bytes} bytes; at most {MAX_RESPONSE_BYTES} can be stored",
                 code="response_too_large",
             )
         store = await self._store()
@@ -110,7 +110,7 @@ class ResponseKeeper:
             await asyncio.wait_for(store.add(stored), self.patience_seconds)
         except TimeoutError:
             raise ObjectsUnavailable(
-                f"the database of kept answers has not taken it within {self.patience_seconds:g} seconds"
+                f"the database of stored responses did not accept it within {self.patience_seconds:g} seconds"
             ) from None
 
     async def find(self, identifier: str, owner: Owner) -> StoredResponse:
@@ -192,7 +192,7 @@ class ResponseKeeper:
             said = f"more than {MAX_HISTORY_RESPONSES} responses" if found.is_long else f"{found.size_bytes} bytes"
             raise InvalidRequest(
                 f"what {identifier} continues is {said}; at most {MAX_HISTORY_RESPONSES} responses and "
-                f"{MAX_HISTORY_BYTES} bytes are taken: begin anew, with what still matters as input",
+                f"{MAX_HISTORY_BYTES} bytes are allowed: start a new conversation with what still matters as input",
                 param="previous_response_id",
                 code="history_too_long",
             )
@@ -257,7 +257,7 @@ def _readable(item: dict[str, Any]) -> InputItem:
         return item_of(item)
     except msgspec.ValidationError as error:
         raise InvalidRequest(
-            f"the item {item.get('id')!r} of an earlier response cannot be given to a model again: {error}",
+            f"the item {item.get('id')!r} of an earlier response cannot be sent to a model again: {error}",
             param="input",
         ) from None
 
@@ -275,7 +275,7 @@ def _not_found(identifier: str) -> NotFound:
 def _too_many_named(what: str) -> InvalidRequest:
     return InvalidRequest(
         f"input names items of {what}; at most {MAX_HISTORY_RESPONSES} responses of {MAX_HISTORY_BYTES} bytes together "
-        "are looked through: send the items themselves",
+        "are searched: send the items themselves",
         param="input",
     )
 

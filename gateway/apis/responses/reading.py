@@ -55,8 +55,8 @@ _CHOICES: Final[Choices] = {
 # What is not offered, and what to do instead.
 _NOT_OFFERED: Final = {
     "conversation": "use previous_response_id",
-    "prompt": "prompt templates are not kept here; send instructions and input",
-    "context_management": "leave it out, and shorten the input where it is too long",
+    "prompt": "prompt templates are not supported; send instructions and input",
+    "context_management": "leave it out, and shorten the input if it is too long",
     "moderation": "leave it out",
     "access_programs": "leave it out",
     "image": "leave it out",
@@ -167,16 +167,16 @@ def _check_metadata(metadata: dict[str, str] | None) -> None:
         return
     if len(metadata) > MAX_METADATA_PAIRS:
         raise InvalidRequest(
-            f"metadata has {len(metadata)} pairs; at most {MAX_METADATA_PAIRS} are kept", param="metadata"
+            f"metadata has {len(metadata)} pairs; at most {MAX_METADATA_PAIRS} are allowed", param="metadata"
         )
     for key, value in metadata.items():
         if len(key) > MAX_METADATA_KEY:
             raise InvalidRequest(
-                f"metadata has a key of {len(key)} characters; at most {MAX_METADATA_KEY} are kept", param="metadata"
+                f"metadata has a key of {len(key)} characters; at most {MAX_METADATA_KEY} are allowed", param="metadata"
             )
         if len(value) > MAX_METADATA_VALUE:
             raise InvalidRequest(
-                f"metadata.{key} has {len(value)} characters; at most {MAX_METADATA_VALUE} are kept",
+                f"metadata.{key} has {len(value)} characters; at most {MAX_METADATA_VALUE} are allowed",
                 param=f"metadata.{key}",
             )
 
@@ -196,8 +196,8 @@ def _read_items(request: ResponseRequest, body: bytes) -> list[AskedItem]:
         parts += _part_count(items[-1].item)
         if parts > MAX_PARTS:
             raise InvalidRequest(
-                f"input has more than {MAX_PARTS} parts of content in its first {place + 1} items; at most {MAX_PARTS} "
-                "are taken",
+                f"input has more than {MAX_PARTS} parts of content in its first {place + 1} items; at most "
+                "{MAX_PARTS} are allowed",
                 param="input",
             )
     return items

@@ -111,13 +111,13 @@ class ResponseReply(TranslatedReply):
         try:
             await self._keeper.keep(self._id, self._asked, self._response.response)
         except TollkeeperError as error:
-            _log.warning("a response could not be kept", extra={"request_id": str(self._id), "code": error.error_code})
+            _log.warning("storing a response failed", extra={"request_id": str(self._id), "code": error.error_code})
             self._say_unkept(error)
         except Exception:  # whatever it is: a response that is not kept must not say that it is
             _log.exception(
-                "a response could not be kept by a fault of the gateway", extra={"request_id": str(self._id)}
+                "storing a response failed because of an error in the gateway", extra={"request_id": str(self._id)}
             )
-            self._say_unkept(ObjectsUnavailable("the gateway failed to keep it; its log says why"))
+            self._say_unkept(ObjectsUnavailable("the gateway failed to store it; see its log"))
 
     def _say_unkept(self, why: TollkeeperError) -> None:
         self._is_unkept = True

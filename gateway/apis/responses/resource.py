@@ -67,7 +67,7 @@ class ResponseResource:
         elif one is not None:
             if query.one("stream").lower() in _TRUE:
                 raise InvalidRequest(
-                    "stream is true: a response that is kept is given whole, as it was streamed when it was made",
+                    "stream is true: a stored response is returned whole",
                     param="stream",
                 )
             exchange.send(200, JSON, (await self._keeper.find(one.group(1), owner)).body)

@@ -72,7 +72,7 @@ def read_tools(request: ResponseRequest, body: bytes) -> tuple[list[OfferedTool]
             raise invalid_field(str(error), body, _CHOICES, below=where) from None
     if len(offered) > MAX_TOOLS:
         raise InvalidRequest(
-            f"tools has {len(offered)} functions, those of namespaces included; at most {MAX_TOOLS} are taken",
+            f"tools has {len(offered)} functions, including namespaces; at most {MAX_TOOLS} are allowed",
             param="tools",
         )
     return offered, shown
@@ -127,7 +127,7 @@ def _read_namespace(raw: msgspec.Raw, where: str, body: bytes) -> list[OfferedTo
         if len(one.chat_name) > MAX_FUNCTION_NAME:
             raise InvalidRequest(
                 f"{at}.name has {len(tool.name)} characters, with its namespace {len(one.chat_name)}; at most "
-                f"{MAX_FUNCTION_NAME} are taken",
+                f"{MAX_FUNCTION_NAME} are allowed",
                 param=f"{at}.name",
             )
         found.append(one)
@@ -137,8 +137,7 @@ def _read_namespace(raw: msgspec.Raw, where: str, body: bytes) -> list[OfferedTo
 def _read_function(raw: msgspec.Raw, kind: str, where: str, body: bytes) -> FunctionTool:
     if kind != "function":
         raise NotOffered(
-            f"{where} is of type {kind[:_MAX_SHOWN]!r}, which is not offered here; give functions and run them "
-            "yourself",
+            f"{where} is of type {kind[:_MAX_SHOWN]!r}, which is not supported; define functions and run them yourself",
             param=f"{where}.type",
         )
     tool = _tools.decode(raw)

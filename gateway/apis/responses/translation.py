@@ -66,7 +66,7 @@ def check_items(asked: AskedResponse) -> None:
             )
     items = [*asked.history, *(one.item for one in asked.items)]
     if not any(isinstance(item, MessageItem | FunctionCallItem | FunctionCallOutputItem) for item in items):
-        raise InvalidRequest("input holds nothing for a model to read; give a message", param="input")
+        raise InvalidRequest("input has no message; add one", param="input")
 
 
 def chat_messages(instructions: str | None, items: Iterable[InputItem]) -> list[ChatMessage]:

@@ -24,7 +24,7 @@ class BreakerFields(BaseModel):
     least_requests: Count = Field(default=20, description="Fewer requests in a window have no share")
     window_seconds: Seconds = 30.0
     slow_factor: float | None = Field(
-        default=5.0, gt=1, le=1_000, description="Or taking so many times as long as its siblings; null: never for that"
+        default=5.0, gt=1, le=1_000, description="Or taking this many times as long as its siblings; null: never"
     )
     slow_seconds: float = Field(default=2.0, ge=0, le=86_400, description="And at least so much longer")
     first_pause_seconds: Seconds = Field(default=1.0, description="Until the first probe; doubled by each that fails")
@@ -49,11 +49,11 @@ class FailureFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    retries: Retries = Field(default=0, description="How often a request begins anew where all targets have failed")
+    retries: Retries = Field(default=0, description="How often a request starts again after all targets failed")
     backoff_seconds: Seconds = Field(default=0.2, description="The longest pause before the first retry")
     longest_backoff_seconds: Seconds = 5.0
     retry_share: Rate = Field(default=0.2, description="Further tries, as a share of the pool's requests")
-    retries_per_second: Rate = Field(default=10.0, description="And so many beyond that")
+    retries_per_second: Rate = Field(default=10.0, description="Plus this many per second")
     first_token_seconds: Seconds | None = Field(
         default=None,
         description="Maximum time to the first token of a try; whole answers are then asked for by a stream",
@@ -68,7 +68,7 @@ class FailureFields(BaseModel):
     breaker: BreakerFields | None = Field(default_factory=BreakerFields, description="null: none")
     hedge: HedgeFields | None = Field(default=None, description="null: no second target is asked")
     when_all_away: Literal["call", "refuse"] = Field(
-        default="call", description="Whether a request goes to a target that is left alone where there is no other"
+        default="call", description="Whether a request goes to a target with an open circuit if there is no other"
     )
 
     def stated(self) -> dict[str, Any]:
@@ -88,9 +88,7 @@ class PlaybookRules(BaseModel):
     then: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(
         default_factory=list, max_length=100, description="The providers that answer meanwhile, best first"
     )
-    outage: BreakerFields = Field(
-        default_factory=BreakerFields, description="What counts as its outage, and how it comes back"
-    )
+    outage: BreakerFields = Field(default_factory=BreakerFields, description="Circuit breaker of the whole provider")
 
     def rules(self) -> dict[str, Any]:
         """Give what was said, as plain data that `contracts.serving.failures.playbook_of` reads."""

@@ -18,9 +18,9 @@ class QueueFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_in_flight: Count | None = Field(default=None, description="Requests that the pool is given at once")
+    max_in_flight: Count | None = Field(default=None, description="Maximum concurrent requests of the pool")
     max_tokens_in_flight: Count | None = Field(
-        default=None, description="Prompt and reserved output tokens that the pool is given at once"
+        default=None, description="Maximum prompt and reserved output tokens in progress at the pool"
     )
     max_waiting: Count = Field(default=10_000, description="Requests that may wait; more are refused with 503")
     tenant_max_in_flight: Share = Field(default=1.0, description="One tenant's share of max_in_flight")

@@ -56,11 +56,11 @@ class RolloutFields(_Fields):
 
     steps: Annotated[list[StepFields], Field(max_length=MAX_STEPS)] = Field(
         default=[StepFields(percent=step.percent) for step in DEFAULT_STEPS],
-        description="Each with a greater share than the one before; none: a shadow alone",
+        description="Each with a greater share than the one before; none: shadow only",
     )
     guards: GuardFields = GuardFields()
     shadow: ShadowFields | None = None
-    tenants: Words = Field(default=[], description="These alone take part")
+    tenants: Words = Field(default=[], description="Only these take part")
     not_tenants: Words = Field(default=[], description="These never do")
     promotes: bool = Field(default=False, description="The last step's end puts the candidate in the route")
 

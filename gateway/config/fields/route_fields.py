@@ -27,7 +27,7 @@ class ConditionFields(_Fields):
     tags: Annotated[dict[Word, Word], Field(max_length=16)] = Field(default={}, description="'*' is any value")
     min_prompt_tokens: Tokens | None = None
     max_prompt_tokens: Tokens | None = None
-    regions: Words = Field(default=[], description="Where the gateway stands: its TOLLKEEPER_REGION")
+    regions: Words = Field(default=[], description="The gateway's region: its TOLLKEEPER_REGION")
     days: list[Day] = []
     hours: str = Field(default="", max_length=20, description="Such as 08:00-18:00, or 22:00-06:00")
     time_zone: str = Field(default="UTC", max_length=64)
@@ -36,7 +36,7 @@ class ConditionFields(_Fields):
     )
     max_cost_usd: Usd | None = Field(default=None, description="What the request may cost at most, as reserved")
     ttft_objective_ms: Milliseconds | None = Field(
-        default=None, description="The model's recent answers must begin within this"
+        default=None, description="The model's recent answers must start within this"
     )
     slo_headroom: Share | None = Field(default=None, description="Share of the objective that must be to spare")
     intent: Word | None = Field(default=None, description="What `semantic` reads the prompt as")
@@ -50,8 +50,8 @@ class RouteEntryFields(_Fields):
     route: str = Field(default="", max_length=200)
     label: str = Field(default="", max_length=200, description="Its name in decisions; empty: the model's")
     weight: int = Field(default=1, le=MAX_WEIGHT)
-    provider: str = Field(default="", max_length=63, description="Take this provider's targets alone")
-    regions: Words = Field(default=[], description="Take targets in these alone")
+    provider: str = Field(default="", max_length=63, description="Use only this provider's targets")
+    regions: Words = Field(default=[], description="Use only targets in these regions")
     when: ConditionFields = ConditionFields()
 
 
@@ -77,7 +77,7 @@ class RouteFields(_Fields):
     )
     refuses_unmatched: bool = Field(default=False, description="Refuse what meets no entry's condition")
     cascade: CascadeFields | None = None
-    semantic: dict[str, Any] | None = Field(default=None, description="What intents and complexity are told by")
+    semantic: dict[str, Any] | None = Field(default=None, description="How intents and complexity are classified")
     cache: CacheFields | None = None
 
     def rules(self) -> dict[str, Any]:

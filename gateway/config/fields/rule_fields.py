@@ -14,7 +14,7 @@ _MAX_URL = 500
 
 def _only_usd(currency: object) -> object:
     if currency != "USD":
-        raise ValueError("amounts are in USD alone; convert the amount, and leave currency out or say USD")
+        raise ValueError("amounts are in USD; convert the amount, and leave currency out or set USD")
     return currency
 
 
@@ -52,7 +52,7 @@ Subject = Annotated[
 Thresholds = Annotated[
     list[Annotated[int, Field(ge=1, le=1000, strict=True)]],
     AfterValidator(_rising),
-    Field(max_length=20, description="Percent of the amount that are told, once each per period"),
+    Field(max_length=20, description="Percent of the amount at which to notify, once each per period"),
 ]
 WebhookUrl = Annotated[
     str,

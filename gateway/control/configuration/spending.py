@@ -60,7 +60,7 @@ def _found(entry: EntryT, valid_to: datetime | None) -> Found[EntryT]:
 def _end(entry: BaseModel) -> datetime:
     end: datetime | None = getattr(entry, "valid_to")  # noqa: B009
     if end is None:
-        raise InvalidRequest("an end that is set cannot be taken back; give a new version", param="valid_to")
+        raise InvalidRequest("an end cannot be removed; create a new version", param="valid_to")
     return end
 
 
@@ -228,5 +228,5 @@ def _subject(entry: ConfiguredLimit | ConfiguredBudget) -> str:
 
 def _checked_id(given: str | None) -> str:
     if given is not None and len(given) > 63:
-        raise InvalidRequest(f"id is {len(given)} characters; the control plane keeps up to 63", param="id")
+        raise InvalidRequest(f"id is {len(given)} characters; at most 63 are allowed", param="id")
     return given or ""

@@ -37,9 +37,7 @@ class AnswerLength:
         if stated <= most:
             return ()
         given = {name: most for name in FIELDS if isinstance(value := fields.get(name), int) and value > most}
-        return (
-            Objection("max_tokens", f"max_tokens is {stated}; at most {most} may be asked for here", FIELDS[0], given),
-        )
+        return (Objection("max_tokens", f"max_tokens is {stated}; at most {most} are allowed", FIELDS[0], given),)
 
     def defaults(self, request: AnyRequest) -> Mapping[str, object]:
         """Give the limit of a request that states none."""

@@ -30,7 +30,7 @@ class AllowedModels:
         if requested not in self._denied and (not self._allowed or requested in self._allowed):
             return ()
         others = f"; {', '.join(sorted(self._allowed))} may be" if self._allowed else ""
-        return (Objection("model", f"the model {requested[:80]!r} may not be asked for here{others}", "model"),)
+        return (Objection("model", f"the model {requested[:80]!r} may not be used{others}", "model"),)
 
     def defaults(self, request: AnyRequest) -> Mapping[str, object]:
         """Give none."""

@@ -79,11 +79,11 @@ class RedisStore:
         """
         if not _NAME.fullmatch(gateway_name):
             raise ConfigurationError(
-                f"the gateway's name {gateway_name!r} is unusable; "
-                "give up to 100 letters, digits, '.', '_', ':', '#' or '-' in TOLLKEEPER_GATEWAY_NAME"
+                f"the gateway's name {gateway_name!r} is invalid; "
+                "use up to 100 letters, digits, '.', '_', ':', '#' or '-' in TOLLKEEPER_GATEWAY_NAME"
             )
         if not _NAMESPACE.fullmatch(namespace):
-            raise ConfigurationError(f"the namespace {namespace!r} is unusable; give up to 63 letters and digits")
+            raise ConfigurationError(f"the namespace {namespace!r} is invalid; use up to 63 letters and digits")
         if not 1 <= expiry_seconds <= 3600:
             raise ConfigurationError(f"a gateway expires after 1 to 3600 seconds, not {expiry_seconds:g}")
         if not 0.01 <= timeout_seconds <= expiry_seconds / 4:

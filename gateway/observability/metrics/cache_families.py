@@ -12,7 +12,7 @@ def cache_families(state: Mapping[str, int]) -> Iterator[Family]:
     yield Family(
         "tollkeeper_answer_cache_requests_total",
         "counter",
-        "Requests to models and routes that keep answers, by what the cache did for them.",
+        "Requests to models and routes with a response cache, by outcome.",
         [
             ({"outcome": outcome}, state[name])
             for outcome, name in (
@@ -26,7 +26,7 @@ def cache_families(state: Mapping[str, int]) -> Iterator[Family]:
     yield Family(
         "tollkeeper_answer_cache_answers_total",
         "counter",
-        "Answers by what became of them: kept, not fit to be kept, evicted for want of room, unreadable.",
+        "Responses by outcome: kept, not_kept, evicted, unreadable.",
         [({"outcome": name}, state[name]) for name in ("kept", "not_kept", "evicted", "unreadable")],
     )
     yield counter(

@@ -36,8 +36,8 @@ _MODEL: Final[tuple[tuple[str, str, Kind, str], ...]] = (
     ("running", "running", "gauge", "Requests in an engine's batch, of all gateways."),
     ("waiting", "waiting", "gauge", "Requests that wait at an engine."),
     ("kv_blocks_total", "kv_blocks", "gauge", "Blocks of an engine's KV cache."),
-    ("kv_blocks_held", "kv_blocks_held", "gauge", "Blocks that requests hold."),
-    ("kv_blocks_kept", "kv_blocks_kept", "gauge", "Blocks of prompts that callers have marked to be kept."),
+    ("kv_blocks_held", "kv_blocks_held", "gauge", "Blocks used by requests."),
+    ("kv_blocks_kept", "kv_blocks_kept", "gauge", "Pinned blocks of prompts that callers marked."),
     ("kv_blocks_given_up", "kv_blocks_given_up_total", "counter", "Such blocks that running requests needed."),
     ("prefix_cache_queries", "prefix_queried_tokens_total", "counter", "Prompt tokens looked up in the prefix cache."),
     ("prefix_cache_hits", "prefix_hit_tokens_total", "counter", "Prompt tokens found there."),
@@ -52,10 +52,10 @@ _MODEL: Final[tuple[tuple[str, str, Kind, str], ...]] = (
 )
 _WAITING: Final = {"waiting_for_room": "room", "waiting_deferred": "deferred"}
 _UPSTREAM: Final[tuple[tuple[str, str, Kind, str], ...]] = (
-    ("running", "running", "gauge", "Requests in an inference server's batch, as it says."),
+    ("running", "running", "gauge", "Requests in an inference server's batch, as it reports."),
     ("waiting", "waiting", "gauge", "Requests that wait at an inference server."),
     ("kv_usage", "kv_usage_ratio", "gauge", "Used part of its KV cache."),
-    ("prompt_tokens", "prompt_tokens_total", "counter", "Prompt tokens it has taken."),
+    ("prompt_tokens", "prompt_tokens_total", "counter", "Prompt tokens it received."),
     ("generated_tokens", "generated_tokens_total", "counter", "Tokens it has made."),
     ("computed_tokens", "computed_prompt_tokens_total", "counter", "Prompt tokens that no cache answered."),
     ("looked_up_tokens", "prefix_queried_tokens_total", "counter", "Prompt tokens looked up in its prefix cache."),
@@ -92,7 +92,7 @@ def gpu_families(hosts: Hosts) -> Iterator[Family]:
     yield Family(
         "tollkeeper_gpu_throttled",
         "gauge",
-        "What holds a GPU's clocks down now; 1 for each reason.",
+        "Reasons for reduced GPU clocks; 1 for each.",
         [
             ({**labels, "reason": reason}, 1)
             for labels, facts in devices

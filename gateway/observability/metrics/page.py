@@ -115,7 +115,7 @@ class MetricsPage:
         yield gauge("tollkeeper_requests_in_flight", "Requests admitted and not settled.", sources.admission.in_flight)
         yield gauge(
             "tollkeeper_reservations_in_flight",
-            "Requests that hold something of a limit or a budget.",
+            "Requests with a reservation of a limit or budget.",
             sources.open_grants(),
         )
         batches = sources.batches()
@@ -240,7 +240,7 @@ class MetricsPage:
         yield counter("tollkeeper_records_total", "Requests recorded in the journal.", recorder.recorded_requests)
         yield counter(
             "tollkeeper_records_dropped_total",
-            "Records of admitted requests that could not be kept: usage that is lost.",
+            "Records of admitted requests that could not be stored: lost usage.",
             journal.dropped_records,
         )
         yield counter(
@@ -307,7 +307,7 @@ class MetricsPage:
         yield Family(
             "tollkeeper_engine_host_requests",
             "gauge",
-            "Requests of this gateway under way at an engine host.",
+            "Requests of this gateway in progress at an engine host.",
             [({"host": name}, host.requests) for name, host in hosts],
         )
 

@@ -69,7 +69,7 @@ def request_families(counts: RequestCounts) -> Iterator[Family]:
     yield Family(
         "tollkeeper_cost_usd_total",
         "counter",
-        "Cost by price card; kept exactly, shown as a float.",
+        "Cost by price card; exact sum, shown as a float.",
         [
             (labels, cost / PICO_USD_PER_USD)
             for labels, cost in _totals(series, _BY_MODEL, lambda one: one.cost_pico_usd)

@@ -39,7 +39,7 @@ def routing_families(router: Router) -> Iterator[Family]:
     yield Family(
         "tollkeeper_replica_predicted_wait_seconds",
         "gauge",
-        "How long a request that came now is predicted to wait at a replica until its own prompt is computed.",
+        "Predicted wait at a replica for a request that arrives now.",
         [(where, replica["predicted_wait_ms"] / _MILLISECONDS) for where, replica in replicas],
     )
     yield Family(
@@ -51,7 +51,7 @@ def routing_families(router: Router) -> Iterator[Family]:
     yield Family(
         "tollkeeper_replica_cache_mirrored",
         "gauge",
-        "Whether it is known exactly what a replica's cache holds; 0 where it is assumed from what was sent there.",
+        "Whether a replica's cache is known exactly; 0: assumed from what was sent there.",
         [(where, int(replica["cache"] == "exact")) for where, replica in replicas],
     )
     yield Family(

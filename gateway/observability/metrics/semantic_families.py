@@ -11,10 +11,10 @@ def semantic_families(service: SemanticService) -> Iterator[Family]:
     yield Family(
         "tollkeeper_semantic_readings_total",
         "counter",
-        "Prompts that a route looked at, by how that ended; all but read and abstained without a look.",
+        "Prompts of semantic routes by outcome; only read and abstained were classified.",
         [({"route": route, "state": state}, count) for (route, state), count in service.reader.readings.items()],
     )
     embedder = service.embedder
     yield gauge("tollkeeper_embedder_ready", "Whether the process that makes vectors answers.", int(embedder.is_ready))
     yield counter("tollkeeper_embedder_vectors_total", "Vectors of texts that it has made.", embedder.made)
-    yield counter("tollkeeper_embedder_ends_total", "Times that it ended and was not told to.", embedder.restarts)
+    yield counter("tollkeeper_embedder_ends_total", "Unexpected ends of the embedder.", embedder.restarts)

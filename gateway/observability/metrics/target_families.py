@@ -12,13 +12,13 @@ def target_families(book: HealthBook) -> Iterator[Family]:
     yield Family(
         "tollkeeper_target_available",
         "gauge",
-        "Whether a target is called in its turn: 0 while it is left alone, rests or is being tried again.",
+        "Whether a target is available: 0 while its circuit is open, it is paused or being probed.",
         [({"pool": one.pool.id, "target": one.id}, int(not one.is_away)) for one in targets],
     )
     yield Family(
         "tollkeeper_target_left_alone_total",
         "counter",
-        "Times that a target was left alone after failures, or for being slow.",
+        "Times that a target's circuit opened after failures or slowness.",
         [({"pool": one.pool.id, "target": one.id}, one.breaker.opened) for one in targets if one.breaker is not None],
     )
     yield Family(

@@ -233,8 +233,8 @@ class Trial:
         now_ns = self._means.clock.monotonic_ns()
         seconds = min([self._means.health.of(spec).wait_ns(now_ns) for spec in candidates]) / _SECOND_NS
         return TargetsAway(
-            f"every target of pool {self._pool.id!r} that may answer is left alone after failures; "
-            f"one is tried again within {max(seconds, 1.0):.0f} s",
+            f"every target of pool {self._pool.id!r} that may answer has an open "
+            f"circuit; one is probed within {max(seconds, 1.0):.0f} s",
             retry_after_seconds=max(seconds, 1.0),
         )
 

@@ -162,7 +162,7 @@ class HealthBook:
                 shown[f"{health.pool.id}/{health.id}"] = {
                     "state": "resting",
                     "seconds": rest,
-                    "why": "it said Retry-After",
+                    "why": "it sent Retry-After",
                 }
         for name, breaker in self._providers.items():
             if not breaker.is_calm:

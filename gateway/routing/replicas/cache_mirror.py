@@ -156,7 +156,7 @@ class CacheMirror:
         """Show why a cache is not known: it is asked for again when the host says hello, or loads its model."""
         mirror = self._mirrors.get((url, model))
         if mirror is not None and mirror.state == "asked":
-            mirror.why = f"the host refused to tell what its cache holds: {why}"
+            mirror.why = f"the host refused to report its cache: {why}"
 
     def _take(self, url: str, record: KvRecord) -> None:
         place = (url, record.model)
@@ -168,13 +168,13 @@ class CacheMirror:
         if mirror.state != "exact":
             return
         if record.engine != mirror.engine:
-            self._refuse(place, mirror, "the engine was started anew")
+            self._refuse(place, mirror, "the engine restarted")
         elif record.sequence > mirror.sequence:
             mirror.gaps += 1
             missing = record.sequence - mirror.sequence
             self._refuse(place, mirror, f"{missing} events are missing before {record.sequence}")
         elif record.sequence < mirror.sequence and (mirror.is_under_way or record.sequence == 0):
-            self._refuse(place, mirror, f"events began anew at {record.sequence}")  # as of a model loaded again
+            self._refuse(place, mirror, f"events restarted at {record.sequence}")  # as of a model loaded again
         elif record.sequence < mirror.sequence:
             return  # what the cache held was told after it
         elif record.event == "stored" and record.block_size != mirror.block_size:

@@ -36,14 +36,14 @@ class RequestFields(BaseModel):
     prompt_tokens: int | None = Field(default=None, ge=0, le=1_000_000_000)
     max_tokens: int | None = Field(default=None, ge=1, le=2**31 - 1)
     latency_budget_ms: int | None = Field(default=None, ge=1, le=86_400_000)
-    region: str = Field(default="", max_length=63, description="Where the gateway stands")
+    region: str = Field(default="", max_length=63, description="The gateway's region")
     at: AwareDatetime | None = Field(default=None, description="Left out: now")
     conversation: str = Field(default="", max_length=100)
     intent: str | None = Field(default=None, max_length=100)
     complexity: Complexity | None = None
     budget_left: dict[str, Share] = Field(default={}, description="The least share left of a budget, by model")
     cost_usd: dict[str, Usd] = Field(default={}, description="What the request may cost at most, by model")
-    ttft_seconds: dict[str, Seconds] = Field(default={}, description="Within which answers mostly begin, by model")
+    ttft_seconds: dict[str, Seconds] = Field(default={}, description="Recent times to first token, by model")
     answer_seconds: dict[str, Seconds] = Field(default={}, description="How long the answer would take, by model")
 
 

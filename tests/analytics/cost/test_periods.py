@@ -54,14 +54,14 @@ def test_periods_laid_end_to_end_are_the_whole(
 
 
 def test_what_is_no_zone_time_or_month_is_refused_by_name() -> None:
-    with pytest.raises(InvalidRequest, match="'Mars/Base' is no time zone"):
+    with pytest.raises(InvalidRequest, match="'Mars/Base' is not a time zone"):
         time_zone("Mars/Base")
-    with pytest.raises(InvalidRequest, match="'noon' is no time"):
+    with pytest.raises(InvalidRequest, match="'noon' is not a time"):
         moment("noon", BERLIN, "from")
-    with pytest.raises(InvalidRequest, match="'0001-01-01' is no time"):
+    with pytest.raises(InvalidRequest, match="'0001-01-01' is not a time"):
         moment("0001-01-01", BERLIN, "from")
     for year, month in ((2026, 13), (9999, 12), (10**30, 1)):
-        with pytest.raises(InvalidRequest, match=f"{year}-{month} is no month"):
+        with pytest.raises(InvalidRequest, match=f"{year}-{month} is not a month"):
             month_of(year, month, BERLIN)
     start = datetime(2026, 1, 1, tzinfo=UTC)
     with pytest.raises(InvalidRequest, match="more than 2400 periods of one hour"):

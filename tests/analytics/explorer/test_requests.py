@@ -245,7 +245,7 @@ def test_another_s_request_is_not_there(reader: StoreClient, record: Record, sco
     identifier = UUID(bytes=one.request_id)
     assert single_request(reader, identifier).tenant == tenant
     for of in (("another", None), (tenant, "blue")):
-        with pytest.raises(NotFound, match="not yours to see"):
+        with pytest.raises(NotFound, match="you may not see it"):
             single_request(reader, identifier, *of)
 
 

@@ -41,7 +41,7 @@ def test_terms_are_read(typed: str, found: Search) -> None:
     [
         ("colour:red", "nothing is searched by 'colour'"),
         ("user:", "'user:' lacks a value"),
-        ("status:teapot", "'teapot' is no status"),
+        ("status:teapot", "'teapot' is not a status"),
         ("trace:12", "32 hexadecimal digits"),
         ("attempts>1.5", "counts nothing"),
         ('user:"alice', "not closed"),

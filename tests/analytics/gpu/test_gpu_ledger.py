@@ -85,7 +85,7 @@ def test_steps_that_are_no_longer_kept_are_refused(reader: StoreClient) -> None:
 def test_the_last_72_hours_are_there_and_no_other_range_can_be(reader: StoreClient) -> None:
     now = datetime.now(UTC)
     gpu_ledger(reader, Period(now - timedelta(hours=72), now), asked_at=now + timedelta(seconds=5))
-    with pytest.raises(InvalidRequest, match="ends before it begins"):
+    with pytest.raises(InvalidRequest, match="ends before it starts"):
         gpu_ledger(reader, Period(now, now))
     with pytest.raises(InvalidRequest, match="longer than the 72 hours"):
         gpu_ledger(reader, Period(now, now + timedelta(days=365_000)))

@@ -58,7 +58,7 @@ def test_rates_are_never_negative(rows: list[tuple[int, int, int, int, int]]) ->
 def test_a_fit_to_too_little_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="measured in 1 hours"):
         fit_standard_cost("m", "m/1", USED[:1], PERIOD, BUSY, OTHER)
-    with pytest.raises(InvalidRequest, match="no rate of a GPU holds"):
+    with pytest.raises(InvalidRequest, match="no GPU rate is valid"):
         fit_standard_cost("m", "m/1", USED, PERIOD, 0, 0)
 
 

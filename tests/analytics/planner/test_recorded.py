@@ -60,7 +60,7 @@ def test_requests_come_back_in_order_with_lengths_and_what_they_share(
 
 
 def test_a_time_without_requests_or_steps_is_named(reader: StoreClient) -> None:
-    with pytest.raises(InvalidRequest, match="holds no request"):
+    with pytest.raises(InvalidRequest, match="has no requests"):
         recorded_workload(reader, HOUR, tenant="nobody")
     with pytest.raises(InvalidRequest, match="0 engine steps of nothing"):
         measured_setup(reader, HOUR, model="nothing")

@@ -93,7 +93,7 @@ def test_what_does_not_fit_or_is_not_known_is_named() -> None:
         gpu_named("tpu")
     with pytest.raises(InvalidRequest, match="weights in 'fp3'"):
         moved(SETUP, GPUS["h200"], GPUS["h200"], quantization="fp3")
-    with pytest.raises(InvalidRequest, match="the workload .empty. holds no request"):
+    with pytest.raises(InvalidRequest, match="the workload .empty. has no requests"):
         Workload([], "empty")
     with pytest.raises(InvalidRequest, match="out of order or empty"):
         Workload([PlannedRequest(5, 1, 1), PlannedRequest(4, 1, 1)], "reversed")

@@ -176,7 +176,7 @@ def test_a_pools_queue_is_set_shown_and_taken_away(owner: TestClient) -> None:
         (LIMITS, {**PER_MINUTE, "window": None}, 400, "window", ["needs a window"]),
         (LIMITS, {**PER_MINUTE, "metric": "concurrency"}, 400, "window", ["takes no window"]),
         (LIMITS, {**PER_MINUTE, "metric": "usd"}, 400, "amount_usd", ["decimal text"]),
-        (LIMITS, {**PER_MINUTE, "currency": "EUR"}, 400, "currency", ["'EUR'", "USD alone"]),
+        (LIMITS, {**PER_MINUTE, "currency": "EUR"}, 400, "currency", ["'EUR'", "amounts are in USD"]),
         (LIMITS, {**PER_MINUTE, "subject": "x\x00"}, 400, "subject", ["pattern"]),
         (LIMITS, {**PER_MINUTE, "level": "project", "subject": "unknown"}, 400, "subject", ["'unknown'"]),
         (LIMITS, {**PER_MINUTE, "level": "team", "subject": "none"}, 400, "subject", ["'none'", "no such team"]),
@@ -200,7 +200,7 @@ def test_a_pools_queue_is_set_shown_and_taken_away(owner: TestClient) -> None:
         (BUDGETS, {**MONTHLY, "webhook_url": "ftp://h/x"}, 400, "webhook_url", ["http://"]),
         (BUDGETS, {**MONTHLY, "webhook_url": "http://h:99999/"}, 400, "webhook_url", ["http://"]),
         (BUDGETS, {**MONTHLY, "webhook_url": "http://me:pw@h/"}, 400, "webhook_url", ["no user or password"]),
-        (BUDGETS, {**MONTHLY, "currency": "eur"}, 400, "currency", ["USD alone"]),
+        (BUDGETS, {**MONTHLY, "currency": "eur"}, 400, "currency", ["amounts are in USD"]),
     ],
 )
 def test_bad_limits_and_budgets_are_refused_by_name(

@@ -52,7 +52,7 @@ def test_an_objective_is_made_listed_replaced_and_deleted(owner: TestClient) -> 
     ("change", "code", "said"),
     [
         ({"target_percent": "100"}, "slo_target_leaves_no_budget", "no error budget"),
-        ({"target_percent": "0"}, "slo_target_promises_nothing", "promises nothing"),
+        ({"target_percent": "0"}, "slo_target_promises_nothing", "has no meaning"),
         ({"window_days": 120}, "slo_window_beyond_retention", "kept for 90 days"),
         ({"thresholds_ms": {"ttft": "510"}}, "slo_threshold_not_kept", "nearest are 500 and 600"),
         ({"prompt_class": "short"}, "slo_hook_too_wide", "leave prompt_class out, or the hook"),

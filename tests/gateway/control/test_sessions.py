@@ -162,9 +162,9 @@ def test_an_address_that_looks_like_an_id_signs_in(owner: TestClient) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"tenant": "acme"}, "give role as well"),
-        ({"team": None}, "give role as well"),
-        ({"role": "admin"}, "name tenant, or null for everything"),
+        ({"tenant": "acme"}, "set role as well"),
+        ({"team": None}, "set role as well"),
+        ({"role": "admin"}, "set tenant, or null for everything"),
     ],
 )
 def test_a_role_is_never_given_without_what_it_reaches(owner: TestClient, change: dict[str, object], says: str) -> None:

@@ -37,7 +37,7 @@ async def test_the_keys_are_found_by_discovery_or_where_the_operator_says(tokens
     [
         ({"issuer": "https://elsewhere.example"}, "not this issuer's"),
         ({"jwks_uri": None}, "no 'jwks_uri'"),
-        ({"jwks_uri": "file:///etc/passwd"}, "not an address"),
+        ({"jwks_uri": "file:///etc/passwd"}, "not a valid URL"),
     ],
 )
 async def test_a_wrong_discovery_document_is_not_followed(tokens, provider, discovery, words):

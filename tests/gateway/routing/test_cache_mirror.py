@@ -106,8 +106,8 @@ def test_what_happens_while_it_is_told_is_not_lost():
         ("gap", "2 events are missing before 3"),
         ("block_size", "blocks of 32 tokens, its cache's have 16"),
         ("unknown", "cannot be read"),
-        ("restart", "started anew"),
-        ("again", "began anew at 0"),
+        ("restart", "engine restarted"),
+        ("again", "restarted at 0"),
     ],
 )
 def test_events_that_do_not_fit_leave_load_only_routing_and_the_cache_is_asked_again(fault, said):
@@ -239,7 +239,7 @@ def test_an_ask_that_was_refused_is_named_until_the_cache_is_known():
     scene = Scene(answers=False)
     scene.mirror.on_kv_refused(URL, MODEL, "model 'm' is being loaded")
     assert scene.state["state"] == "asked"
-    assert scene.state["why"] == "the host refused to tell what its cache holds: model 'm' is being loaded"
+    assert scene.state["why"] == "the host refused to report its cache: model 'm' is being loaded"
     scene.mirror.on_kv_refused(URL, "another", "not here")  # which nobody follows
     scene.mirror.on_kv_host(URL, scene.ask)
     scene.answer()

@@ -59,7 +59,7 @@ def test_an_expiry_is_held_to_an_hour_and_thirty_days(seconds, fits):
     [
         (form(FILE), "purpose", "purpose is required"),
         (form(PURPOSE), "file", "file is required"),
-        (form(part("purpose", b"user_data"), FILE), "purpose", "'user_data'; only files with the purpose 'batch'"),
+        (form(part("purpose", b"user_data"), FILE), "purpose", "'user_data'; only 'batch' is supported"),
         (form(part("purpose", b"\xff"), FILE), "purpose", "not UTF-8"),
         (form(PURPOSE, part("file", b"", "in.jsonl")), "file", "the file is empty"),
         (form(PURPOSE, part("file", b"{}")), "file", "without a file name"),

@@ -41,7 +41,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a block of the server's": (
         {"messages": says({"type": "server_tool_use", "id": "x"})},
         f"{AT}.type",
-        "is 'server_tool_use', which is not taken; taken are text, image, document",
+        "is 'server_tool_use', which is not supported; supported are text, image, document",
     ),
     "prompt text for a type": ({"messages": says({"type": "My secret!"})}, f"{AT}.type", "is of another kind"),
     "a type that is a number": ({"messages": says({"type": 3})}, f"{AT}.type", "is of another kind|expected str"),
@@ -54,7 +54,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a file of Anthropic's": (
         {"messages": says({"type": "image", "source": {"type": "file", "file_id": "f"}})},
         f"{AT}.source.type",
-        "is 'file', which is not taken",
+        "is 'file', which is not supported",
     ),
     "a document by address": (
         {"messages": says({"type": "document", "source": {"type": "url", "url": "https://example.org"}})},
@@ -87,7 +87,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a search's result": (
         {"messages": says({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "search_result"}]})},
         f"{AT}.content[0].type",
-        "is 'search_result', which is not taken; taken are text, image, document, tool_reference",
+        "is 'search_result', which is not supported; supported are text, image, document, tool_reference",
     ),
     "a user that calls": (
         {"messages": says({"type": "tool_use", "id": "a", "name": "f", "input": {}})},
@@ -119,9 +119,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "messages",
         "prefill",
     ),
-    "a mark of another kind": ({"cache_control": {"type": "forever"}}, "cache_control.type", "taken are ephemeral"),
+    "a mark of another kind": ({"cache_control": {"type": "forever"}}, "cache_control.type", "supported are ephemeral"),
     "a mark for a day": ({"cache_control": {"type": "ephemeral", "ttl": "1d"}}, "cache_control.ttl", "one of 5m, 1h"),
-    "an image for the system": ({"system": [{"type": "image"}]}, "system[0].type", "taken are text"),
+    "an image for the system": ({"system": [{"type": "image"}]}, "system[0].type", "supported are text"),
     "a tool of the server's": (
         {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
         "tools[0].type",

@@ -67,7 +67,7 @@ def parts(*given):
         ({"truncation": "secret"}, "truncation", "expected one of auto, disabled"),
         ({"background": True}, "background", "background is true"),
         ({"conversation": "conv_1"}, "conversation", "use previous_response_id"),
-        ({"prompt": {"id": "pmpt_1"}}, "prompt", "prompt templates are not kept here"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt", "prompt templates are not supported"),
         ({"moderation": {"model": "x"}}, "moderation", "moderation is not supported"),
         (
             {"max_tokens": 5},
@@ -87,7 +87,7 @@ def parts(*given):
         (
             {"tools": [{"type": "web_search"}]},
             "tools[0].type",
-            "tools[0] is of type 'web_search', which is not offered",
+            "tools[0] is of type 'web_search', which is not supported",
         ),
         ({"tools": [SUM, {"type": "function"}]}, "tools[1]", "missing required field name"),
         ({"tools": [SUM, {"name": "f", "parameters": [1]}]}, "tools[1].parameters", "is not an object"),
@@ -107,7 +107,7 @@ def parts(*given):
             "tool_choice.mode",
             "expected one of auto, required",
         ),
-        ({"metadata": {str(n): "" for n in range(17)}}, "metadata", "metadata has 17 pairs; at most 16 are kept"),
+        ({"metadata": {str(n): "" for n in range(17)}}, "metadata", "metadata has 17 pairs; at most 16 are allowed"),
         ({"metadata": {"k" * 65: ""}}, "metadata", "a key of 65 characters; at most 64"),
         ({"metadata": {"k": "v" * 513}}, "metadata.k", "metadata.k has 513 characters; at most 512"),
         ({"metadata": {"k": 3}}, "metadata[...]", "expected str"),
@@ -246,7 +246,7 @@ def test_a_choice_names_the_namespace_too(choice, chosen):
         (
             {"tools": [{"type": "custom", "name": "x"}]},
             "tools[0].tools[0].type",
-            "of type 'custom', which is not offered",
+            "of type 'custom', which is not supported",
         ),
         ({"tools": [{"type": "function"}]}, "tools[0].tools[0]", "missing required field name"),
         ({"tools": [{**SUM, "name": "n" * 57}]}, "tools[0].tools[0].name", "has 57 characters, with its namespace 65"),
@@ -272,7 +272,7 @@ def test_a_search_of_a_cached_index_is_left_out_and_one_of_the_live_web_refused(
         read(tools=[SUM])
     )
     for live in ({}, {"external_web_access": True}, {"external_web_access": None}):
-        with pytest.raises(InvalidRequest, match="'web_search', which is not offered"):
+        with pytest.raises(InvalidRequest, match="'web_search', which is not supported"):
             read(tools=[{"type": "web_search", **live}])
 
 

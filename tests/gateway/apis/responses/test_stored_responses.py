@@ -134,7 +134,7 @@ async def test_a_call_without_a_name_is_refused_when_it_is_handed_back(upstream_
     output = [{"type": "function_call_output", "call_id": "call_1", "output": "3"}]
     with pytest.raises(openai.BadRequestError, match=f"the item '{first.output[0].id}' of an earlier response cannot"):
         await ask(upstream_gateway, output, previous_response_id=first.id)
-    with pytest.raises(openai.BadRequestError, match="cannot be given to a model again"):
+    with pytest.raises(openai.BadRequestError, match="cannot be sent to a model again"):
         await ask(upstream_gateway, [{"type": "item_reference", "id": first.output[0].id}])
 
 
@@ -296,8 +296,8 @@ async def fail(self, response):
     ("add", "said"),
     [
         (refuse, "the database does not answer"),
-        (hang, "the database of kept answers has not taken it within 0.05 seconds"),
-        (fail, "the gateway failed to keep it; its log says why"),
+        (hang, "the database of stored responses did not accept it within 0.05 seconds"),
+        (fail, "the gateway failed to store it; see its log"),
     ],
 )
 async def test_a_response_that_could_not_be_kept_says_so(start_gateway, kit, monkeypatch, stream, add, said):
@@ -328,7 +328,7 @@ async def test_a_response_too_large_to_be_kept_says_so(start_gateway, kit, monke
 async def test_a_history_too_long_is_refused(upstream_gateway, monkeypatch):
     first = await ask(upstream_gateway, "x" * 1000)
     monkeypatch.setattr("gateway.apis.responses.keeper.MAX_HISTORY_BYTES", 1000)
-    with pytest.raises(openai.BadRequestError, match="begin anew") as error:
+    with pytest.raises(openai.BadRequestError, match="start a new conversation") as error:
         await ask(upstream_gateway, previous_response_id=first.id)
     assert error.value.code == "history_too_long"
 

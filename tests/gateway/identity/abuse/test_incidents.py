@@ -78,7 +78,7 @@ def test_it_is_explained_without_a_word_of_any_prompt() -> None:
     incident = Incident.begun("i", "gw", "acme", "", "key_1", _seen(41, "throttle"), 0)
     assert incident.summary == "key key_1 of acme: 41 nearly identical prompts in a minute, where 5 are allowed"
     assert "1 of 1 requests above the limit were refused." in incident.explained()
-    assert incident.explained()[-1] == "To end it: send each prompt once and keep its answer."
+    assert incident.explained()[-1] == "To end it: send each prompt once and store its answer."
 
 
 def _about(key_id: str = "key_1", second: int = 0) -> About:

@@ -116,7 +116,7 @@ def test_the_command_prints_what_would_happen_and_ends_by_it(tmp_path):
     report = json.loads(told.stdout)
     assert report["passed"] and {name["name"] for name in report["names"]} == {"far", "mixed", "best"}
     shown = CliRunner().invoke(app, ["routes", "drill", "far", "--config", str(path), "--rate", "1", "--seconds", "20"])
-    assert "it is left alone after" in shown.stdout and "no other provider serves it" in " ".join(shown.stdout.split())
+    assert "its circuit opens after" in shown.stdout and "no other provider serves it" in " ".join(shown.stdout.split())
     wrong = CliRunner().invoke(app, ["routes", "drill", "far", "--config", str(path), "--fault", "flood"])
     assert wrong.exit_code == 2
 
