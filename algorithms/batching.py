@@ -22,7 +22,7 @@ class Batched(Protocol):
 
     @property
     def order(self) -> Order:
-        """Give its place in the queue."""
+        """Return its place in the queue."""
 
     @property
     def remaining(self) -> int:
@@ -54,7 +54,7 @@ class WaitingLine(Generic[S]):
         self._waiting.discard(sequence.handle)
 
     def head(self) -> S | None:
-        """Give who is next, if anybody waits."""
+        """Return who is next, if anybody waits."""
         while self._heap and self._heap[0][1].handle not in self._waiting:
             heapq.heappop(self._heap)
         return self._heap[0][1] if self._heap else None
@@ -89,12 +89,12 @@ def spare_blocks(total: int, *, others_run: bool) -> int:
 
 
 def least_urgent(running: Iterable[S]) -> S | None:
-    """Give whom to preempt: the least urgent, among equals the latest."""
+    """Return whom to preempt: the least urgent, among equals the latest."""
     return max(running, key=_order, default=None)
 
 
 def may_displace(newcomer: Batched, victim: Batched | None) -> bool:
-    """Say whether who waits may take the place of who runs: only of one strictly less urgent."""
+    """Return whether who waits may take the place of who runs: only of one strictly less urgent."""
     return victim is not None and victim.order[0] > newcomer.order[0]
 
 

@@ -22,7 +22,7 @@ _STEP_CHARACTERS: Final = 16  # of a reference: to follow these takes about as l
 
 
 def misfit(schema: object, value: object) -> str:
-    """Say where a value (as decoded from JSON) misses a schema, by path and keyword; empty where it keeps it.
+    """Return where a value (as decoded from JSON) misses a schema, by path and keyword; empty if it keeps it.
 
     So it is where it cannot be told: numbers too long to be written, or what is nested too deep to be compared.
     """
@@ -56,16 +56,16 @@ class _Fitting:
         )
 
     def _may_take(self, steps: int) -> bool:
-        """Take so many further steps; say whether they are within the bound."""
+        """Accept the given number of further steps; return whether they are within the bound."""
         self._steps += steps
         return self._steps <= _MAX_STEPS
 
     def _listed(self, value: object) -> Sequence[object]:
-        """Give a list of the schema's; an empty one where it is none, or too long to be looked at."""
+        """Return a list of the schema's; an empty one where it is none, or too long to be looked at."""
         return value if isinstance(value, list | tuple) and self._may_take(len(value)) else ()
 
     def _resolved(self, reference: str) -> object:
-        """Follow a pointer within the schema; `None` where it leads out of it or nowhere."""
+        """Follow a pointer within the schema; `None` if it leads out of it or nowhere."""
         if not reference.startswith("#") or not self._may_take(len(reference) // _STEP_CHARACTERS):
             return None
         place: object = self._root
@@ -149,7 +149,7 @@ class _Fitting:
         return ""
 
     def _is_in(self, value: object, values: object) -> bool:
-        """Say whether a value is among others, or may be: what is not looked at is taken as kept."""
+        """Return whether a value is among others, or may be: what is not looked at is taken as kept."""
         if not isinstance(values, list | tuple) or not self._may_take(len(values)):
             return True
         return any(self._is_same(value, other) for other in values)

@@ -19,7 +19,7 @@ _STOP_SECONDS = 10  # for requests under way when the process is told to stop
 
 
 def run(settings: AnalyticsSettings) -> None:
-    """Serve and watch until told to stop. Raises ConfigurationError where it cannot start."""
+    """Serve and watch until told to stop. Raises ConfigurationError if it cannot start."""
     listener = listen(settings.host, settings.analytics_port, "TOLLKEEPER_ANALYTICS_PORT")
     serve(settings, listener)
 

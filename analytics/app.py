@@ -53,7 +53,7 @@ _ROUTES: Final = shared_routes(ROUTERS)
 
 
 def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_now) -> FastAPI:
-    """Build the application. Raises ConfigurationError where the control database's schema is missing or newer."""
+    """Build the application. Raises ConfigurationError if the control database's schema is missing or newer."""
     secrets = SecretFiles(settings.data / "secrets")
     webhook_secret = secrets.get_or_create("webhook_secret").encode()
     sealer = Sealer.of(secrets)
@@ -130,7 +130,9 @@ def _chores(
     finishing: StoreClient,
     now: Callable[[], datetime],
 ) -> dict[str, Callable[[], int]]:
-    """Give what is written when it is due, each with a client of its own: GPU hours, and exports where they are set."""
+    """Return what is written when it is due, each with a client of its own: GPU hours, and exports where they are
+    set.
+    """
     holder = f"{socket.gethostname()}:{os.getpid()}"
     chores: dict[str, Callable[[], int]] = {
         "gpu_hours": FinishedHours(database, finishing, holder, now).write_due,

@@ -43,12 +43,12 @@ class BudgetBar:
 
     @property
     def used_share(self) -> float:
-        """Give the used part of the amount; above 1 where a soft budget is overspent."""
+        """Return the used part of the amount; above 1 where a soft budget is overspent."""
         return self.used / self.spec.amount
 
     @property
     def projected_share(self) -> float | None:
-        """Give the projected part of the amount."""
+        """Return the projected part of the amount."""
         return None if self.projected is None else self.projected / self.spec.amount
 
     @property
@@ -65,7 +65,7 @@ class BudgetBar:
 def budget_bars(
     session: Session, asked: AskedAt, tenant: str | None = None, team: str | None = None
 ) -> tuple[BudgetBar, ...]:
-    """Give the bars of one tenant, of one of its teams, or of all, the fullest first.
+    """Return the bars of one tenant, of one of its teams, or of all, the fullest first.
 
     A budget that everyone has of one's own gives the five that used most; one that nobody used, an empty bar.
     """

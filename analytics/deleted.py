@@ -10,7 +10,8 @@ from backends.store.client import StoreClient
 def deleted_since(
     store: StoreClient, start: datetime, tenant: str | None, team: str | None
 ) -> tuple[datetime, str] | None:
-    """Give up to when requests that began after `start` have been deleted, and whose rule that was; `None`: none have.
+    """Return until when requests that began after `start` have been deleted, and whose rule that was; `None`: none
+    have.
 
     Of one tenant's team or, where `None`, of all. Raises StoreUnavailable.
     """

@@ -46,19 +46,19 @@ class Overview:
 
     @property
     def is_empty(self) -> bool:
-        """Say whether not one request was recorded."""
+        """Return whether not one request was recorded."""
         return self.total.requests == 0
 
     @property
     def output_tokens_per_second(self) -> float | None:
-        """Give the mean rate of output over what is covered, up to the moment it was asked for; `None`: not known."""
+        """Return the mean rate of output over what is covered, up to the moment it was asked for; `None`: not known."""
         output = self.total.output_tokens
         seconds = (min(self.covered.end, self.scope.end) - self.covered.start).total_seconds()
         return None if output is None or seconds <= 0 else output / seconds
 
 
 def overview(store: StoreClient, scope: Scope, *, is_quick: bool = False) -> Overview:
-    """Answer the overview's questions with two reads. Raises StoreUnavailable where the store does not answer.
+    """Answer the overview's questions with two reads. Raises StoreUnavailable if the store does not answer.
 
     `is_quick` leaves out percentiles that would take seconds, as those of a day that is not over: of more than five
     million gaps in rows, which no state of a whole day holds.
@@ -136,7 +136,7 @@ def overview_latency(store: StoreClient, question: LatencyQuestion) -> LatencyTa
 
 
 def with_latency(quick: Overview, speed: LatencyTable) -> Overview:
-    """Give a quick overview its percentiles, of the same period and perhaps a minute older.
+    """Return a quick overview its percentiles, of the same period and perhaps a minute older.
 
     What came since then has none in its line.
     """

@@ -31,7 +31,7 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Percentiles of one group. `None` where nothing was measured: no first token, or no second one."""
+    """Percentiles of one group. `None` if nothing was measured: no first token, or no second one."""
 
     ttft: Quantiles | None = None
     gap: Quantiles | None = None
@@ -49,12 +49,12 @@ class LatencyTable:
 def latencies(
     store: StoreClient, scope: Scope, *, ttft_samples: int, gap_samples: int, shown: Collection[GroupKey] = ()
 ) -> LatencyTable:
-    """Give percentiles of what the scope covers, from `requests` while that is quick, else from sketches.
+    """Return percentiles of what the scope covers, from `requests` while that is quick, else from sketches.
 
     `shown` are the groups that are wanted; none named: all.
 
-    The counts are the rollup's. Rows of `requests` expire before rollups do, so an exact answer stands only if
-    it found at least as many samples as the rollup counted. Raises StoreUnavailable.
+    The counts are the rollup's. Rows of `requests` expire before rollups do, so an exact answer stands only if it found
+    at least as many samples as the rollup counted. Raises StoreUnavailable.
     """
     exactly, sketched = "percentiles_exact", "percentiles_sketch"
     if scope.team is not None or scope.project is not None:

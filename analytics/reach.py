@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The tenant and team that alone may be seen; `None` where all may be."""
+    """The tenant and team that alone may be seen; `None` if all may be."""
 
     tenant: str | None = None
     team: str | None = None
 
     @property
     def is_bound(self) -> bool:
-        """Say whether there is anything that may not be seen."""
+        """Return whether there is anything that may not be seen."""
         return self.tenant is not None
 
     def narrowed(self, tenant: str | None, team: str | None = None) -> tuple[str | None, str | None]:
-        """Give the tenant and team that a question is to be held to. Raises NotFound on another's than these."""
+        """Return the tenant and team that a question is to be held to. Raises NotFound on another's than these."""
         if self.tenant is not None and tenant not in (None, self.tenant):
             raise NotFound(f"tenant {tenant!r} does not exist; `tollkeeper tenants list` shows those that do")
         if self.team is not None and team not in (None, self.team):
@@ -64,7 +64,7 @@ class BoundStore(StoreClient):
         *,
         settings: Mapping[str, object] | None = None,
     ) -> list[Row]:
-        """Give the rows of a question about what is within reach. Raises PermissionDenied on another."""
+        """Return the rows of a question about what is within reach. Raises PermissionDenied on another."""
         with _refusals_explained():
             return super().query(sql, parameters, settings=self._held(sql, parameters, settings))
 
@@ -75,7 +75,7 @@ class BoundStore(StoreClient):
         *,
         settings: Mapping[str, object] | None = None,
     ) -> dict[str, Sequence[object]]:
-        """Give the columns of a question about what is within reach. Raises PermissionDenied on another."""
+        """Return the columns of a question about what is within reach. Raises PermissionDenied on another."""
         with _refusals_explained():
             return super().query_columns(sql, parameters, settings=self._held(sql, parameters, settings))
 
@@ -86,7 +86,7 @@ class BoundStore(StoreClient):
         *,
         settings: Mapping[str, object] | None = None,
     ) -> "pandas.DataFrame":
-        """Give the frame of a question about what is within reach. Raises PermissionDenied on another."""
+        """Return the frame of a question about what is within reach. Raises PermissionDenied on another."""
         with _refusals_explained():
             return super().query_frame(sql, parameters, settings=self._held(sql, parameters, settings))
 
@@ -98,7 +98,7 @@ class BoundStore(StoreClient):
         settings: Mapping[str, object] | None = None,
         form: str = "Native",
     ) -> Iterator[bytes]:
-        """Give the bytes of a question about what is within reach. Raises PermissionDenied on another."""
+        """Return the bytes of a question about what is within reach. Raises PermissionDenied on another."""
         return super().stream(sql, parameters, settings=self._held(sql, parameters, settings), form=form)
 
     def command(
@@ -127,7 +127,7 @@ class BoundStore(StoreClient):
 
 @contextmanager
 def _refusals_explained() -> Iterator[None]:
-    """Say of what the store's user may not read that it is for others: no fault of the store, nor of its schema."""
+    """Provide of what the store's user may not read that it is for others: no fault of the store, nor of its schema."""
     try:
         yield
     except StoreRefused as error:

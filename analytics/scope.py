@@ -46,12 +46,12 @@ class Period:
 
     @property
     def start_s(self) -> int:
-        """Give the start in Unix seconds."""
+        """Return the start in Unix seconds."""
         return int(self.start.timestamp())
 
     @property
     def end_s(self) -> int:
-        """Give the end in Unix seconds."""
+        """Return the end in Unix seconds."""
         return int(self.end.timestamp())
 
 
@@ -63,8 +63,8 @@ def _now() -> datetime:
 class Scope:
     """From `start` until `end` (exclusive, UTC), of one tenant, team, project, key and model or, where `None`, of all.
 
-    `asked_at` decides which rollups still hold the range; two scopes that differ in it alone are equal.
-    Raises InvalidRequest where times have no zone, are reversed, or span more than 400 days.
+    `asked_at` decides which rollups still hold the range; two scopes that differ in it alone are equal. Raises
+    InvalidRequest if times have no zone, are reversed, or span more than 400 days.
     """
 
     start: datetime
@@ -148,7 +148,7 @@ class Scope:
 
     @property
     def covered(self) -> Period:
-        """Give the whole minutes, hours or days that an answer covers: the range, rounded outward.
+        """Return the whole minutes, hours or days that an answer covers: the range, rounded outward.
 
         Example: 14:20 to 20:30 is more than 6 hours, so it is answered from hours: 14:00 to 21:00.
         """
@@ -159,7 +159,7 @@ class Scope:
 
     @property
     def settled(self) -> Self:
-        """Give the same question for as long as the minutes, hours or days last that it covers.
+        """Return the same question for as long as the minutes, hours or days last that it covers.
 
         It is about all of these, where that is not too long for sums of this grain; else about as little of the first
         and the last as still covers them.
@@ -175,7 +175,7 @@ class Scope:
 
     @property
     def whole_days(self) -> Period:
-        """Give the whole days within what is covered; empty (start = end) where there is none."""
+        """Return the whole days within what is covered; empty (start = end) where there is none."""
         covered = self.covered
         first = -(-covered.start_s // 86_400) * 86_400
         last = covered.end_s // 86_400 * 86_400
@@ -183,39 +183,39 @@ class Scope:
 
     @property
     def step_seconds(self) -> int:
-        """Give the length of a chart's bar in seconds: as many bars as fit in 100, no finer than the rollup."""
+        """Return the length of a chart's bar in seconds: as many bars as fit in 100, no finer than the rollup."""
         length = (self.end - self.start).total_seconds()
         grain = _GRAIN_SECONDS[self.grain]
         return next(step for step in _STEPS if step >= grain and length / step <= MAX_BARS)
 
     @property
     def rows_since(self) -> datetime:
-        """Give the first moment of what lies outside the whole days."""
+        """Return the first moment of what lies outside the whole days."""
         covered, days = self.covered, self.whole_days
         return days.end if covered.start == days.start < days.end else covered.start
 
     @property
     def is_recent(self) -> bool:
-        """Say whether the store still holds the range's requests in the order of time (`requests_recent`)."""
+        """Return whether the store still holds the range's requests in the order of time (`requests_recent`)."""
         return self.keeps_in_time(self.covered.start)
 
     def keeps_in_time(self, since: datetime) -> bool:
-        """Say whether the store still holds requests since a moment in the order of time."""
+        """Return whether the store still holds requests since a moment in the order of time."""
         return self.asked_at - since <= RECENT_KEPT - _MARGIN
 
     @property
     def step_origin(self) -> int:
-        """Give the Unix second from which steps are counted."""
+        """Return the Unix second from which steps are counted."""
         return _FIRST_MONDAY if self.step_seconds == _WEEK else 0
 
     @property
     def step_starts(self) -> range:
-        """Give the Unix seconds at which the steps begin that hold all of what is covered."""
+        """Return the Unix seconds at which the steps begin that hold all of what is covered."""
         covered, step, origin = self.covered, self.step_seconds, self.step_origin
         return range((covered.start_s - origin) // step * step + origin, covered.end_s, step)
 
     def parameters(self) -> dict[str, object]:
-        """Give what every query of `analytics/sql` may bind: the covered seconds, and of whom."""
+        """Return what every query of `analytics/sql` may bind: the covered seconds, and of whom."""
         covered = self.covered
         return {
             "start": covered.start_s,

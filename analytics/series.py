@@ -56,7 +56,7 @@ class Series:
 
 
 def series(store: StoreClient, scope: Scope, by: AnyDimension) -> Series:
-    """Give the scope's requests, tokens and cost over time. Raises StoreUnavailable."""
+    """Return the scope's requests, tokens and cost over time. Raises StoreUnavailable."""
     step, origin, covered = scope.step_seconds, scope.step_origin, scope.covered
     parameters = {
         **scope.parameters(),

@@ -53,11 +53,11 @@ class AnalyticsSettings(ListenerSettings):
 
     @property
     def database_address(self) -> str:
-        """Give the control database's URL, SQLite in the data directory where none is set."""
+        """Return the control database's URL, SQLite in the data directory where none is set."""
         return control_database_url(self.database_url, self.data)
 
     def store_address(self) -> StoreAddress:
-        """Give the store's address with the writer's credentials: feedback is written to it, all else is read.
+        """Return the store's address with the writer's credentials: feedback is written to it, all else is read.
 
         Raises ConfigurationError on an unusable URL or an unwritable data directory.
         """
@@ -76,7 +76,7 @@ class AnalyticsSettings(ListenerSettings):
         return Links(self.dashboard_url or f"http://127.0.0.1:{self.dashboard_port}", self.alerts_runbooks_url)
 
     def channel_settings(self, webhook_secret: bytes) -> ChannelSettings:
-        """Give what the senders of notices are told."""
+        """Return what the senders of notices are told."""
         password = self.alerts_smtp_password
         mail = MailServer(
             self.alerts_smtp_host,

@@ -42,7 +42,7 @@ class Volume:
 
     @property
     def seen(self) -> int:
-        """Count the admitted requests whose answers somebody waited for."""
+        """Count the admitted requests whose answers someone waited for."""
         return self.admitted - self.copies
 
     @property
@@ -52,12 +52,12 @@ class Volume:
 
     @property
     def error_rate(self) -> float | None:
-        """Give failed over admitted requests, 0 to 1, without copies; `None` where none was admitted."""
+        """Return failed over admitted requests, 0 to 1, without copies; `None` if none was admitted."""
         return self.seen_errors / self.seen if self.seen else None
 
     @property
     def cached_share(self) -> float | None:
-        """Give the share of input tokens read from a cache, 0 to 1; `None` where no input is known."""
+        """Return the share of input tokens read from a cache, 0 to 1; `None` if no input is known."""
         if not self.input_tokens or self.cached_input_tokens is None:
             return None
         return self.cached_input_tokens / self.input_tokens

@@ -59,7 +59,7 @@ class Watch:
             await asyncio.shield(asyncio.to_thread(self._give_back))
 
     def state(self) -> dict[str, object]:
-        """Say how the last look went: when, what it could not judge and why, and what fails."""
+        """Return how the last look went: when, what it could not judge and why, and what fails."""
         last = self._last
         return {
             "looked_at": None if self._looked_at is None else self._looked_at.isoformat(),

@@ -37,7 +37,7 @@ BENCHMARKS: Final = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run all, even after one has missed its must; give 1 when any did."""
+    """Run all, even after one has missed its must; return 1 when any did."""
     statuses = [subprocess.call([sys.executable, "-m", f"bench.{name}", *arguments]) for name in BENCHMARKS]
     return 1 if any(statuses) else 0
 

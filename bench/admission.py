@@ -94,7 +94,7 @@ def _one_core() -> Iterator[None]:
 
 
 def _measure_keys(report: Report) -> None:
-    """Take what `bench.identity` measures of 100,000 keys."""
+    """Record what `bench.identity` measures of 100,000 keys."""
     keys = Report("identity", quick=report.quick)
     identity.measure(keys)
     for row in keys.rows:
@@ -117,7 +117,7 @@ def _measure_redis(report: Report, redis_url: str) -> None:
 
 
 async def _steady_load(redis_url: str, rounds: int, seconds: float) -> tuple[list[dict[str, list[float]]], float]:
-    """Give the milliseconds of each round's requests by store, and Redis' share of requests without a round trip."""
+    """Return the milliseconds of each round's requests by store, and Redis' share of requests without a round trip."""
     config = SteadyLoad.configuration()
     async with Fleet(1, config, "") as memory, Fleet(1, config, redis_url) as shared:
         gateways = {"memory": memory.gateways[0], "redis": shared.gateways[0]}

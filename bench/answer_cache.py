@@ -23,7 +23,7 @@ _Asked = tuple[str, dict[str, Any], str, float | None]  # metric, fields, Cache-
 
 
 def measure(report: Report) -> None:
-    """Measure the CPU time of hits, of whole answers and of streams, beside that of the same answers made anew."""
+    """Measure the CPU time of hits, of whole answers and of streams, beside that of the same answers made again."""
     try:
         cores = Cores.choose()
     except RuntimeError as error:
@@ -66,7 +66,7 @@ def _measure(report: Report, cores: Cores, home: Path, rows: Sequence[_Asked], *
 
 
 def _cpu_us(peer: Peer, fields: dict[str, Any], wish: str, count: int) -> float:
-    """Give the CPU time that one request takes, of a gateway that has answered it before."""
+    """Return the CPU time that one request takes, of a gateway that has answered it before."""
     connection = http.client.HTTPConnection("127.0.0.1", peer.port)
     body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": _PROMPT}], **fields})
     headers = {"Content-Type": "application/json", **peer.headers} | ({"Cache-Control": wish} if wish else {})

@@ -44,12 +44,12 @@ class Bounds:
     ceiling_ns: int
 
     def outside_ns(self, charged_ns: float) -> float:
-        """Give how far outside a charge lies; 0 inside."""
+        """Return how far outside a charge lies; 0 inside."""
         return max(self.floor_ns - charged_ns, charged_ns - self.ceiling_ns, 0.0)
 
 
 def bounds(runs: Mapping[str, Sequence[RecordedStep]], test: str) -> dict[str, Bounds]:
-    """Give the bounds of each tenant of the run `test` that also ran alone, in a run named after its tag."""
+    """Return the bounds of each tenant of the run `test` that also ran alone, in a run named after its tag."""
     total = busy_ns(runs[test])
     tags = sorted({tag for step in runs[test] for tag in step.tags})
     alone = {tag: busy_ns(runs[tag]) for tag in tags if tag in runs}
@@ -64,7 +64,7 @@ def busy_ns(steps: Sequence[RecordedStep]) -> int:
 
 
 def charges(model: StepModel, steps: Sequence[RecordedStep]) -> dict[str, int]:
-    """Give what each tag is charged by `steptime-as/1`, in ns."""
+    """Return what each tag is charged by `steptime-as/1`, in ns."""
     charged: dict[str, int] = {}
     for step in steps:
         for tag, part_ns in zip(
@@ -121,7 +121,7 @@ def _over_run(steps: Sequence[RecordedStep], weight: Callable[[RecordedStep, Ste
 
 
 def token_proxy_errors(fitted_to: Sequence[StepSample], steps: Sequence[StepSample]) -> Array:
-    """Give the relative errors of time in proportion to tokens, its rate the median of `fitted_to`."""
+    """Return the relative errors of time in proportion to tokens, its rate the median of `fitted_to`."""
     rate = np.median([one.busy_ns / one.step.tokens for one in fitted_to])
     return np.array([abs(rate * one.step.tokens / one.busy_ns - 1) for one in steps])
 
@@ -203,7 +203,7 @@ def _measure_speed(report: Report, model: StepModel, known: Sequence[RecordedSte
 
 
 def _best_us(work: Callable[[], object], number: int, repetitions: int) -> float:
-    """Give the best mean of several: other processes only ever slow one down."""
+    """Return the best mean of several: other processes only ever slow one down."""
     best = float("inf")
     for _ in range(repetitions):
         begin = time.perf_counter()

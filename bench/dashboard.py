@@ -127,7 +127,7 @@ def _wait_until_well(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def _one_viewer(report: Report, running: _Dashboard, rounds: int, short: str) -> float:
-    """Let one viewer arrive, walk all pages and change filters; give the process's memory with that viewer (MiB)."""
+    """Let one viewer arrive, walk all pages and change filters; return the process's memory with that viewer (MiB)."""
     paints, filters = [], []
     switches: list[tuple[float, str]] = []
     waiting = late = 0
@@ -191,7 +191,7 @@ def _stand(viewer: StreamlitViewer, act: Callable[[StreamlitViewer], Drawn]) -> 
 
 
 def _resident_mib(pid: int) -> float:
-    """Give the memory of a process alone, without those that it has started and that end again."""
+    """Return the memory of a process alone, without those that it has started and that end again."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -274,7 +274,7 @@ def _walk(running: _Dashboard, number: int, until: float, found: list[float], fa
 
 
 def _sound(drawn: Drawn) -> Drawn:
-    """Give a drawn page back. Raises RuntimeError where it or a part of it says that it failed, which may be quick."""
+    """Return a drawn page back. Raises RuntimeError if it or a part of it says that it failed, which may be quick."""
     failure = failure_of(drawn.words)
     if failure:
         raise RuntimeError(f"a page says {failure!r} in: {drawn.words[:300]}")
@@ -282,7 +282,7 @@ def _sound(drawn: Drawn) -> Drawn:
 
 
 def _waits(drawn: Drawn) -> bool:
-    """Say whether a page, as it was drawn, waits for an answer that is being found in the background."""
+    """Return whether a page, as it was drawn, waits for an answer that is being found in the background."""
     return drawn.refresh_seconds is not None and drawn.refresh_seconds < _WAITS_BELOW_SECONDS
 
 

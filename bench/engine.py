@@ -50,7 +50,7 @@ class Bench:
 
 
 def load_reference() -> LlamaForCausalLM:
-    """Give the same model in transformers, computing in float32 as the engine does."""
+    """Return the same model in transformers, computing in float32 as the engine does."""
     reference: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(
         MODEL, dtype=torch.float32, attn_implementation="sdpa"
     )
@@ -58,7 +58,7 @@ def load_reference() -> LlamaForCausalLM:
 
 
 def prompts(count: int, length: int, seed: int = 0) -> list[list[int]]:
-    """Give random prompts, all different."""
+    """Return random prompts, all different."""
     source = random.Random(seed)
     return [[source.randrange(_FIRST_ID, _VOCABULARY) for _ in range(length)] for _ in range(count)]
 
@@ -73,7 +73,9 @@ def requests(texts: Sequence[Sequence[int]], max_tokens: int) -> list[Submit]:
 
 
 def decoding_engine(bench: Bench, count: int, context: int, tokens: int, *, before: int = 0) -> TorchEngine:
-    """Give an engine in which so many requests decode, their prompts done; it has taken `before` steps for others."""
+    """Return an engine in which the given number of requests decode, their prompts done; it has taken `before` steps
+    for others.
+    """
     engine = bench.engine()
     if before:
         run(engine, requests(prompts(1, 8), before))
@@ -88,7 +90,7 @@ def decoding_engine(bench: Bench, count: int, context: int, tokens: int, *, befo
 
 
 def step_seconds(engine: TorchEngine, steps: int = 1, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Time some steps and taking their records, as a host does a few times a second; gives the time of one."""
+    """Time some steps and taking their records, as a host does a few times a second; return the time of one."""
     began = clock()
     for _ in range(steps):
         engine.step()
@@ -98,7 +100,7 @@ def step_seconds(engine: TorchEngine, steps: int = 1, clock: Callable[[], float]
 
 
 def our_decode_seconds(bench: Bench, count: int = BATCH, context: int = CONTEXT) -> float:
-    """Give the median step of a decoding batch."""
+    """Return the median step of a decoding batch."""
     engine = decoding_engine(bench, count, context, bench.steps)
     seconds = statistics.median(step_seconds(engine) for _ in range(bench.steps))
     engine.close()
@@ -106,7 +108,7 @@ def our_decode_seconds(bench: Bench, count: int = BATCH, context: int = CONTEXT)
 
 
 def dense_decode_seconds(bench: Bench) -> float:
-    """Give the median step of a dense batch: equal lengths, transformers' own cache, greedy."""
+    """Return the median step of a dense batch: equal lengths, transformers' own cache, greedy."""
     taken = []
     with torch.inference_mode():
         found = bench.reference(torch.tensor(prompts(BATCH, CONTEXT)), use_cache=True, logits_to_keep=1)
@@ -120,7 +122,7 @@ def dense_decode_seconds(bench: Bench) -> float:
 
 
 def rival_decode_seconds(bench: Bench) -> float:
-    """Give the median step of transformers' continuous batching: between tokens while all sixteen decode."""
+    """Return the median step of transformers' continuous batching: between tokens while all sixteen decode."""
     tokens = bench.steps + 2 * BATCH
     config = GenerationConfig(  # type: ignore[no-untyped-call]  # transformers leaves it untyped
         max_new_tokens=tokens, do_sample=False, eos_token_id=-1, pad_token_id=0

@@ -82,7 +82,7 @@ Part = Callable[[], Awaitable[None]]
 
 @dataclass(slots=True)
 class Bench:
-    """One model, served three ways, and where its figures go. `host` and `gateway` are `None` where they failed."""
+    """One model, served three ways, and where its figures go. `host` and `gateway` are `None` if they failed."""
 
     shape: str
     figures: FigureFile
@@ -110,13 +110,13 @@ class Bench:
         return await self.bare.run(workload)
 
     async def serve_host(self, workload: Workload) -> Run:
-        """Serve with the engine host. Raises RuntimeError where it does not run."""
+        """Serve with the engine host. Raises RuntimeError if it does not run."""
         if self.line is None:
             raise RuntimeError("the engine host does not run")
         return await self.line.run(workload, self.model.name)
 
     async def serve_gateway(self, workload: Workload) -> Run:
-        """Serve with the gateway. Raises RuntimeError where it does not run."""
+        """Serve with the gateway. Raises RuntimeError if it does not run."""
         if self.gateway is None:
             raise RuntimeError("the gateway does not run")
         return await self.gateway.run(workload)
@@ -162,7 +162,7 @@ async def serve_phase(shape: str, figures: FigureFile, folder: Path, *, quick: b
 
 
 def _parts(bench: Bench) -> list[tuple[str, Part, float]]:
-    """Give what is measured of a model, the most telling first, each with the seconds it may take."""
+    """Return what is measured of a model, the most telling first, each with the seconds it may take."""
     parts: list[tuple[str, Part, float]] = [("warm", partial(_warm, bench), 60.0)]
     if bench.shape == "8b":
         parts += [
@@ -309,7 +309,7 @@ async def _coalitions(bench: Bench) -> None:
 
 
 def _words(shape: str) -> str:
-    """Give the host the same arguments as the bare engine, as words of vLLM's command line."""
+    """Return the host the same arguments as the bare engine, as words of vLLM's command line."""
     arguments: dict[str, Any] = _ARGUMENTS | {"kv_cache_memory_bytes": _KV_BYTES[shape], "load_format": "dummy"}
     return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in arguments.items())
 

@@ -117,7 +117,7 @@ async def _until(condition: Callable[[], bool], what: str) -> None:
 
 
 async def _read_streams(port: int, tokens: int) -> int:
-    """Ask on every connection at once and read to the end; give how many answers were complete."""
+    """Ask on every connection at once and read to the end; return how many answers were complete."""
     body = json.dumps(
         {
             "model": _MODEL,

@@ -67,7 +67,7 @@ class _Listener:
         self._lags_ns = lags_ns
 
     def delta(self, delta: Delta) -> None:
-        """Take tokens."""
+        """Accept tokens."""
         if delta.tokens:
             self._place.produced(delta.tokens)
             if self._course.first_ns is None:
@@ -156,7 +156,7 @@ class RealPool:
 
 @asynccontextmanager
 async def real_pool(data: Path) -> AsyncIterator[RealPool]:
-    """Start a host with its files in `data`, and stop it in the end. Raises RuntimeError where it does not start."""
+    """Start a host with its files in `data`, and stop it in the end. Raises RuntimeError if it does not start."""
     process = subprocess.Popen(
         [sys.executable, "-m", "backends.engine"],
         env={

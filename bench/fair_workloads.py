@@ -37,7 +37,7 @@ def lightest(jobs: Sequence[Job], count: int) -> list[str]:
 def backlogged_jobs(
     shapes: Mapping[str, tuple[int, int, int]], each: int, spread: float = 0.5, seed: int = 0
 ) -> list[Job]:
-    """Give `each` jobs of every tenant at time 0, by (mean prompt, mean output, weight), lengths `spread` around."""
+    """Return `each` jobs of every tenant at time 0, by (mean prompt, mean output, weight), lengths `spread` around."""
     source = random.Random(seed)
     jobs = []
     for _ in range(each):

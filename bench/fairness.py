@@ -222,7 +222,7 @@ def _figures(courses: Sequence[Course]) -> _Figures:
 
 
 async def _play(pool: RealPool, jobs: Sequence[Job]) -> tuple[EngineModel, list[Course]]:
-    """Play jobs; give what their steps say of the engine, and their courses."""
+    """Play jobs; return what their steps say of the engine, and their courses."""
     known = len(pool.shelf.steps)
     pool.lags_ns.clear()
     courses = await pool.play(jobs, REAL_SPEC)
@@ -235,14 +235,14 @@ def _scaled_trace() -> list[Job]:
 
 
 def _calibration() -> list[Job]:
-    """Give the trace's last jobs, at a third of the time apart; the run itself plays the first ones."""
+    """Return the trace's last jobs, at a third of the time apart; the run itself plays the first ones."""
     last = _scaled_trace()[-_CALIBRATION_JOBS:]
     begins_ns = last[0].arrival_ns
     return [Job((job.arrival_ns - begins_ns) // 3, job.tenant, job.prompt_tokens, job.output_tokens) for job in last]
 
 
 def _jobs_for(model: EngineModel) -> list[Job]:
-    """Give as much of the trace as the model says takes a minute, but nothing of the calibration."""
+    """Return as much of the trace as the model says takes a minute, but nothing of the calibration."""
     jobs = _scaled_trace()[:-_CALIBRATION_JOBS]
     courses = PoolSimulator(FirstComeQueue(SEQUENCES, 64 * SEQUENCES), model).run(jobs)
     enough = [job for job, course in zip(jobs, courses, strict=True) if _ended_seconds(course) <= _REAL_SECONDS]
@@ -254,12 +254,12 @@ def _ended_seconds(course: Course) -> float:
 
 
 def mean_ttft_seconds(courses: Sequence[Course]) -> float:
-    """Give the mean time to first token."""
+    """Return the mean time to first token."""
     return statistics.fmean(course.ttft_ns for course in courses) / 1e9
 
 
 def tokens_a_second(courses: Sequence[Course]) -> float:
-    """Give tokens of prompts and outputs over the time until the last has come."""
+    """Return tokens of prompts and outputs over the time until the last has come."""
     tokens = sum(course.job.prompt_tokens + course.job.output_tokens for course in courses)
     return tokens / max(map(_ended_seconds, courses))
 

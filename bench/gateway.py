@@ -100,7 +100,7 @@ def _measure_relay(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audi
 
 
 def _start_rivals(plan: Plan, rig: Rig, home: Path, stack: ExitStack) -> dict[str, Peer | str]:
-    """Give each rival, or why it is not there."""
+    """Return each rival, or why it is not there."""
     found: dict[str, Peer | str] = {}
     for name in RIVALS:
         if not plan.with_rivals:
@@ -117,7 +117,7 @@ def _start_rivals(plan: Plan, rig: Rig, home: Path, stack: ExitStack) -> dict[st
 def _measure_rate(
     report: Report, plan: Plan, rig: Rig, peers: list[Peer], rivals: dict[str, Peer | str], size: int, must: float
 ) -> Series:
-    """Give the samples of 64 connections that always ask again, prompts of that many bytes."""
+    """Return the samples of 64 connections that always ask again, prompts of that many bytes."""
     name = f"chat_{size >> 10}kb"
     series = rig.alternate(peers, plan.load("closed", 64, prompt_bytes=size), plan.rounds)
     others = [peer.name for peer in peers if peer.name != GATEWAY]
@@ -265,7 +265,7 @@ def _measure_engine(report: Report, plan: Plan, rig: Rig, home: Path, audit: Aud
 
 
 def _start_engine_host(rig: Rig, home: Path, name: str, stack: ExitStack) -> dict[str, str]:
-    """Start the scripted engine's host on the load's core, and give it as a target."""
+    """Start the scripted engine's host on the load's core, and return it as a target."""
     data = home / name
     data.mkdir(parents=True, exist_ok=True)
     host = PinnedProcess(

@@ -42,7 +42,7 @@ def measure_added(report: Report, plan: Plan, rig: Rig, home: Path, audit: Audit
 
 
 def _measure_processes(plan: Plan, rig: Rig, home: Path, audit: Audit) -> Series:
-    """Start one process of each, and give their samples."""
+    """Start one process of each, and return their samples."""
     home.mkdir()
     with ExitStack() as stack:
         peers = []

@@ -16,7 +16,7 @@ class Audit:
         self._different = 0
 
     def open(self, gateway: MeasuredGateway) -> None:
-        """Take note of a gateway before its first request."""
+        """Record a gateway before its first request."""
         self._before[gateway] = self._rig.started[gateway.peer.name]
 
     def close(self, gateway: MeasuredGateway) -> Books:

@@ -29,7 +29,7 @@ class Plan:
 
     @classmethod
     def of(cls, report: Report) -> Self:
-        """Give the plan of a quick or a full run."""
+        """Return the plan of a quick or a full run."""
         if report.quick:
             return cls(
                 rounds=1,
@@ -61,7 +61,7 @@ class Plan:
         )
 
     def load(self, mode: Mode, connections: int, **more: int) -> Load:
-        """Give a load of this plan's length."""
+        """Return a load of this plan's length."""
         seconds = {"closed": self.seconds, "rate": self.rate_seconds, "stream": self.stream_seconds}[mode]
         warm_up = self.warm_up_seconds
         if mode == "stream":  # they start spread over the life of one, 1.3 s: only after that are all there

@@ -88,10 +88,10 @@ def _of_kind(steps: Sequence[RecordedStep], has_prefill: bool) -> list[RecordedS
 
 
 async def add_tenants(figures: FigureFile, serve: Serve, model: StepModel, *, seed: int, rounds: int) -> dict[str, Mix]:
-    """Run each pair of tenants alone and together, and say how far outside its bounds each split charges anybody.
+    """Run each pair of tenants alone and together, and return how far outside its bounds each split charges anybody.
 
-    Gives the steps by mix, those of the runs together to be judged. A tenant's bounds are what the other saves
-    without it, and its time alone.
+    Gives the steps by mix, those of the runs together to be judged. A tenant's bounds are what the other saves without
+    it, and its time alone.
     """
     every: dict[str, list[RecordedStep]] = {}
     judged: dict[str, list[RecordedStep]] = {}

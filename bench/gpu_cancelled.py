@@ -75,7 +75,7 @@ class Visit:
 
     @property
     def is_whole(self) -> bool:
-        """Say whether the client waits for the end of its answer."""
+        """Return whether the client waits for the end of its answer."""
         return self.leaves_after_bytes is None and self.leaves_after_seconds is None
 
 

@@ -79,7 +79,7 @@ class BareEngine:
         await self._llm.collective_rpc("set_metering", args=(enabled,))
 
     async def toggle_metering(self, block_steps: int, *, begins_metered: bool) -> None:
-        """Let the workers' meters go on and off within each answer, every so many steps; 0 ends that."""
+        """Let the workers' meters go on and off within each answer, every given number of steps; 0 ends that."""
         await self._llm.collective_rpc("toggle_metering", args=(block_steps, begins_metered))
 
     async def forget_prefixes(self) -> None:
@@ -107,21 +107,21 @@ class BareEngine:
         self._meter.lifecycle(None)
 
     def take_steps(self) -> list[StepRecord]:
-        """Give all records so far."""
+        """Return all records so far."""
         self._gather()
         return list(self._steps)
 
     def recorded_steps(self) -> list[RecordedStep]:
-        """Give all steps so far, as recordings have them."""
+        """Return all steps so far, as recordings have them."""
         return recorded(self.take_steps(), self._rows)
 
     def facts(self) -> Mapping[str, Any]:
-        """Give the meter's own counters."""
+        """Return the meter's own counters."""
         return self._meter.facts() if self._meter is not None else {}
 
     @property
     def meter(self) -> VllmMeter:
-        """Give the meter. Raises AssertionError without one."""
+        """Return the meter. Raises AssertionError without one."""
         assert self._meter is not None
         return self._meter
 

@@ -46,12 +46,12 @@ class FigureFile:
         self._write({"failed": part, "reason": reason})
 
     def figures(self) -> dict[str, Figure]:
-        """Give all figures so far, the last of each metric."""
+        """Return all figures so far, the last of each metric."""
         found = (line["figure"] for line in self._lines() if "figure" in line)
         return {one["metric"]: Figure(**one) for one in found}
 
     def failures(self) -> dict[str, str]:
-        """Give what failed, by part."""
+        """Return what failed, by part."""
         return {line["failed"]: line["reason"] for line in self._lines() if "failed" in line}
 
     def _write(self, line: Mapping[str, Any]) -> None:

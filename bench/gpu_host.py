@@ -62,7 +62,7 @@ class HostProcess:
 
     @property
     def is_running(self) -> bool:
-        """Say whether the process lives."""
+        """Return whether the process lives."""
         return self._process.poll() is None
 
     def kill(self) -> None:
@@ -97,7 +97,7 @@ class HostLine(asyncio.Protocol):
         self._send(Attach(version=WIRE_VERSION, gateway="bench", wants_kv=False))
 
     def data_received(self, data: bytes) -> None:
-        """Take frames."""
+        """Receive frames."""
         now = time.monotonic()
         for body in self._splitter.feed(data):
             self._take(from_host(body), now)

@@ -60,7 +60,7 @@ def write_model(folder: Path, shape: str) -> Path:
 
 
 def words() -> dict[int, str]:
-    """Give the ids that are one word each, and the text, space before it, that becomes exactly that id."""
+    """Return the ids that are one word each, and the text, space before it, that becomes exactly that id."""
     vocabulary: dict[str, int] = json.loads((BUILTIN / "tokenizer.json").read_text())["model"]["vocab"]
     return {number: f" {token[1:]}" for token, number in vocabulary.items() if _WORD.fullmatch(token)}
 

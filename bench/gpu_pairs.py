@@ -23,14 +23,14 @@ async def alternate(
 
 
 def throughput_ratio(runs: Sequence[Run], rivals: Sequence[Run]) -> float:
-    """Give the median of the rounds' ratios of output tokens a second."""
+    """Return the median of the rounds' ratios of output tokens a second."""
     return statistics.median(
         one.tokens_per_second / rival.tokens_per_second for one, rival in zip(runs, rivals, strict=True)
     )
 
 
 def gap_ratio(runs: Sequence[Run], rivals: Sequence[Run], quantile: float) -> float:
-    """Give the median of the rounds' ratios of inter-token latency at a quantile."""
+    """Return the median of the rounds' ratios of inter-token latency at a quantile."""
     return statistics.median(
         one.gap_quantile_ms(quantile) / rival.gap_quantile_ms(quantile)
         for one, rival in zip(runs, rivals, strict=True)

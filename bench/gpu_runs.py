@@ -48,11 +48,11 @@ class Run:
 
     @property
     def wall_seconds(self) -> float:
-        """Give the time from the first question to the last answer's end."""
+        """Return the time from the first question to the last answer's end."""
         return max(one.ended for one in self.answers) - min(one.asked for one in self.answers)
 
     def end_lag_ms(self) -> float:
-        """Give the median time from an answer's last token to its end."""
+        """Return the median time from an answer's last token to its end."""
         return 1e3 * statistics.median(one.ended - one.last for one in self.answers)
 
     @property
@@ -62,21 +62,21 @@ class Run:
 
     @property
     def tokens_per_second(self) -> float:
-        """Give output tokens a second, over the whole run."""
+        """Return output tokens a second, over the whole run."""
         return sum(one.tokens for one in self.answers) / self.wall_seconds
 
     def gap_quantile_ms(self, quantile: float) -> float:
-        """Give the inter-token latency at a quantile, 0 to 1, of all answers' gaps together."""
+        """Return the inter-token latency at a quantile, 0 to 1, of all answers' gaps together."""
         gaps = sorted(gap for one in self.answers for gap in one.gaps)
         return 1e3 * gaps[min(len(gaps) - 1, int(quantile * len(gaps)))] if gaps else 0.0
 
     def first_quantile_ms(self, quantile: float) -> float:
-        """Give the time to first token at a quantile."""
+        """Return the time to first token at a quantile."""
         waits = sorted(one.first - one.asked for one in self.answers)
         return 1e3 * waits[min(len(waits) - 1, int(quantile * len(waits)))] if waits else 0.0
 
     def recorded(self) -> list[RecordedStep]:
-        """Give the steps that computed for somebody, as recordings have them; tags are tenants."""
+        """Return the steps that computed for someone, as recordings have them; tags are tenants."""
         return recorded(self.steps, self.rows)
 
 

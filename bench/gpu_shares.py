@@ -8,14 +8,14 @@ Coalition = frozenset[str]
 
 
 def coalitions(members: Sequence[str]) -> list[Coalition]:
-    """Give every non-empty subset, the smallest first."""
+    """Return every non-empty subset, the smallest first."""
     return [frozenset(chosen) for size in range(1, len(members) + 1) for chosen in combinations(members, size)]
 
 
 def shapley(times: Mapping[Coalition, float]) -> dict[str, float]:
-    """Give each member's mean marginal time over all orders of joining (Shapley 1953), exactly.
+    """Return each member's mean marginal time over all orders of joining (Shapley 1953), exactly.
 
-    `times` holds the time of every non-empty subset. Raises KeyError where one is missing.
+    `times` holds the time of every non-empty subset. Raises KeyError if one is missing.
     """
     members = sorted(frozenset[str]().union(*times))
     count = len(members)
@@ -32,13 +32,13 @@ def shapley(times: Mapping[Coalition, float]) -> dict[str, float]:
 
 
 def distance(split: Mapping[str, float], fair: Mapping[str, float]) -> float:
-    """Give how much of the whole a split puts with somebody else than a fair one does: 0 to 1."""
+    """Return how much of the whole a split puts with someone else than a fair one does: 0 to 1."""
     total = sum(fair.values())
     return sum(abs(split.get(member, 0.0) - share) for member, share in fair.items()) / (2 * total)
 
 
 def excess(split: Mapping[str, float], times: Mapping[Coalition, float]) -> float:
-    """Give by how much a split charges any subset more than it takes alone, at most, as a share of the whole.
+    """Return by how much a split charges any subset more than it takes alone, at most, as a share of the whole.
 
     0 or below: the split is in the core, so nobody pays for others.
     """

@@ -29,12 +29,12 @@ class RecordedStep:
     tags: tuple[str, ...]
 
     def sample(self) -> StepSample:
-        """Give what a fit learns from it."""
+        """Return what a fit learns from it."""
         return StepSample(self.busy_ns, compose(self.rows, is_dry=self.is_dry), self.sequence)
 
     @property
     def is_dry(self) -> bool:
-        """Say whether the GPU had run dry before it."""
+        """Return whether the GPU had run dry before it."""
         return self.gap_ns > DRAINED_NS
 
 
@@ -72,7 +72,7 @@ def write_windows(path: Path, windows: Iterable[tuple[str, int, int]]) -> None:
 
 
 def samples(steps: Iterable[RecordedStep]) -> list[StepSample]:
-    """Give what a fit learns from these steps."""
+    """Return what a fit learns from these steps."""
     return [step.sample() for step in steps]
 
 

@@ -13,7 +13,7 @@ _SETTLING_STEPS: Final = 3  # two steps are in flight; and the first of a block 
 
 
 def is_metered(step: int, block_steps: int, begins_metered: bool) -> bool:
-    """Say whether the step that gives an answer's token number `step`, from 0, is metered."""
+    """Return whether the step that gives an answer's token number `step`, from 0, is metered."""
     return (step // block_steps % 2 == 0) is begins_metered
 
 
@@ -26,8 +26,9 @@ class BlockPair:
 
 
 def block_pairs(answer: Answer, block_steps: int, begins_metered: bool) -> list[BlockPair]:
-    """Give a lone answer's whole pairs of blocks, without each block's first steps. Tokens must have come one by one
-    or together in order: a gap belongs to the token that ends it."""
+    """Return a lone answer's whole pairs of blocks, without each block's first steps. Tokens must have come one by one
+    or together in order: a gap belongs to the token that ends it.
+    """
     gaps = [0.0, *answer.gaps]  # the first token ends none
     blocks = [gaps[at + _SETTLING_STEPS : at + block_steps] for at in range(0, len(gaps), block_steps)]
     whole = [block for block in blocks if len(block) == block_steps - _SETTLING_STEPS]
@@ -36,7 +37,7 @@ def block_pairs(answer: Answer, block_steps: int, begins_metered: bool) -> list[
 
 
 def pairs_of(runs: Sequence[Run], block_steps: int) -> list[BlockPair]:
-    """Give all pairs of runs with one answer each, the first of which begins metered, the next not, and so on."""
+    """Return all pairs of runs with one answer each, the first of which begins metered, the next not, and so on."""
     return [
         pair
         for place, run in enumerate(runs)

@@ -14,7 +14,7 @@ class TogglingWorker(MeteredWorker):
     _step = 0
 
     def toggle_metering(self, block_steps: int, begins_metered: bool) -> None:
-        """Meter every other block of so many steps from now on; 0: all or none, as `set_metering` says."""
+        """Meter every other block of the given number of steps from now on; 0: all or none, as `set_metering` says."""
         self._block_steps, self._begins_metered = block_steps, begins_metered
 
     def execute_model(self, scheduler_output: Any) -> Any:

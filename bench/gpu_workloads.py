@@ -29,7 +29,7 @@ class Workload:
     concurrency: int
 
     def only(self, tenant: str) -> "Workload":
-        """Give one tenant's part, to be run alone."""
+        """Return one tenant's part, to be run alone."""
         return Workload(f"{self.name}.{tenant}", tuple(a for a in self.asks if a.tenant == tenant), self.concurrency)
 
     @property
@@ -108,7 +108,7 @@ def coalition_batches(seed: int) -> list[tuple[str, list[Ask]]]:
 
 
 def renewed(asks: Sequence[Ask], seed: int) -> list[Ask]:
-    """Give the same requests with other prompts of the same lengths, so that no prefix is known from before."""
+    """Return the same requests with other prompts of the same lengths, so that no prefix is known from before."""
     source = random.Random(seed)
     return [Ask(a.tenant, _prompt(source, len(a.prompt)), a.output_tokens, a.start_seconds) for a in asks]
 

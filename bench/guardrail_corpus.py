@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How often one kind was found. `missed` and `false` are the texts, for whoever looks into it."""
+    """How often one kind was found. `missed` and `false` are the texts, for the one that looks into it."""
 
     found: int
     false: tuple[str, ...]
@@ -50,13 +50,13 @@ class Score:
 
     @property
     def precision(self) -> float:
-        """Give the share of what was found that is one; 1 where nothing was found."""
+        """Return the share of what was found that is one; 1 where nothing was found."""
         told = self.found + len(self.false)
         return self.found / told if told else 1.0
 
     @property
     def recall(self) -> float:
-        """Give the share of what is one that was found."""
+        """Return the share of what is one that was found."""
         there = self.found + len(self.missed)
         return self.found / there if there else 1.0
 
@@ -96,7 +96,7 @@ def scores_of(name: str) -> dict[str, Score]:
 
 
 def together(scores: Mapping[str, Score]) -> Score:
-    """Give the score of all kinds of a file together."""
+    """Return the score of all kinds of a file together."""
     false = tuple(text for score in scores.values() for text in score.false)
     missed = tuple(text for score in scores.values() for text in score.missed)
     return Score(sum(score.found for score in scores.values()), false, missed)
@@ -107,7 +107,7 @@ def _findings(detector: Detector, text: str) -> Sequence[Finding]:
 
 
 def _canary_secret() -> bytes:
-    """Give the secret that the canary's detector makes of a pepper of zeros."""
+    """Return the secret that the canary's detector makes of a pepper of zeros."""
     return hmac.digest(_PEPPER, b"guardrails canary", hashlib.sha256)
 
 

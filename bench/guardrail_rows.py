@@ -75,7 +75,7 @@ def measure(report: Report) -> None:
 
 
 def all_built_in() -> list[GuardrailPolicy]:
-    """Give a policy with all that looks at texts by itself: no webhook, no classifier."""
+    """Return a policy with all that looks at texts by itself: no webhook, no classifier."""
     words = ["project falcon", "acquisition target", "internal only", "layoff list"]
     expressions = {"project": r"\bPRJ-\d{4,8}\b", "marked": r"strictly\s+confidential"}
     stages: list[dict[str, Any]] = [
@@ -96,14 +96,14 @@ def all_built_in() -> list[GuardrailPolicy]:
 
 
 def abuse_watched() -> GuardrailPolicy:
-    """Give a policy that watches keys by all rules."""
+    """Return a policy that watches keys by all rules."""
     rules = {"flood": {"limit": 100_000}, "probing": {"limit": 100_000}, "harvest": {}, "sharing": {"addresses": 100}}
     stage = {"name": "abuse", "detector": "abuse", "action": "flag", "settings": rules}
     return policy_of("abuse", {"stages": [stage]})
 
 
 def prose(size: int, source: random.Random) -> str:
-    """Give that many characters of words, with numbers now and then and a line's end every ninety."""
+    """Return that many characters of words, with numbers now and then and a line's end every ninety."""
     made: list[str] = []
     length = 0
     while length < size:
@@ -141,7 +141,7 @@ def _look(plan: GuardPlan, body: bytes) -> None:
 
 
 def _times(act: Callable[[bytes], None], texts: Sequence[str]) -> list[float]:
-    """Give how long each took in microseconds, sorted, after some that warm up."""
+    """Return how long each took in microseconds, sorted, after some that warm up."""
     bodies = [msgspec.json.encode({"model": MODEL, "messages": [{"role": "user", "content": text}]}) for text in texts]
     took = []
     for body in bodies:
@@ -185,7 +185,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _each(plan: GuardPlan, text: str) -> float:
-    """Give how long a token of an answer takes, in microseconds."""
+    """Return how long a token of an answer takes, in microseconds."""
     pieces, stream = _pieces(text), plan.output.stream()
     began = time.perf_counter_ns()
     for piece in pieces:
@@ -195,7 +195,7 @@ def _each(plan: GuardPlan, text: str) -> float:
 
 
 def _each_delta(plan: GuardPlan, text: str) -> float:
-    """Give the same with all that the gateway does about a piece of an answer between the target and the client."""
+    """Return the same with all that the gateway does about a piece of an answer between the target and the client."""
     deltas, answer = [Delta(1, piece) for piece in _pieces(text)], AnswerFilter(plan.output, About(direction="output"))
     began = time.perf_counter_ns()
     for delta in deltas:
@@ -205,7 +205,7 @@ def _each_delta(plan: GuardPlan, text: str) -> float:
 
 
 def _held(plan: GuardPlan, pieces: Sequence[str]) -> list[int]:
-    """Give for each piece how many others came before the last of it went out."""
+    """Return for each piece how many others came before the last of it went out."""
     stream, out, ends, told = plan.output.stream(), 0, list[int](), list[int]()
     came = 0
     for number, piece in enumerate(pieces):

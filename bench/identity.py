@@ -49,7 +49,7 @@ _BEAT_SECONDS: Final = 0.001
 
 
 def secret_of(number: int) -> str:
-    """Give the secret of the key of this number."""
+    """Return the secret of the key of this number."""
     return new_key(sha256(b"bench %d" % number).digest())
 
 
@@ -85,7 +85,7 @@ def _row(number: int, pepper: bytes, author: Author) -> dict[str, Any]:
 
 
 def key_id(number: int) -> str:
-    """Give the id of the key of this number, as long as those that the control plane makes."""
+    """Return the id of the key of this number, as long as those that the control plane makes."""
     return f"key_{number:032x}"
 
 

@@ -52,7 +52,7 @@ class Payload:
     digest: bytes = b""  # of packed records, which are signed anew under each name
 
     def fresh(self) -> bytes:
-        """Give it as a batch that nobody has seen."""
+        """Return this as a batch that nobody has seen."""
         batch_id = str(uuid7(time.time_ns()))
         body = self.body.replace(_PLACEHOLDER.encode(), batch_id.encode())
         if self.digest:
@@ -163,11 +163,11 @@ class CollectorRig:
         return self._process.pid
 
     def waiting_bytes(self) -> int:
-        """Give the bytes in the spool that the store does not have."""
+        """Return the bytes in the spool that the store does not have."""
         return int(get_json(self._health_port, "/health")["spool_bytes"])
 
     def wait_until_exported(self, within_seconds: float) -> bool:
-        """Wait until the store has everything; say whether that came to be."""
+        """Wait until the store has everything; return whether that came to be."""
         deadline = time.monotonic() + within_seconds
         while self.waiting_bytes():
             if time.monotonic() > deadline:
@@ -206,7 +206,7 @@ class Sender:
         self._lock = threading.Lock()
 
     def run(self, seconds: float) -> float:
-        """Send for so long; give the seconds that it took until the last acknowledgement."""
+        """Send for so long; return the seconds that it took until the last acknowledgement."""
         began = time.monotonic()
         deadline = began + seconds
         with pinned_to(self._core):
@@ -248,7 +248,7 @@ class Sender:
 
 
 def post(connection: http.client.HTTPConnection, path: str, body: bytes) -> int:
-    """Post a request and give the answer's status."""
+    """Post a request and return the answer's status."""
     connection.request("POST", path, body, {"Content-Type": CONTENT_TYPE})
     answer = connection.getresponse()
     answer.read()
@@ -256,7 +256,7 @@ def post(connection: http.client.HTTPConnection, path: str, body: bytes) -> int:
 
 
 def seconds_until(condition: Callable[[], bool], within_seconds: float) -> float | None:
-    """Give the seconds until a condition holds; `None` where it does not in time."""
+    """Return the seconds until a condition holds; `None` if it does not in time."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > within_seconds:

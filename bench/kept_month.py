@@ -51,7 +51,7 @@ class _Progress:
 
     @classmethod
     def read(cls, path: Path, month: Month) -> Self | None:
-        """Read what was written; `None` where there is nothing, or another month."""
+        """Read what was written; `None` if there is nothing, or another month."""
         try:
             written = json.loads(path.read_text())
             kept = Month(written["rows"], written["days"], datetime.fromisoformat(written["end"]), written["with_gaps"])
@@ -79,7 +79,7 @@ class _Progress:
 
 
 def kept_directory(rows: int) -> Path:
-    """Give where a month of so many requests is kept."""
+    """Return where a month of the given number of requests is kept."""
     return Path.home() / ".cache" / "tollkeeper-bench" / f"month-{rows}"
 
 

@@ -56,7 +56,7 @@ class _Window:
         self.total = 0
 
     def take(self, amount: int, second: int) -> int:
-        """Charge an amount; give what is left."""
+        """Charge an amount; return what is left."""
         if second != self.second:
             for gone in range(self.second + 1, min(second, self.second + _BUCKETS) + 1):
                 self.total -= self.buckets[gone % _BUCKETS]
@@ -70,7 +70,7 @@ class _Window:
         return left
 
     def give_back(self, amount: int, second: int) -> None:
-        """Give back what was charged in a second that is still within the window."""
+        """Release what was charged in a second that is still within the window."""
         if amount and self.second - second < _BUCKETS:
             self.total -= amount
             self.buckets[second % _BUCKETS] -= amount
@@ -133,7 +133,7 @@ class _Books:
         self._process = os.urandom(8).hex()
 
     def next_id(self, now_ns: int) -> str:
-        """Give an id that no other request has."""
+        """Return an id that no other request has."""
         return f"{self._process}{now_ns}"
 
     def write(self, record: bytes) -> None:

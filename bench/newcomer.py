@@ -108,7 +108,7 @@ def fresh_installation(folder: Path, start: Sequence[str] = ("up",)) -> Iterator
 
 
 class Newcomer:
-    """Somebody in a fresh checkout, with the two variables of `up` exported."""
+    """Someone in a fresh checkout, with the two variables of `up` exported."""
 
     def __init__(self, folder: Path, gateway: str, environment: dict[str, str]) -> None:
         self.folder = folder

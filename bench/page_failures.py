@@ -9,7 +9,9 @@ _SIGNS: Final = (":material/error:", ":material/lock:", "EXCEPTION ")
 
 
 def failure_of(words: str) -> str:
-    """Give the line by which a page (its words, as Markdown) says that it or a part of it failed; empty: none does."""
+    """Return the line by which a page (its words, as Markdown) says that it or a part of it failed; empty: none
+    does.
+    """
     for line in words.splitlines():
         is_state = line.startswith(TITLE) and line.removeprefix(TITLE).strip() not in DRAWN_TITLES
         if is_state or any(sign in line for sign in _SIGNS):

@@ -157,7 +157,7 @@ class _Seen:
         self._earlier, self._samples, self._gaps = [*self._earlier, *self._samples], [], []
 
     def slowness(self, setup: ReplicaSetup) -> float:
-        """Say how many times as long all steps took as a setup predicts."""
+        """Return how many times as long all steps took as a setup predicts."""
         predicted_ns = sum(setup.steps.predict_composition_ns(sample.step) for sample in self._samples)
         return sum(sample.busy_ns for sample in self._samples) / predicted_ns
 
@@ -201,7 +201,7 @@ def _drawn(rate: float, count: int, seed: int) -> Workload:
 
 
 def _play(engine: TorchEngine, workload: Workload) -> list[int]:
-    """Play a workload in real time; give each request's time to first token, in nanoseconds."""
+    """Play a workload in real time; return each request's time to first token, in nanoseconds."""
     source = random.Random(1)
     submits = [
         _submit(str(place), one.input_tokens, one.output_tokens, source) for place, one in enumerate(workload.requests)

@@ -1,7 +1,7 @@
 """Recorded GPU runs played again by the planner: what it predicts against what the H200 took.
 
-The step model is fitted to the steps of the other runs only. A run that kept so many requests going at a time is played
-with as many seats and all requests at once, which gives the engine the same work at the same time.
+The step model is fitted to the steps of the other runs only. A run that kept the given number of requests going at a
+time is played with as many seats and all requests at once, which gives the engine the same work at the same time.
 """
 
 from collections.abc import Mapping, Sequence

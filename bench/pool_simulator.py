@@ -29,7 +29,7 @@ class Job:
     priority: PriorityClass = "standard"
 
     def request(self) -> QueuedRequest:
-        """Give the request as the queue takes it: its output is bounded by what it comes to."""
+        """Return the request as the queue takes it: its output is bounded by what it comes to."""
         reserved = self.prompt_tokens + self.output_tokens
         return QueuedRequest(self.tenant, self.prompt_tokens, reserved, self.priority, self.weight)
 
@@ -45,7 +45,7 @@ class Course:
 
     @property
     def ttft_ns(self) -> int:
-        """Give the time to first token. Raises ValueError where none came."""
+        """Return the time to first token. Raises ValueError if none came."""
         if self.first_ns is None:
             raise ValueError(f"a request of {self.job.tenant} had no first token")
         return self.first_ns - self.job.arrival_ns
@@ -64,7 +64,7 @@ class Queue(Protocol):
         """Count output."""
 
     def leave(self, request: QueuedRequest, now_ns: int) -> None:
-        """Take out a request that has ended."""
+        """Remove a request that has ended."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class FirstComeQueue:
         """Count nothing: nobody is compared."""
 
     def leave(self, request: QueuedRequest, now_ns: int) -> None:
-        """Take out a request that has ended."""
+        """Remove a request that has ended."""
         self.in_flight -= 1
         self.tokens -= request.reserved_tokens
 
@@ -142,7 +142,7 @@ class PoolSimulator:
         self._ends_ns = 0
 
     def run(self, jobs: Sequence[Job], until_ns: int | None = None) -> list[Course]:
-        """Play all jobs to their end, or until a time; gives their courses in the order of the jobs."""
+        """Play all jobs to their end, or until a time; return their courses in the order of the jobs."""
         courses = []
         for job in jobs:
             course = Course(job)

@@ -66,7 +66,7 @@ def _example(source: random.Random, started_at_ns: int, gaps: int) -> RequestRec
 
 
 def rate_per_second(work: Callable[[], int], rounds: int) -> float:
-    """Give the best rate of several rounds: `work` does some items and returns how many.
+    """Return the best rate of several rounds: `work` does some items and returns how many.
 
     The best, not the mean: other processes on the machine only ever slow a round down (`timeit`'s reasoning).
     """

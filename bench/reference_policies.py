@@ -10,7 +10,7 @@ class LongestPrefixPolicy:
     wants_prefixes = True
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Give the places, the deepest holder first."""
+        """Return the places, the deepest holder first."""
         return by_score([-float(sight.cached_of(one)) for one in sight.replicas], sight)
 
 
@@ -20,7 +20,7 @@ class QueuePolicy:
     wants_prefixes = True
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Give the places, the shortest queue first."""
+        """Return the places, the shortest queue first."""
         now, replicas = sight.now_ns, sight.replicas
         tokens = [one.queued_tokens + ask.tokens - min(sight.cached_of(one), ask.tokens) for one in replicas]
         return sorted(range(len(replicas)), key=lambda place: (replicas[place].is_suspect(now), tokens[place]))

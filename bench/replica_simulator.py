@@ -73,7 +73,7 @@ class Course:
 
     @property
     def ttft_seconds(self) -> float:
-        """Give the time to first token. Raises ValueError where none came."""
+        """Return the time to first token. Raises ValueError if none came."""
         if self.first_ns < 0:
             raise ValueError("a request had no first token")
         return (self.first_ns - self.request.at_ns) / _NANO
@@ -102,7 +102,7 @@ class _Engine:
     life: int = 0  # what was begun in an earlier one ends nowhere
 
     def cached_tokens(self, ask: Ask) -> int:
-        """Give how much of a prompt is cached."""
+        """Return how much of a prompt is cached."""
         hit = 0
         for key in ask.keys:
             if key not in self.cache:
@@ -111,7 +111,7 @@ class _Engine:
         return min(hit * ask.block_tokens, ask.tokens)
 
     def store(self, keys: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Take a prompt's blocks in, its end to be evicted first; give what is new and what had to go."""
+        """Add a prompt's blocks, its end to be evicted first; return what is new and what had to go."""
         cache = self.cache
         new = [key for key in keys if key not in cache]
         for key in reversed(keys):
@@ -141,7 +141,7 @@ class ReplicaSimulator:
             self._at(round(fault.to_second * _NANO), partial(self._heal, fault))
 
     def run(self, requests: Sequence[Request]) -> list[Course]:
-        """Play all requests to their first token; gives their courses in their order."""
+        """Play all requests to their first token; return their courses in their order."""
         courses = [Course(request) for request in requests]
         for course in courses:
             self._at(course.request.at_ns, partial(self._arrive, course))
@@ -153,7 +153,7 @@ class ReplicaSimulator:
 
     @property
     def work(self) -> list[int]:
-        """Give the tokens each replica has computed."""
+        """Return the tokens each replica has computed."""
         return [engine.work for engine in self._engines]
 
     def _at(self, time_ns: int, action: Now) -> None:

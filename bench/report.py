@@ -28,7 +28,7 @@ _COMMAND_TIMEOUT_SECONDS = 10
 
 @cache
 def commit() -> str:
-    """Give the short commit id, with "-dirty" where the tree differs from it; "unknown" outside git."""
+    """Return the short commit id, with "-dirty" where the tree differs from it; "unknown" outside git."""
     revision = _output("git", "-C", str(_ROOT), "rev-parse", "--short", "HEAD")
     if not revision:
         return "unknown"
@@ -90,7 +90,7 @@ class Row:
             raise ValueError(f"row {self.bench}.{self.metric}: met is None, so a reason is due")
 
     def to_json(self) -> str:
-        """Give the row as one line of JSON, its fields in the order they are declared."""
+        """Return the row as one line of JSON, its fields in the order they are declared."""
         return json.dumps(asdict(self))
 
 
@@ -145,11 +145,11 @@ class Report:
 
     @property
     def is_met(self) -> bool:
-        """Say whether no bound was missed. A row that could not be measured misses nothing."""
+        """Return whether no bound was missed. A row that could not be measured misses nothing."""
         return all(row.met is not False for row in self.rows)
 
     def table(self) -> str:
-        """Give the rows as aligned text for people."""
+        """Return the rows as aligned text for people."""
         header = ("metric", "value", "unit", "must", "stretch", "met", "n")
         lines = [header, *(_cells(row) for row in self.rows)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
@@ -166,7 +166,7 @@ def run_bench(
     arguments: Sequence[str] | None = None,
     add_options: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> int:
-    """Measure, print the rows, and give the exit status: 1 when a must is missed, else 0."""
+    """Measure, print the rows, and return the exit status: 1 when a must is missed, else 0."""
     parser = argparse.ArgumentParser(prog=f"python -m bench.{bench}", description=measure.__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON line per row")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, the same rows")

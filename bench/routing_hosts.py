@@ -130,7 +130,7 @@ def _chat(prefix: str, question: str) -> list[dict[str, str]]:
 
 
 async def _prefix(client: httpx.AsyncClient, gateway: Gateway) -> str:
-    """Give a text of about 2,000 tokens, by what a part of it comes to."""
+    """Return a text of about 2,000 tokens, by what a part of it comes to."""
     part = " ".join(f"Rule {number}: every part of every book is added up, and the sums agree." for number in range(20))
     await _ask(client, 0, _chat(part, "Why?"))
     tokens = _requests(gateway)[-1].usage.input_tokens or 1
@@ -197,7 +197,7 @@ async def _streamed(
 
 
 def _busy(gateway: Gateway) -> int:
-    """Give which host is answering."""
+    """Return which host is answering."""
     status: Any = gateway.router.status()
     replicas = status["pools"]["pool"]["replicas"]
     return next(place for place, one in enumerate(replicas.values()) if one["running"])

@@ -149,17 +149,17 @@ def _between(courses: Sequence[Course], from_second: float, to_second: float) ->
 
 
 def mean_ttft(courses: Sequence[Course]) -> float:
-    """Give the mean time to first token, in seconds."""
+    """Return the mean time to first token, in seconds."""
     return statistics.fmean(course.ttft_seconds for course in courses)
 
 
 def hit_rate(courses: Sequence[Course]) -> float:
-    """Give the share of all prompts' tokens that were cached where they were sent."""
+    """Return the share of all prompts' tokens that were cached where they were sent."""
     return sum(course.cached for course in courses) / sum(course.request.tokens for course in courses)
 
 
 def balance(work: Sequence[int]) -> float:
-    """Give the most that one replica computed, by the mean."""
+    """Return the most that one replica computed, by the mean."""
     return max(work) / statistics.fmean(work)
 
 
@@ -202,7 +202,7 @@ def _filled(replicas: int, source: random.Random) -> tuple[Fleet, list[list[int]
 
 
 def _choices(fleet: Fleet, prompts: Sequence[Sequence[int]], source: random.Random, count: int) -> list[int]:
-    """Choose while four requests a replica are under way; give the choices' times, sorted, in nanoseconds."""
+    """Choose while four requests a replica are under way; return the choices' times, sorted, in nanoseconds."""
     clock: Callable[[], int] = time.thread_time_ns  # what others on this machine do is not the choice's doing
     now, times = 1_000_000_000_000, []
     under_way: list[Callable[[int], None]] = []

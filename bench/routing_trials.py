@@ -30,7 +30,7 @@ class _Keys:
         return tuple([draw(60) for _ in range(blocks)])
 
     def own(self, least: int = 1, most: int = 8) -> Blocks:
-        """Give what only one prompt has."""
+        """Return what only one prompt has."""
         return self.new(self.source.randint(least, most))
 
 
@@ -151,7 +151,7 @@ def churn(seconds: float, replicas: int, every: float = 40.0, dead: float = 25.0
 
 
 class Trial(NamedTuple):
-    """A workload of so many seconds, and what befalls the replicas meanwhile."""
+    """A workload of the given number of seconds, and what befalls the replicas meanwhile."""
 
     requests: Callable[[float], list[Request]]
     faults: Callable[[float, int], list[Fault]] = lambda seconds, replicas: []

@@ -57,7 +57,7 @@ def sharing(requests: Sequence[Request], blocks: int) -> list[Request]:
 
 
 def one_prefix(blocks: int, own_blocks: int, per_second: float, count: int, seed: int = 0) -> list[Request]:
-    """Give requests that share almost all of their prompt, at random times."""
+    """Return requests that share almost all of their prompt, at random times."""
     source = random.Random(seed)
     head = tuple(range(_SHARED_KEY, _SHARED_KEY + blocks))
     requests, at, key = [], 0.0, 0
@@ -71,7 +71,9 @@ def one_prefix(blocks: int, own_blocks: int, per_second: float, count: int, seed
 
 
 def burst(requests: Sequence[Request], from_second: float, seconds: float, times: float) -> list[Request]:
-    """Let arrivals come so many times as fast for some seconds; all that comes later comes that much earlier."""
+    """Let arrivals come the given number of times as fast for some seconds; all that comes later comes that much
+    earlier.
+    """
     start, length = from_second * _NANO, seconds * _NANO
     shifted = []
     for one in requests:

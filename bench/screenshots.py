@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def take(url: str, out: Path, names: Sequence[str], schemes: Sequence[str], width: int) -> Iterator[tuple[str, str]]:
-    """Take each picture, and give its name with what the page says went wrong; empty where nothing did."""
+    """Remove and return each picture, and yield its name with what the page says went wrong; empty if nothing did."""
     from playwright.sync_api import sync_playwright  # here: only who looks at pages needs it
 
     with sync_playwright() as driver:
@@ -116,7 +116,7 @@ def take(url: str, out: Path, names: Sequence[str], schemes: Sequence[str], widt
 
 
 def fault_of(page: Any, *, is_settled: bool) -> str:
-    """Say what is wrong with a page that has been looked at; empty: nothing."""
+    """Return what is wrong with a page that has been looked at; empty: nothing."""
     if page.locator('[data-testid="stException"]').count():
         return "a traceback"
     failure = failure_of(page.evaluate(WORDS))
@@ -126,7 +126,7 @@ def fault_of(page: Any, *, is_settled: bool) -> str:
 
 
 def settle(page: Any) -> bool:
-    """Wait until a page has drawn all it has to say, charts too; gives whether it came to that."""
+    """Wait until a page has drawn all it has to say, charts too; return whether it came to that."""
     from playwright.sync_api import TimeoutError as Late  # here, as above
 
     try:
@@ -145,7 +145,7 @@ def write_small(png: bytes, path: Path) -> None:
 
 
 def _height(page: Any) -> int:
-    """Give the height that a page needs to be seen whole."""
+    """Return the height that a page needs to be seen whole."""
     return int(
         page.evaluate(
             """() => Math.max(900, ...[...document.querySelectorAll('[data-testid="stMain"]')]

@@ -54,7 +54,7 @@ class ScriptedEngine:
     _offset_ns: int = field(default_factory=lambda: time.time_ns() - time.monotonic_ns())
 
     def submit(self, submit: Submit) -> None:
-        """Take a request."""
+        """Accept a request."""
         self._arrived.append(submit)
 
     def abort(self, request_id: bytes) -> None:
@@ -63,7 +63,7 @@ class ScriptedEngine:
 
     @property
     def has_work(self) -> bool:
-        """Say whether anything is to be played."""
+        """Return whether anything is to be played."""
         return bool(self._arrived or self._unwanted or self._running)
 
     def step(self) -> list[EngineEvent]:
@@ -125,16 +125,16 @@ class ScriptedEngine:
         )
 
     def take_steps(self) -> list[StepRecord]:
-        """Give the step records since the last call."""
+        """Return the step records since the last call."""
         taken, self._steps = self._steps, []
         return taken
 
     def take_kv_events(self) -> list[KvRecord]:
-        """Give none: there is no cache."""
+        """Return none: there is no cache."""
         return []
 
     def stats(self) -> Facts:
-        """Say how many are played to."""
+        """Return how many are played to."""
         return {"running": len(self._running), "waiting": len(self._arrived)}
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ def _finished(request: _Request, reason: str) -> Finished:
 
 
 def scripted_builder(script: Script, *, on_build: Callable[[ModelOrder], None] | None = None) -> EngineBuilder:
-    """Give a host's builder of such engines. `on_build` is called in the loading thread and may raise or wait."""
+    """Return a host's builder of such engines. `on_build` is called in the loading thread and may raise or wait."""
 
     def build(order: ModelOrder) -> Engine:
         if on_build is not None:

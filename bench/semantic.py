@@ -135,7 +135,7 @@ def _add_tally(report: Report, name: str, tally: Tally) -> None:
 
 
 async def _read(lesson: Lesson, embedder: EmbedderChild, prompt: str) -> float:
-    """Give how long it takes to read a prompt, in milliseconds."""
+    """Return how long it takes to read a prompt, in milliseconds."""
     began = time.perf_counter()
     embedding = await embedder.embed(prompt, "bench", READ_TOKENS)
     lesson.read(prompt, embedding)
@@ -145,14 +145,14 @@ async def _read(lesson: Lesson, embedder: EmbedderChild, prompt: str) -> float:
 
 
 def _processor_seconds() -> float:
-    """Give what this process and the embedder's have used of processors so far."""
+    """Return what this process and the embedder's have used of processors so far."""
     own = psutil.Process()
     times = [process.cpu_times() for process in (own, *own.children())]
     return sum(time.user + time.system for time in times)
 
 
 def _prompt(number: int) -> str:
-    """Give a prompt of 64 tokens that is like no other: the words turned and swapped by its number."""
+    """Return a prompt of 64 tokens that is like no other: the words turned and swapped by its number."""
     words = [_WORDS[(place * (1 + number % 5) + number) % len(_WORDS)] for place in range(_TOKENS - 2)]
     for place in range(16):
         words[place] = _WORDS[(number >> place) % 2]

@@ -21,11 +21,11 @@ class ServiceBook:
         self._given.append((tenant, self._input_weight * input_tokens + self._output_weight * output_tokens))
 
     def service(self, tenant: str) -> float:
-        """Give a tenant's service in all."""
+        """Return a tenant's service in all."""
         return sum(amount for name, amount in self._given if name == tenant)
 
     def largest_difference(self, one: str, other: str) -> float:
-        """Give the largest difference between two tenants' service over any interval.
+        """Return the largest difference between two tenants' service over any interval.
 
         That is how far the running difference ever strays: its maximum less its minimum, 0 at the beginning.
         """

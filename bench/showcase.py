@@ -33,9 +33,9 @@ def fill_showcase(
 ) -> ShowcaseRows:
     """Make tenants, teams, keys, models, prices, a route, limits, budgets, objectives and alert rules, then the rows.
 
-    Gives the rows. `prefix` stands before tenants' names. Raises ConfigurationError where the showcase is there
-    already: rows that are told twice would count twice.
-    Without `has_gpus` there are no engine steps and no looks at GPUs, for an installation that has its own.
+    Gives the rows. `prefix` stands before tenants' names. Raises ConfigurationError if the showcase is there already:
+    rows that are told twice would count twice. Without `has_gpus` there are no engine steps and no looks at GPUs, for
+    an installation that has its own.
     """
     token = SecretFiles(installation.secrets).get("admin_token")
     assert token is not None, "the installation was never started"
@@ -93,7 +93,7 @@ def _configure(control: ControlClient, prefix: str) -> dict[tuple[str, str], str
 
 
 def _add_budgets(control: ControlClient, installation: Installation, rows: ShowcaseRows, prefix: str) -> None:
-    """Give each tenant a budget of the month, and write down what the rows spent of it.
+    """Create a monthly budget for each tenant, and record what the rows spent of it.
 
     Gateways do so as they charge requests, and no gateway has seen these: without it pages would show costs beside
     budgets of which nothing is spent.

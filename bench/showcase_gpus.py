@@ -36,7 +36,7 @@ def engine_steps(
 
 
 def charged(requests: Sequence[RequestRecord], steps: Sequence[StepRecord]) -> list[RequestRecord]:
-    """Give the requests with the GPU time of their steps; those that are in no step stay as they are."""
+    """Return the requests with the GPU time of their steps; those that are in no step stay as they are."""
     taken: defaultdict[bytes, list[int]] = defaultdict(lambda: [0, 0])
     for step in steps:
         for request_id, phase, ns in zip(step.request_ids, step.phases, step.gpu_ns, strict=True):
@@ -126,7 +126,7 @@ def _of_replica(
 
 
 def _context(request: RequestRecord, at: int) -> int:
-    """Give how many tokens a request has at a moment."""
+    """Return how many tokens a request has at a moment."""
     usage = request.usage
     done = min((at - request.started_at_ns) / request.duration_ns, 1.0)
     return (usage.input_text or 0) + (usage.cache_read_text or 0) + int(done * (usage.output_text or 0))

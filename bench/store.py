@@ -54,17 +54,17 @@ class Month:
 
     @property
     def start(self) -> datetime:
-        """Give the first moment."""
+        """Return the first moment."""
         return self.end - timedelta(days=self.days)
 
     @property
     def gaps_from(self) -> int:
-        """Give the number of the first request that has its gaps."""
+        """Return the number of the first request that has its gaps."""
         return self.rows * max(self.days - self.days_with_gaps, 0) // self.days
 
     @property
     def tokens(self) -> int:
-        """Give how many tokens were generated; one request in 200 is refused and has none."""
+        """Return how many tokens were generated; one request in 200 is refused and has none."""
         return self.rows * TOKENS * 199 // 200
 
 
@@ -134,7 +134,7 @@ def _midnight() -> datetime:
 
 
 def fill(store: StoreProcess, month: Month, fillers: int) -> float:
-    """Insert the month, several inserts at a time; give the seconds it took."""
+    """Insert the month, several inserts at a time; return the seconds it took."""
 
     def insert(first: int) -> None:
         writer = store.client("writer")
@@ -170,7 +170,7 @@ def compact(writer: StoreClient, supervisor: StoreClient) -> None:
 
 
 def filled_tables(supervisor: StoreClient) -> list[str]:
-    """Give the tables that hold rows."""
+    """Return the tables that hold rows."""
     rows = supervisor.query(
         "SELECT DISTINCT table FROM system.parts WHERE active AND database = 'tollkeeper' AND rows > 0"
     )
@@ -271,7 +271,7 @@ def _measure_questions(
 
 
 def _ask(reader: StoreClient, sql: str, parameters: Mapping[str, object], rounds: int, *, label: str) -> float:
-    """Give the best of several rounds, in milliseconds: what else runs on the machine only ever slows one down."""
+    """Return the best of several rounds, in milliseconds: what else runs on the machine only ever slows one down."""
     found = []
     for _ in range(rounds):
         begin = time.perf_counter()

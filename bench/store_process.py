@@ -92,7 +92,7 @@ class StoreProcess:
         return found
 
     def address(self, role: StoreRole) -> StoreAddress:
-        """Give its address with the credentials of a role."""
+        """Return its address with the credentials of a role."""
         return StoreAddress.resolve(self.url, self.database, role, SecretFiles(self.data / "secrets"))
 
     def client(self, role: StoreRole) -> StoreClient:
@@ -100,7 +100,7 @@ class StoreProcess:
         return StoreClient(self.address(role), answer_seconds=_ANSWER_SECONDS)
 
     def peak_resident_bytes(self) -> int:
-        """Give the most memory it has had in RAM, the mapped engine included."""
+        """Return the most memory it has had in RAM, the mapped engine included."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024

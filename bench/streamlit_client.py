@@ -102,7 +102,7 @@ class StreamlitViewer:
         return self._send(message)
 
     def look_again(self, drawn: Drawn) -> Drawn:
-        """Wait for the first part of a page that draws itself again, and give what that run sent."""
+        """Wait for the first part of a page that draws itself again, and return what that run sent."""
         time.sleep(max(0.0, min(due for _, due in self._refreshes.values()) - time.monotonic()))
         for again in self.refresh_due():
             drawn = again
@@ -146,7 +146,7 @@ class StreamlitViewer:
         return Drawn(first, end - begin, seen.elements, seen.bytes, words, min(seen.rhythms, default=None))
 
     def _hear(self, heard: ForwardMsg, seen: _Seen) -> bool:
-        """Take note of a message; say whether the run is over."""
+        """Record a message; return whether the run is over."""
         kind = heard.WhichOneof("type")
         if kind == "delta" and heard.delta.WhichOneof("type") == "new_element":
             self._element(heard.delta.new_element, seen)

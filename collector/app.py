@@ -38,7 +38,7 @@ SETTLE_SECONDS: Final = 60.0
 
 
 class Collector:
-    """The collector's parts, wired. Raises ConfigurationError where a port, a directory or a secret is unusable."""
+    """The collector's parts, wired. Raises ConfigurationError if a port, a directory or a secret is unusable."""
 
     def __init__(self, settings: CollectorSettings) -> None:
         address = store_address(settings)
@@ -113,7 +113,7 @@ def settle(settings: CollectorSettings) -> bool:
     """Finish the insert that a collector of this data directory was killed in, into tables as they are; no more.
 
     For an upgrade, before the store is migrated: the store knows this insert by its token only until then. Returns
-    whether none is left. Raises ConfigurationError where the spool, say, is in use.
+    whether none is left. Raises ConfigurationError if the spool, say, is in use.
     """
     counters = Counters()
     spool = open_spool(settings)
@@ -167,7 +167,7 @@ def make_exporter(
 
 
 def store_address(settings: CollectorSettings) -> StoreAddress:
-    """Give the store's address. A password that is not set is the one the embedded store shares by secret file."""
+    """Return the store's address. A password that is not set is the one the embedded store shares by secret file."""
     return StoreAddress.resolve(
         settings.store_url,
         settings.store_database,

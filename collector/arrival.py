@@ -27,7 +27,7 @@ class Arrival:
         return getattr(self.message, self.processor.parts)
 
     def refuse(self, part: Any, cause: str, reason: str) -> int:
-        """Take the foreign records out of a part, tell the sender why, and give how many they were."""
+        """Remove the foreign records from a part, tell the sender why, and return how many they were."""
         taken = self.processor.drop_foreign(part)
         if taken:
             self.body = None
@@ -40,7 +40,7 @@ class Arrival:
 class ArrivalStep(Protocol):
     """One step between receipt and spool; called from several threads.
 
-    Raises LimitExceeded where the whole request is to come again later; then nothing of it was kept.
+    Raises LimitExceeded if the whole request is to come again later; then nothing of it was kept.
     """
 
     def admit(self, arrival: Arrival) -> None:

@@ -37,7 +37,7 @@ class Counters:
                 self._exported[table] += rows
 
     def rejected(self, cause: str, records: int = 1, *, tenant: str = "") -> None:
-        """Count records, or whole requests, that were not taken, by cause; `tenant` is "" where it is not known."""
+        """Count records, or whole requests, that were not taken, by cause; `tenant` is "" if it is not known."""
         self._add(self._rejected, cause, tenant, records)
 
     def noticed(self, what: str, times: int = 1, *, tenant: str = "") -> None:
@@ -45,7 +45,7 @@ class Counters:
         self._add(self._noticed, what, tenant, times)
 
     def snapshot(self) -> dict[str, dict[str, int]]:
-        """Give all counts by group and name, over all tenants."""
+        """Return all counts by group and name, over all tenants."""
         with self._lock:
             return {
                 "received": dict(self._received),
@@ -55,7 +55,7 @@ class Counters:
             }
 
     def by_tenant(self) -> dict[str, dict[tuple[str, str], int]]:
-        """Give what was rejected and noticed by (name, tenant)."""
+        """Return what was rejected and noticed by (name, tenant)."""
         with self._lock:
             return {"rejected": dict(self._rejected), "noticed": dict(self._noticed)}
 

@@ -56,7 +56,7 @@ class Health:
         return "ok"
 
     def report(self) -> dict[str, object]:
-        """Give everything worth knowing; `oldest_age_seconds` is `None` when nothing waits.
+        """Return everything worth knowing; `oldest_age_seconds` is `None` when nothing waits.
 
         `store_failure` says why the store has not taken what waits: rights that are missing, a migration, its absence.
         """

@@ -31,7 +31,7 @@ class Letter:
 
 @dataclass(slots=True)
 class SpoolContents:
-    """What waits for the store. Times are Unix nanoseconds; `None` where nothing waits."""
+    """What waits for the store. Times are Unix nanoseconds; `None` if nothing waits."""
 
     segments: int = 0
     disk_bytes: int = 0
@@ -44,7 +44,7 @@ class SpoolContents:
 
 
 def inspect_spool(directory: Path) -> SpoolContents:
-    """Read a spool. Raises ConfigurationError where it is not there or cannot be read."""
+    """Read a spool. Raises ConfigurationError if it is not there or cannot be read."""
     reader = SegmentReader(directory)
     decoder = msgspec.msgpack.Decoder(SpooledBatch)
     found = SpoolContents(segments=reader.segments, disk_bytes=reader.disk_bytes)

@@ -27,7 +27,7 @@ class CollectorMetrics(Collector):
         return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE})
 
     def collect(self) -> Iterator[Metric]:
-        """Give all metrics at one moment."""
+        """Yield all metrics at one moment."""
         state = self._state
         counts, by_tenant = state.counters.snapshot(), state.counters.by_tenant()
         yield _counter("received_records", "Records acknowledged to their senders.", "signal", counts["received"])

@@ -58,11 +58,11 @@ class Pipeline:
         self._one_writer = threading.Lock()
 
     def accept(self, signal: Signal, body: bytes, *, is_json: bool) -> Receipt:
-        """Take an export request: when this returns, all of it is on disk or was there before. Blocks on the disk.
+        """Accept an export request: when this returns, all of it is on disk or was there before. Blocks on the disk.
 
-        A sender's batch id is kept; what has none is given one here, so that it too is exported exactly once.
-        Raises InvalidRequest, LimitExceeded (spool full, a tenant's quota) or Unavailable (disk failing); then
-        nothing was kept. Records that cannot be read are left out and told, the others taken.
+        A sender's batch id is kept; what has none is given one here, so that it too is exported exactly once. Raises
+        InvalidRequest, LimitExceeded (spool full, a tenant's quota) or Unavailable (disk failing); then nothing was
+        kept. Records that cannot be read are left out and told, the others taken.
         """
         arrival = self._read(signal, body, is_json)
         if arrival.records == 0:

@@ -46,7 +46,7 @@ def make_pipeline(
 
 
 class Receiving:
-    """Everything before the spool. Raises ConfigurationError where the gRPC port is unusable."""
+    """Everything before the spool. Raises ConfigurationError if the gRPC port is unusable."""
 
     def __init__(self, settings: CollectorSettings, spool: Spool, counters: Counters) -> None:
         self._sampler = TailSampler(sampling_policy(settings), self._keep_spans, counters)
@@ -103,7 +103,7 @@ class Receiving:
         self._prometheus.start()
 
     def stop(self) -> None:
-        """Take nothing more, finish what is under way, and put what is held on disk. Blocks for some seconds."""
+        """Accept nothing more, finish what is under way, and put what is held on disk. Blocks for some seconds."""
         self._prometheus.stop()
         self._grpc.stop()
         self._executor.shutdown()
@@ -114,7 +114,7 @@ class Receiving:
 
 
 def sampling_policy(settings: CollectorSettings) -> SamplingPolicy:
-    """Give the tail sampler's policy."""
+    """Return the tail sampler's policy."""
     return SamplingPolicy(
         share=settings.collector_sample_share,
         slow_seconds=settings.collector_sample_slow_seconds,

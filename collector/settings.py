@@ -20,7 +20,7 @@ _MIB = 1 << 20
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """Take a comma-separated list apart."""
+    """Split a comma-separated list."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -101,7 +101,7 @@ class CollectorSettings(ListenerSettings):
 
     @property
     def record_key(self) -> bytes:
-        """Give what gateways' records are signed with: as set, else the installation's secret."""
+        """Return what gateways' records are signed with: as set, else the installation's secret."""
         return record_key(self.record_signing_key, self.data)
 
     @property
@@ -111,7 +111,7 @@ class CollectorSettings(ListenerSettings):
 
     @property
     def tenant_quotas(self) -> dict[str, float]:
-        """Give the records per second of the tenants that have a bound of their own."""
+        """Return the records per second of the tenants that have a bound of their own."""
         return quotas_of(self.collector_tenant_quotas)
 
     @property

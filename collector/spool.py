@@ -40,7 +40,7 @@ class SpooledBatch(msgspec.Struct, frozen=True, array_like=True, tag="batch.1"):
 class SpoolEntry:
     """A batch and the place after it, to release once it is stored; `size` is what it takes in the spool, in bytes.
 
-    `batch` is `None` where it is unreadable, and then its bytes are `unread`: a batch's own are not kept beside it.
+    `batch` is `None` if it is unreadable, and then its bytes are `unread`: a batch's own are not kept beside it.
     """
 
     end: Position
@@ -114,7 +114,7 @@ class Spool:
         return [self._decoded(entry) for entry in entries]
 
     def release(self, upto: Position) -> None:
-        """Give up the batches before `upto`: the store has them."""
+        """Release the batches before `upto`: the store has them."""
         self._log.release(upto)
 
     @property

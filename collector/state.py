@@ -29,6 +29,6 @@ class CollectorState:
         return self.spool.is_disk_full or any(disk.state == "full" for disk in self.disks)
 
     def queue_age_seconds(self) -> float | None:
-        """Give the age of the oldest batch that the store does not have; `None` where nothing waits."""
+        """Return the age of the oldest batch that the store does not have; `None` if nothing waits."""
         oldest = self.spool.oldest_received_at_ns()
         return None if oldest is None else max(self.clock_ns() - oldest, 0) / 1e9

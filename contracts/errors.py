@@ -48,7 +48,7 @@ class TollkeeperError(Exception):
 
     @property
     def error_code(self) -> str:
-        """Give the instance's own code where one was set, else the class's."""
+        """Return the instance's own code where one was set, else the class's."""
         return self._code or self.code
 
     @property

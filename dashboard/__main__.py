@@ -19,7 +19,7 @@ _FRUGAL: Final = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"
 
 
 def command(settings: DashboardSettings) -> list[str]:
-    """Give the Streamlit server's command line. All options are flags, so no file in the cwd changes the page."""
+    """Return the Streamlit server's command line. All options are flags, so no file in the cwd changes the page."""
     flags = {
         "global.developmentMode": "false",  # else Streamlit guesses it from the path that it is installed in
         "server.address": settings.host,
@@ -47,7 +47,7 @@ def command(settings: DashboardSettings) -> list[str]:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise ConfigurationError where the address cannot be listened on."""
+    """Raise ConfigurationError if the address cannot be listened on."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

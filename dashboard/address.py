@@ -11,7 +11,7 @@ _PAGES_KEY: Final = "frame_pages"  # by path; set by the frame in each run
 
 
 def get(name: str) -> str | None:
-    """Give a parameter of the address; `None` where it is missing or empty."""
+    """Return a parameter of the address; `None` if it is missing or empty."""
     return st.query_params.get(name) or None
 
 
@@ -22,7 +22,7 @@ def change(changes: Mapping[str, str | None]) -> None:
 
 
 def travelling() -> dict[str, str]:
-    """Give the filters of the address, which a link to another page carries."""
+    """Return the filters of the address, which a link to another page carries."""
     address = st.query_params.to_dict()
     return {name: address[name] for name in TRAVELLING if address.get(name)}
 
@@ -49,5 +49,5 @@ def page_link(
 
 
 def remember_pages(pages: Mapping[str, object]) -> None:
-    """Tell `page_link` of the pages of this run, by path."""
+    """Report `page_link` of the pages of this run, by path."""
     st.session_state[_PAGES_KEY] = dict(pages)

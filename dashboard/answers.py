@@ -39,7 +39,7 @@ class Answers:
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
 
     def get(self, question: Hashable, seconds: float, ask: Callable[[], Answer]) -> Answer:
-        """Give the answer, at most `seconds` old. Raises what `ask` raises."""
+        """Return the answer, at most `seconds` old. Raises what `ask` raises."""
         with self._lock:
             kept, now = self._kept.get(question), self._clock()
             is_mine = kept is None or (kept.answer.done() and not kept.serves(now, seconds))

@@ -24,7 +24,7 @@ _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forw
 
 
 def arrive() -> Viewer | None:
-    """Give the viewer of this page run; `None` where they must sign in first.
+    """Return the viewer of this page run; `None` if they must sign in first.
 
     A session goes before sitting at this machine, so that a person may look at what another sees. Raises
     ControlUnavailable where a session cannot be checked.
@@ -41,7 +41,7 @@ def arrive() -> Viewer | None:
 
 
 def is_at_this_machine(all_headers: Mapping[str, str]) -> bool:
-    """Say whether who sent a request needs no account.
+    """Return whether who sent a request needs no account.
 
     So it is where the dashboard listens on a loopback address alone and no setting speaks of others, nothing forwarded
     the request, and a page of its own under a loopback name sent it: no other site's page (DNS rebinding), no page of
@@ -56,7 +56,7 @@ def is_at_this_machine(all_headers: Mapping[str, str]) -> bool:
 
 
 def is_from_own_page(headers: Mapping[str, str]) -> bool:
-    """Say whether no page but this dashboard's own sent a request: another port of this machine is another's page.
+    """Return whether no page but this dashboard's own sent a request: another port of this machine is another's page.
 
     Programs name no origin; browsers do with every WebSocket.
     """

@@ -15,12 +15,12 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 def is_missing(value: object) -> bool:
-    """Say whether a cell is empty: nothing, or a number that is none."""
+    """Return whether a cell is empty: nothing, or a number that is none."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def arrow_column(values: list[Any]) -> "pyarrow.Array":
-    """Give an array of the values' type, null where one is missing; of text where types are mixed."""
+    """Return an array of the values' type, null where one is missing; of text where types are mixed."""
     import pyarrow as pa  # here, for it takes long to load, and a command that draws nothing needs none of it
 
     known = [value for value in values if not is_missing(value)]
@@ -68,7 +68,7 @@ def _written(value: object) -> str:
 
 
 def _bits(truths: list[bool]) -> bytes:
-    """Give a bitmap, least significant bit first (Arrow, columnar format, "Validity bitmaps")."""
+    """Return a bitmap, least significant bit first (Arrow, columnar format, "Validity bitmaps")."""
     number = sum(1 << place for place, truth in enumerate(truths) if truth)
     return number.to_bytes(-(-len(truths) // 8), "little")
 

@@ -42,7 +42,7 @@ COST: Final = Measure(
 
 
 def cost_in(written: formats.Formats) -> Measure:
-    """Give the measure of cost in a viewer's currency."""
+    """Return the measure of cost in a viewer's currency."""
     before, after = written.money_signs
     return Measure(
         f"Cost in {written.currency}",
@@ -54,7 +54,7 @@ def cost_in(written: formats.Formats) -> Measure:
 
 
 def assign_colors(names: Iterable[str]) -> dict[str, str]:
-    """Give each name a colour by its hash; of two that would share a hue, the later in the alphabet takes the next.
+    """Return each name a colour by its hash; of two that would share a hue, the later in the alphabet takes the next.
 
     A name keeps its colour on every page and after every restart, as long as the same names are known.
     """
@@ -73,7 +73,7 @@ def assign_colors(names: Iterable[str]) -> dict[str, str]:
 
 
 def colors_in_order(names: Iterable[str]) -> dict[str, str]:
-    """Give names that one chart alone shows (engines, devices) colours in the order of the alphabet.
+    """Return names that one chart alone shows (engines, devices) colours in the order of the alphabet.
 
     Few names are so as far apart as colours can be; no colour stays when others come.
     """
@@ -86,7 +86,7 @@ def group_name(group: str | None) -> str:
 
 
 def color_of(group: str | None, colors: Mapping[str, str]) -> str:
-    """Give a group's colour."""
+    """Return a group's colour."""
     return REST_COLOR if group is None else colors.get(group, REST_COLOR)
 
 
@@ -125,14 +125,14 @@ def bars(series: Series, measure: Measure, colors: Mapping[str, str], zone: Zone
 
 
 def local_times(moments: Iterable[datetime], zone: ZoneInfo | None) -> list[datetime]:
-    """Give moments as clocks in a time zone show them, without the zone: an axis knows none, and shows what it is
+    """Return moments as clocks in a time zone show them, without the zone: an axis knows none, and shows what it is
     given.
     """
     return [moment.astimezone(zone or UTC).replace(tzinfo=None) for moment in moments]
 
 
 def style(figure: Plot, *, prefix: str = "", suffix: str = "", height: int = CHART_HEIGHT) -> Plot:
-    """Give a figure over time the quiet axes that all charts share, and give it back.
+    """Return a figure over time the quiet axes that all charts share, and give it back.
 
     `prefix` and `suffix` are written at each number of the upright axis, such as "$" and " ms".
     """

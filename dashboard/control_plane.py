@@ -33,7 +33,7 @@ class ControlPlane:
     """
 
     def __init__(self, client: httpx.Client, token: str | None, unreadable: list[dict[str, Any]] | None = None) -> None:
-        """Take `unreadable` to be told of rows that lists could not show."""
+        """Accept `unreadable` to be told of rows that lists could not show."""
         self._client = client
         self._token = token
         self._unreadable = unreadable
@@ -106,5 +106,5 @@ def open_client(url: str) -> httpx.Client:
 
 
 def path_segment(text: str) -> str:
-    """Write what somebody typed as one segment of a path, dots too: ".." would climb to what holds it."""
+    """Write what someone typed as one segment of a path, dots too: ".." would climb to what holds it."""
     return quote(text, safe="").replace(".", "%2E")

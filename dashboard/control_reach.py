@@ -11,8 +11,8 @@ from contracts.errors import PermissionDenied
 def require_within(
     reach: Reach, question: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]
 ) -> None:
-    """Raise PermissionDenied where `question(session, ...)` is not about the reach's own tenant, and its own team where
-    it is asked by team. One that has no parameter `tenant` is about all of them.
+    """Raise PermissionDenied if `question(session, ...)` is not about the reach's own tenant, and its own team where it
+    is asked by team. One that has no parameter `tenant` is about all of them.
     """
     if not reach.is_bound:
         return

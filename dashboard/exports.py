@@ -60,7 +60,7 @@ def as_parquet(data: Table) -> bytes:
 
 
 def image_config(name: str) -> dict[str, object]:
-    """Give Plotly's settings: no bar of tools but the button that makes a PNG, in the browser, of the chart."""
+    """Return Plotly's settings: no bar of tools but the button that makes a PNG, in the browser, of the chart."""
     return {
         "displaylogo": False,
         "displayModeBar": "hover",

@@ -150,7 +150,7 @@ def set_range(name: str) -> None:
 
 
 def clear_filters(*names: str) -> None:
-    """Take filters out of the address: all of them where none is named."""
+    """Remove filters from the address: all of them where none is named."""
     if names:
         address.change({name: None for name in names})
     else:

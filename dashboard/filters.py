@@ -55,14 +55,14 @@ class Filters:
 
     @property
     def is_live(self) -> bool:
-        """Say whether the range moves with the clock."""
+        """Return whether the range moves with the clock."""
         return self.range not in (CUSTOM, "last_month")
 
     def scope(self, now: datetime, zone: ZoneInfo | None = None, reach: Reach = EVERYTHING) -> Scope:
-        """Give the question's scope at this moment, narrowed to what may be seen.
+        """Return the question's scope at this moment, narrowed to what may be seen.
 
-        Months begin in `zone`. Raises InvalidRequest for a range that makes no sense, NotFound for whom the reach
-        does not cover.
+        Months begin in `zone`. Raises InvalidRequest for a range that makes no sense, NotFound for whom the reach does
+        not cover.
         """
         start, end = self._bounds(now, zone or ZoneInfo("UTC"))
         tenant, team = reach.narrowed(self.tenant, self.team)
@@ -70,7 +70,7 @@ class Filters:
         return replace(scope, end=now) if scope.start < now < scope.end else scope  # a month may begin right now
 
     def before(self, scope: Scope) -> Scope | None:
-        """Give the period that a scope is compared with; `None` where no comparison was chosen."""
+        """Return the period that a scope is compared with; `None` if no comparison was chosen."""
         if self.compare is None:
             return None
         shift = COMPARISONS[self.compare] or scope.end - scope.start

@@ -24,7 +24,7 @@ class ForecastFailed(TollkeeperError):
 def spend_outlook(
     store: StoreClient, asked: AskedAt, tenant: str | None = None, team: str | None = None
 ) -> SpendForecast | None:
-    """Give the forecast of all tenants together, of one, or of one of its teams; `None` without anything to continue.
+    """Return the forecast of all tenants together, of one, or of one of its teams; `None` without anything to continue.
 
     For the background: takes seconds. Raises StoreUnavailable, ForecastFailed.
     """

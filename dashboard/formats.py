@@ -117,7 +117,7 @@ class Formats:
 
     @property
     def money_note(self) -> str:
-        """Say at what rate amounts are shown; empty where they are the USD that were charged."""
+        """Return at what rate amounts are shown; empty if they are the USD that were charged."""
         return "" if self.currency == "USD" else f"{self.currency} at {self.usd_rate.normalize():f} for 1 USD, as set"
 
     def count(self, number: int | None) -> str:
@@ -138,14 +138,14 @@ class Formats:
         return f"{minus}{signs.before}{_amount(abs(amount)).translate(signs.separators)}{signs.after}"
 
     def amount(self, amount_usd: Decimal | float | None) -> float | None:
-        """Give an amount of USD in the viewer's currency as a number for the eye; sums are never made of it."""
+        """Return an amount of USD in the viewer's currency as a number for the eye; sums are never made of it."""
         if amount_usd is None or self.currency == "USD":
             return None if amount_usd is None else float(amount_usd)
         return float(amount_usd) * float(self.usd_rate)
 
     @property
     def money_signs(self) -> tuple[str, str]:
-        """Give what is written before and after an amount."""
+        """Return what is written before and after an amount."""
         signs = _signs(self.locale, self.currency)
         return signs.before, signs.after
 

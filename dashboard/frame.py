@@ -45,7 +45,7 @@ Offered = dict[Who, list[str]]
 
 
 def run(pages: Sequence[Page]) -> None:
-    """Draw the page that the address names, for whoever has come; the first where it names none."""
+    """Draw the page that the address names, for the one that has come; the first where it names none."""
     try:
         viewer = arrive()
     except TollkeeperError as error:
@@ -144,7 +144,7 @@ class _Bar:
     offered: Offered | None
 
     def is_stale(self, page: Page, viewer: Viewer, filters: Filters) -> bool:
-        """Say whether a choice below the bar has changed its filters, or the store knows a new tenant or is back."""
+        """Return whether a choice below the bar has changed its filters, or the store knows a new tenant or is back."""
         return replace(filters, by=self.filters.by) != self.filters or _offered(page, viewer, filters) != self.offered
 
 
@@ -171,8 +171,8 @@ def _contents(page: Page, viewer: Viewer, bar: _Bar, rhythm: int | None, drawn: 
 
 
 def _wait(clock: datetime, *, is_refresh: bool) -> None:
-    """Draw the page anew, of the same moment, as soon as what it waits for is there; what takes longer is looked for by
-    the browser.
+    """Draw the page again, of the same moment, as soon as what it waits for is there; what takes longer is looked for
+    by the browser.
     """
     slow, breath = slow_answers(), st.empty()
     if slow.page_waits and slow.await_page(_PATIENCE_SECONDS, breath.empty):  # where a click ends the run
@@ -196,7 +196,7 @@ def _skeleton(*, is_refresh: bool) -> Iterator[None]:
 
 
 def _look_again(drawn: list[bool]) -> None:
-    """Draw the page anew after a moment: something that it asked for in the background was not there yet."""
+    """Draw the page again after a moment: something that it asked for in the background was not there yet."""
     drawn.append(True)
     if len(drawn) > 1:
         st.rerun()
@@ -228,7 +228,7 @@ def _filters_of(page: Page) -> Filters:
 
 
 def _offered(page: Page, viewer: Viewer, filters: Filters, seconds: float = CHOICE_SECONDS) -> Offered | None:
-    """List what the bar's filters can choose from; `None` where the store cannot say, which the page says below."""
+    """List what the bar's filters can choose from; `None` if the store cannot say, which the page says below."""
     now = datetime.now(UTC)
     tenant = viewer.tenant or filters.tenant
     found: Offered = {}
@@ -243,7 +243,7 @@ def _offered(page: Page, viewer: Viewer, filters: Filters, seconds: float = CHOI
 
 
 def _unknown(page: Page, filters: Filters, offered: Offered | None) -> tuple[str, str] | None:
-    """Give the first filter, and its value, that nothing recorded carries."""
+    """Return the first filter, and its value, that nothing recorded carries."""
     for name in WHOSE:
         value = getattr(filters, name)
         if offered is not None and value is not None and name in page.filters and value not in offered[name]:

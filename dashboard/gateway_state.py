@@ -17,7 +17,7 @@ _KEPT_SECONDS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """A target that is not called in its turn. `seconds` is how long that lasts at least, 0 where it is tried now."""
+    """A target that is not called in its turn. `seconds` is how long that lasts at least, 0 if it is tried now."""
 
     state: str
     seconds: float
@@ -56,7 +56,7 @@ class GatewayState:
 
 @st.cache_resource(show_spinner=False)
 def _client() -> httpx.Client:
-    """Give the one client: each loads the machine's certificates. No proxy from the environment: the gateway is a
+    """Return the one client: each loads the machine's certificates. No proxy from the environment: the gateway is a
     process of this installation.
     """
     return httpx.Client(timeout=_PATIENCE_SECONDS, trust_env=False)

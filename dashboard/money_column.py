@@ -12,8 +12,8 @@ from dashboard.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """A column of USD, shown with so many decimals; `is_signed` where gains and losses stand in it, with their sign
-    instead of the currency's, which the title then has.
+    """A column of USD, shown with the given number of decimals; `is_signed` where gains and losses stand in it, with
+    their sign instead of the currency's, which the title then has.
     """
 
     places: int
@@ -22,7 +22,9 @@ class Money:
 
 
 def in_currency(table: Table, columns: Mapping[str, Any], formats: Formats) -> tuple[Table, dict[str, Any]]:
-    """Give a table with its columns of money in the viewer's currency, and Streamlit's configuration of all columns."""
+    """Return a table with its columns of money in the viewer's currency, and Streamlit's configuration of all
+    columns.
+    """
     shown: dict[str, list[Any]] = {name: table[name] for name in table.columns}
     configured: dict[str, Any] = {}
     for name, column in columns.items():

@@ -14,7 +14,7 @@ End = tuple[str, int | None]  # address and port, as ASGI has it
 
 
 def is_another_user(client: End | None, server: End | None) -> bool:
-    """Say whether the program that connected from `client` to `server` belongs to another user of this machine.
+    """Return whether the program that connected from `client` to `server` belongs to another user of this machine.
 
     So it does where the connection is in no table: its other end was closed before an answer. Not where that cannot be
     told: on a system without such tables, or where the server's end is not a loopback address.
@@ -27,7 +27,7 @@ def is_another_user(client: End | None, server: End | None) -> bool:
 
 
 def _owners(client: End, server: End) -> list[int] | None:
-    """List who owns the client's end of an open connection; `None` where no table can be read."""
+    """List who owns the client's end of an open connection; `None` if no table can be read."""
     near, far = _written(client), _written(server)
     owners, is_told = [], False
     for table in _TABLES:

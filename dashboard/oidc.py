@@ -40,7 +40,7 @@ class Tickets:
         self._waiting: dict[str, tuple[float, str]] = {}
 
     def leave(self, token: str) -> str:
-        """Take a token and give its ticket."""
+        """Accept a token and give its ticket."""
         ticket = secrets.token_urlsafe(32)
         with self._lock:
             now = self._clock()
@@ -51,7 +51,7 @@ class Tickets:
         return ticket
 
     def take(self, ticket: str) -> str | None:
-        """Give a ticket's token, once; `None` where it is unknown, used or too old."""
+        """Return a ticket's token, once; `None` if it is unknown, used or too old."""
         with self._lock:
             until, token = self._waiting.pop(ticket, (0.0, ""))
         return token if token and until > self._clock() else None
@@ -59,12 +59,12 @@ class Tickets:
 
 @st.cache_resource(show_spinner=False)
 def tickets() -> Tickets:
-    """Give this process's tickets."""
+    """Return this process's tickets."""
     return Tickets()
 
 
 def streamlit_secrets(chosen: DashboardSettings) -> dict[str, Any]:
-    """Give what Streamlit's login is to be told, nothing where no provider is set up."""
+    """Return what Streamlit's login is to be told, nothing where no provider is set up."""
     if not chosen.oidc_metadata_url:
         return {}
     secret = "" if chosen.oidc_client_secret is None else chosen.oidc_client_secret.get_secret_value()
@@ -82,17 +82,17 @@ def streamlit_secrets(chosen: DashboardSettings) -> dict[str, Any]:
 
 
 def is_signing_in(parameters: str, cookies: dict[str, str]) -> bool:
-    """Say whether a page may load so that its run can go on with the provider's login."""
+    """Return whether a page may load so that its run can go on with the provider's login."""
     return bool(settings().oidc_metadata_url) and (_is_start(parameters) or PROVIDER_COOKIE in cookies)
 
 
 def is_run_signing_in(cookies: dict[str, str]) -> bool:
-    """Say whether a page's run may begin so that it can go on with the provider's login."""
+    """Return whether a page's run may begin so that it can go on with the provider's login."""
     return bool(settings().oidc_metadata_url) and (START_COOKIE in cookies or PROVIDER_COOKIE in cookies)
 
 
 def start_headers(parameters: str) -> list[tuple[bytes, bytes]]:
-    """Give the headers by which a page that begins a login lets its run begin; none for another page."""
+    """Return the headers by which a page that begins a login lets its run begin; none for another page."""
     if not settings().oidc_metadata_url or not _is_start(parameters):
         return []
     cookie = f"{START_COOKIE}=1; Max-Age={_START_SECONDS}; Path=/; HttpOnly; SameSite=lax"
@@ -104,7 +104,7 @@ def _is_start(parameters: str) -> bool:
 
 
 def go_on_signing_in() -> bool:
-    """Go on with a login of the provider in this page run; say whether there was one to continue with."""
+    """Go on with a login of the provider in this page run; return whether there was one to continue with."""
     if not settings().oidc_metadata_url:
         return False
     wants_anew = START_PARAMETER in st.query_params
@@ -128,7 +128,7 @@ def go_on_signing_in() -> bool:
 
 
 def take_ticket(request: Request, with_session: Callable[[Request, Response, str], Response]) -> Response:
-    """Make the ticket in the address a session's cookie. A link from another site signs nobody in as somebody else."""
+    """Make the ticket in the address a session's cookie. A link from another site signs nobody in as someone else."""
     is_ours = request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
     token = tickets().take(request.query_params.get("t", "")) if is_ours else None
     if token is None:

@@ -1,7 +1,8 @@
 """Why a viewer's own request was slow: the one question of bound viewers that looks at what all tenants' requests did.
 
-An engine's steps are not kept by tenant: each computes for several. So they are read as whoever sees the platform reads
-them, for a request that was found within the viewer's reach, and what comes back are times and counts that name nobody.
+An engine's steps are not kept by tenant: each computes for several. So they are read as the one that sees the platform
+reads them, for a request that was found within the viewer's reach, and what comes back are times and counts that name
+nobody.
 """
 
 from typing import Final

@@ -69,7 +69,7 @@ def panel(title: str, *, unit: str = "", help: str = "") -> Iterator[None]:
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """Say what fails inside in its place; the rest of the page stands."""
+    """Provide what fails inside in its place; the rest of the page stands."""
     try:
         yield
     except TollkeeperError as error:

@@ -43,22 +43,22 @@ class PlannerRun:
 
     @property
     def is_over(self) -> bool:
-        """Say whether it has ended, well or not."""
+        """Return whether it has ended, well or not."""
         return self._ended is not None
 
     @property
     def seconds(self) -> float:
-        """Give how long it has run."""
+        """Return how long it has run."""
         return (self._clock() if self._ended is None else self._ended) - self._began
 
     @property
     def is_unseen(self) -> bool:
-        """Say whether it runs on although nobody has looked at it for UNSEEN_SECONDS: its page is closed."""
+        """Return whether it runs on although nobody has looked at it for UNSEEN_SECONDS: its page is closed."""
         is_under_way = not self.is_over and self.refused is None
         return is_under_way and self._clock() - self._looked_at >= UNSEEN_SECONDS
 
     def look(self) -> None:
-        """Note that somebody looks at it now."""
+        """Note that someone looks at it now."""
         self._looked_at = self._clock()
 
     def cancel(self, why: str = "it was cancelled") -> None:
@@ -139,5 +139,5 @@ class PlannerRuns:
 
 @st.cache_resource(show_spinner=False)
 def planner_runs() -> PlannerRuns:
-    """Give this process's plans."""
+    """Return this process's plans."""
     return PlannerRuns()

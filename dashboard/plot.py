@@ -27,7 +27,7 @@ plotly.io.templates[_TEMPLATE] = go.layout.Template(
 
 @cache
 def _template() -> dict[str, Any]:
-    """Give the registered look as a figure that is not checked takes it."""
+    """Return the registered look as a figure that is not checked takes it."""
     look: dict[str, Any] = plotly.io.templates[_TEMPLATE].to_plotly_json()
     return look
 
@@ -46,12 +46,12 @@ class Plot:
 
     @property
     def data(self) -> tuple[Any, ...]:
-        """Give Plotly's traces, checked. Raises ValueError where Plotly knows no such property or value."""
+        """Return Plotly's traces, checked. Raises ValueError if Plotly knows no such property or value."""
         return tuple(self.figure(is_checked=True).data)
 
     @property
     def height(self) -> int | None:
-        """Give the height in pixels; `None` where the layout has none."""
+        """Return the height in pixels; `None` if the layout has none."""
         height: int | None = self._layout.get("height")
         return height
 
@@ -100,7 +100,7 @@ class Plot:
         return self.update_layout(yaxis=changes)
 
     def figure(self, *, is_checked: bool = False) -> go.Figure:
-        """Build Plotly's figure. Raises ValueError where it is to be checked and is none."""
+        """Build Plotly's figure. Raises ValueError if it is to be checked and is none."""
         figure = go.Figure(data=self._traces, layout=self._layout, _validate=is_checked)
         for addition in self._additions:
             addition(figure)

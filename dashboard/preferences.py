@@ -55,7 +55,7 @@ def _zones() -> frozenset[str]:
 
 
 def zone_of(*names: str | None) -> ZoneInfo:
-    """Give the first of these time zones that exists, UTC where none does."""
+    """Return the first of these time zones that exists, UTC where none does."""
     for name in names:
         try:
             if name:
@@ -66,7 +66,7 @@ def zone_of(*names: str | None) -> ZoneInfo:
 
 
 def locale_of(*names: str | None) -> str:
-    """Give the first of these locales that numbers can be written in: `de`, `de-DE` and `de_DE` are all de_DE."""
+    """Return the first of these locales that numbers can be written in: `de`, `de-DE` and `de_DE` are all de_DE."""
     for name in names:
         wanted = (name or "").replace("-", "_")
         if wanted in LOCALES:

@@ -81,7 +81,9 @@ class Readers:
         return BoundStore(self._address, reach, answer_seconds=PATIENCE_SECONDS)
 
     def _knows(self, user: str) -> bool:
-        """Say whether the store has a user with row policies: its own has, a server's where its users.xml is ours."""
+        """Return whether the store has a user with row policies: its own has, a server's where its users.xml is
+        ours.
+        """
         if user in self._users:
             return True
         if self._address.user != _PLAIN_READER:
@@ -105,48 +107,48 @@ class Readers:
 
 @st.cache_resource(show_spinner=False)
 def settings() -> DashboardSettings:
-    """Give this process's settings."""
+    """Return this process's settings."""
     return DashboardSettings()
 
 
 @st.cache_resource(show_spinner=False)
 def secrets() -> SecretFiles:
-    """Give this installation's secrets, of which a dashboard elsewhere has none."""
+    """Return this installation's secrets, of which a dashboard elsewhere has none."""
     return SecretFiles(settings().data / "secrets")
 
 
 @st.cache_resource(show_spinner=False)
 def readers() -> Readers:
-    """Give this process's store clients. Raises ConfigurationError where its address is unusable."""
+    """Return this process's store clients. Raises ConfigurationError if its address is unusable."""
     return Readers(settings().store_address())
 
 
 @st.cache_resource(show_spinner=False)
 def control_database() -> ControlDatabase:
-    """Give the control database, which the dashboard only reads. Raises ConfigurationError on an unusable URL."""
+    """Return the control database, which the dashboard only reads. Raises ConfigurationError on an unusable URL."""
     return ControlDatabase(settings().database_address)
 
 
 @st.cache_resource(show_spinner=False)
 def control_connections() -> httpx.Client:
-    """Give this process's connections to the control plane."""
+    """Return this process's connections to the control plane."""
     return open_client(settings().control_plane_url)
 
 
 @st.cache_resource(show_spinner=False)
 def answers() -> Answers:
-    """Give the answers of the store that are kept for a moment."""
+    """Return the answers of the store that are kept for a moment."""
     return Answers()
 
 
 @st.cache_resource(show_spinner=False)
 def control_answers() -> Answers:
-    """Give what the control database and plane said a moment ago."""
+    """Return what the control database and plane said a moment ago."""
     return Answers()
 
 
 def ask_store(question: Callable[..., Answer], reach: Reach, seconds: float, *arguments: Any, **options: Any) -> Answer:
-    """Give `question(store, *arguments, **options)` within reach, at most `seconds` old. Raises what it raises."""
+    """Return `question(store, *arguments, **options)` within reach, at most `seconds` old. Raises what it raises."""
 
     def ask() -> Answer:
         with readers().borrow(reach) as store:
@@ -161,12 +163,12 @@ def _threads_ahead() -> ThreadPoolExecutor:
 
 
 def ask_ahead(question: Callable[..., Any], reach: Reach, seconds: float, *arguments: Any, **options: Any) -> None:
-    """Begin what `ask_store` will be asked for in a moment. A failure is told to whoever asks then."""
+    """Begin what `ask_store` will be asked for in a moment. A failure is told to the one that asks then."""
     _threads_ahead().submit(ask_store, question, reach, seconds, *arguments, **options)
 
 
 def ask_database(question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
-    """Give `question(session, *arguments, **options)` of the control database, at most five seconds old."""
+    """Return `question(session, *arguments, **options)` of the control database, at most five seconds old."""
 
     def ask() -> Answer:
         with control_database().session() as session:

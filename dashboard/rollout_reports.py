@@ -25,7 +25,7 @@ class ReportFailed(TollkeeperError):
 
 
 def compared_arms(store: StoreClient, rollout: str, start: datetime, end: datetime) -> RolloutReport:
-    """Give what `tollkeeper rollout report` says of a stretch of time.
+    """Return what `tollkeeper rollout report` says of a stretch of time.
 
     For the background: takes seconds. Raises StoreUnavailable, ReportFailed.
     """
@@ -45,7 +45,7 @@ def compared_arms(store: StoreClient, rollout: str, start: datetime, end: dateti
 
 
 def _reason(error: Exception) -> str:
-    """Say in one line why the process did not answer: the last that it said, where it said anything."""
+    """Describe in one line why the process did not answer: the last that it said, where it said anything."""
     said = error.stderr if isinstance(error, subprocess.CalledProcessError) else b""
     last = said.decode(errors="replace").strip().rpartition("\n")[2] if said else ""
     return f"{error}: {last}"[:_MOST_SAID] if last else str(error)[:_MOST_SAID]

@@ -29,7 +29,7 @@ def _load() -> None:
 
 
 def _said(error: Exception) -> bool:
-    """Say that a page failed, without what failed: that is in the log. True: Streamlit adds nothing."""
+    """Return whether a page failed, without what failed: that is in the log. True: Streamlit adds nothing."""
     log.error("page_failed error=%s", type(error).__name__, exc_info=error)
     show_surprise()
     return True

@@ -42,7 +42,7 @@ class DashboardSettings(ListenerSettings):
 
     @property
     def is_loopback(self) -> bool:
-        """Say whether only this machine reaches the dashboard."""
+        """Return whether only this machine reaches the dashboard."""
         return listens_on_loopback(self.host)
 
     @property
@@ -52,26 +52,26 @@ class DashboardSettings(ListenerSettings):
 
     @property
     def is_for_this_machine(self) -> bool:
-        """Say whether nobody from elsewhere is expected: no proxy that would bring them is named or implied."""
+        """Return whether nobody from elsewhere is expected: no proxy that would bring them is named or implied."""
         is_published = bool(self.dashboard_url or self.trusted_proxies or self.oidc_metadata_url)
         return self.dashboard_sign_in == "auto" and self.is_loopback and not is_published
 
     @property
     def control_plane_url(self) -> str:
-        """Give the URL of the control plane's HTTP."""
+        """Return the URL of the control plane's HTTP."""
         return self.control_url.rstrip("/") or f"http://127.0.0.1:{self.control_port}"
 
     @property
     def database_address(self) -> str:
-        """Give the control database's URL, SQLite in the data directory where none is set."""
+        """Return the control database's URL, SQLite in the data directory where none is set."""
         return control_database_url(self.database_url, self.data)
 
     def public_gateway_url(self) -> str:
-        """Give the URL an application would use, for the first-steps example."""
+        """Return the URL an application would use, for the first-steps example."""
         return self.gateway_url.rstrip("/") or f"http://127.0.0.1:{self.gateway_port}"
 
     def store_address(self, role: StoreRole = "reader") -> StoreAddress:
-        """Give the store's address with a reader's credentials: the settings' own, else the secrets file's.
+        """Return the store's address with a reader's credentials: the settings' own, else the secrets file's.
 
         Raises ConfigurationError on an unusable URL or an unwritable data directory.
         """

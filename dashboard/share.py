@@ -29,14 +29,14 @@ def share_menu(filters: Filters, viewer: Viewer) -> None:
 
 
 def link(page_url: str, parameters: Mapping[str, str | None]) -> str:
-    """Give the URL of a page with these parameters; `None` and empty are left out."""
+    """Return the URL of a page with these parameters; `None` and empty are left out."""
     parts = urlsplit(page_url)
     query = urlencode({name: value for name, value in parameters.items() if value})
     return urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
 
 
 def _frozen(filters: Filters, viewer: Viewer) -> dict[str, str | None]:
-    """Give the parameters that hold a moving range still; none where it stands still or cannot be read."""
+    """Return the parameters that hold a moving range still; none if it stands still or cannot be read."""
     if filters.start is not None:
         return {}
     try:

@@ -51,7 +51,7 @@ async def show(request: Request) -> Response:
 
 
 async def sign_in(request: Request) -> Response:
-    """Take e-mail address and password, ask the control plane, and set the cookie of the session it begins."""
+    """Accept e-mail address and password, ask the control plane, and set the cookie of the session it begins."""
     if not _is_from_here(request):
         return PlainTextResponse("this form was sent by another site", status_code=403, headers=_HEADERS)
     body = await _short_body(request)
@@ -158,7 +158,7 @@ def _with_headers(send: Send, more: list[tuple[bytes, bytes]]) -> Send:
 
 
 def _may_pass(scope: Scope) -> bool:
-    """Say whether a request over HTTP is answered: a page's frame sooner than what viewers see in it."""
+    """Return whether a request over HTTP is answered: a page's frame sooner than what viewers see in it."""
     request = Request(scope)
     is_page = request.method in ("GET", "HEAD") and not scope["path"].startswith(_NO_PAGES)
     if is_page and is_signing_in(request.url.query, request.cookies):
@@ -167,7 +167,7 @@ def _may_pass(scope: Scope) -> bool:
 
 
 def _may_listen(scope: Scope) -> bool:
-    """Say whether a page's run may begin: `arrive` says what it shows, but cannot see whose program it is."""
+    """Return whether a page's run may begin: `arrive` says what it shows, but cannot see whose program it is."""
     connection = HTTPConnection(scope)
     if not is_from_own_page(connection.headers):
         return False
@@ -175,7 +175,7 @@ def _may_listen(scope: Scope) -> bool:
 
 
 def _is_known(connection: HTTPConnection, *, if_unanswered: bool) -> bool:
-    """Say whether somebody needs no account here or has a session; `if_unanswered` where the control plane does not
+    """Return whether someone needs no account here or has a session; `if_unanswered` where the control plane does not
     say: then a page says so.
     """
     if is_at_this_machine(dict(connection.headers)):
@@ -203,7 +203,7 @@ def _page(next_path: str, *, problem: str = "", email: str = "", status: int = 2
 
 
 def _is_from_here(request: Request) -> bool:
-    """Say whether a form was sent by a page of ours: else another site could sign somebody in as somebody else."""
+    """Return whether a form was sent by a page of ours: else another site could sign someone in as someone else."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         return site == "same-origin"
@@ -211,14 +211,14 @@ def _is_from_here(request: Request) -> bool:
 
 
 def _caller_of(request: Request) -> str:
-    """Give where the browser is, for the bound on guesses: behind a proxy all would else share the proxy's."""
+    """Return where the browser is, for the bound on guesses: behind a proxy all would else share the proxy's."""
     peer = request.client.host if request.client else ""
     proxies = TrustedProxies(settings().trusted_proxies)
     return str(proxies.caller_of(peer, request.headers.get("x-forwarded-for", "")) or peer)
 
 
 def _inward(path: str | None) -> str:
-    """Give a path of this dashboard; its first page where what was asked for leads elsewhere."""
+    """Return a path of this dashboard; its first page where what was asked for leads elsewhere."""
     wanted = path or "/"
     is_inward = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isprintable()
     return wanted if is_inward and not urlsplit(wanted).netloc else "/"

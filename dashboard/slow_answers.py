@@ -58,7 +58,7 @@ class SlowAnswers:
     def ask(
         self, question: Callable[..., Answer], reach: Reach, keep_seconds: float, *arguments: Any, **options: Any
     ) -> Answer | Pending:
-        """Give `question(store, ...)` within reach, or `Pending` where it never was answered. Raises what it raised.
+        """Return `question(store, ...)` within reach, or `Pending` where it never was answered. Raises what it raised.
 
         The page waits for it. An answer older than `keep_seconds` is given on until the next one is there, or it is
         older than twice that, and than a minute: figures of hours ago are not those of now.
@@ -68,13 +68,15 @@ class SlowAnswers:
     def ask_beside(
         self, question: Callable[..., Answer], reach: Reach, keep_seconds: float, *arguments: Any, **options: Any
     ) -> Answer | Pending:
-        """Give what `ask` gives, of what takes seconds by nature: the page stands without it, and looks again later."""
+        """Return what `ask` gives, of what takes seconds by nature: the page stands without it, and looks again
+        later.
+        """
         return self._look(self._thread_beside, question, reach, keep_seconds, arguments, options)
 
     def ahead(
         self, question: Callable[..., Any], reach: Reach, keep_seconds: float, *arguments: Any, **options: Any
     ) -> None:
-        """Begin to find what a page may `ask` for later. No page waits for it; where it fails, the page asks anew."""
+        """Begin to find what a page may `ask` for later. No page waits for it; where it fails, the page asks again."""
         key, _, found, _ = self._find(self._threads, question, reach, keep_seconds, arguments, options)
         found.add_done_callback(lambda done: self._forget_failed(key, done))
 
@@ -154,7 +156,7 @@ class SlowAnswers:
         self._page.patience = _PATIENCE_SECONDS
 
     def await_page(self, seconds: float, breathe: Callable[[], object]) -> bool:
-        """Wait for what this thread's page waits for, and say whether any of it came.
+        """Wait for what this thread's page waits for, and return whether any of it came.
 
         `breathe` is called twenty times a second, and may raise to end the waiting.
         """
@@ -173,12 +175,12 @@ class SlowAnswers:
 
     @property
     def page_waits(self) -> bool:
-        """Say whether anything that this thread's page needs was not there when it was asked for."""
+        """Return whether anything that this thread's page needs was not there when it was asked for."""
         return bool(self._awaited)
 
     @property
     def page_waits_beside(self) -> bool:
-        """Say whether something was not there that the page stands without."""
+        """Return whether something was not there that the page stands without."""
         return bool(getattr(self._page, "waits_beside", False))
 
     @property
@@ -188,7 +190,7 @@ class SlowAnswers:
 
 @st.cache_resource(show_spinner=False)
 def slow_answers() -> SlowAnswers:
-    """Give this process's slow answers."""
+    """Return this process's slow answers."""
     return SlowAnswers()
 
 

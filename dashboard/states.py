@@ -28,7 +28,7 @@ _FIRST_MODEL = "scripted-1"  # what the first start of the control plane offers,
 
 
 def show_first_steps() -> None:
-    """Say that no request was ever recorded, and how to send the first one."""
+    """Report that no request was ever recorded, and how to send the first one."""
     url = settings().public_gateway_url()
     with st.container(border=True):
         st.markdown("#### No requests yet")
@@ -58,7 +58,7 @@ print(reply.choices[0].message.content)""",
 
 
 def show_nothing_found(filters: Filters, covered: str, last_seen: str | None) -> None:
-    """Say that the filters match no request, and offer wider ones."""
+    """Report that the filters match no request, and offer wider ones."""
     whose = " of tenant " + quoted(filters.tenant) if filters.tenant else ""
     what = " to model " + quoted(filters.model) if filters.model else ""
     with st.container(border=True):
@@ -76,7 +76,7 @@ def show_nothing_found(filters: Filters, covered: str, last_seen: str | None) ->
 
 
 def show_unknown(kind: str, value: str) -> None:
-    """Say that the address names a tenant or model which no request has carried."""
+    """Report that the address names a tenant or model which no request has carried."""
     with st.container(border=True):
         st.markdown(f"#### No {kind} {quoted(value)} here")
         st.markdown(
@@ -86,7 +86,7 @@ def show_unknown(kind: str, value: str) -> None:
 
 
 def show_invalid(error: InvalidRequest) -> None:
-    """Say what of the address cannot be read."""
+    """Report what of the address cannot be read."""
     with st.container(border=True):
         st.markdown("#### This view cannot be shown")
         st.markdown(escaped(error.message[:1].upper() + error.message[1:] + "."))
@@ -94,7 +94,7 @@ def show_invalid(error: InvalidRequest) -> None:
 
 
 def show_failure(error: TollkeeperError, retry_seconds: int | None = None) -> None:
-    """Say why there are no numbers, whatever failed, and what to do."""
+    """Report why there are no numbers, whatever failed, and what to do."""
     if isinstance(error, NotFound):
         show_not_found(error)
     elif isinstance(error, InvalidRequest):
@@ -135,7 +135,7 @@ def _show_outage(error: TollkeeperError, retry_seconds: int | None) -> None:
 
 
 def show_failure_in_panel(error: TollkeeperError) -> None:
-    """Say in one card why it has no numbers; the rest of the page stands."""
+    """Report in one card why it has no numbers; the rest of the page stands."""
     if isinstance(error, PermissionDenied):
         st.caption(f":material/lock: Not for you: {escaped(error.message)}.")
     else:
@@ -143,7 +143,7 @@ def show_failure_in_panel(error: TollkeeperError) -> None:
 
 
 def show_surprise() -> None:
-    """Say that the page itself failed, which it never should."""
+    """Report that the page itself failed, which it never should."""
     with st.container(border=True):
         st.markdown("#### This page failed")
         st.markdown("The log has the reason (`dashboard` in the output of `tollkeeper up`). Other pages work.")
@@ -151,7 +151,7 @@ def show_surprise() -> None:
 
 
 def show_not_found(error: TollkeeperError) -> None:
-    """Say that what the address names is not there, or not for this viewer; which of the two is not said."""
+    """Report that what the address names is not there, or not for this viewer; which of the two is not said."""
     with st.container(border=True):
         st.markdown("#### Not here")
         st.markdown(escaped(error.message[:1].upper() + error.message[1:] + "."))
@@ -159,7 +159,7 @@ def show_not_found(error: TollkeeperError) -> None:
 
 
 def show_forbidden(error: TollkeeperError) -> None:
-    """Say that this is for others."""
+    """Report that this is for others."""
     with st.container(border=True):
         st.markdown("#### Not for your role")
         st.markdown(escaped(error.message[:1].upper() + error.message[1:] + "."))
@@ -167,7 +167,7 @@ def show_forbidden(error: TollkeeperError) -> None:
 
 
 def show_signed_out() -> None:
-    """Say that the session is over, and lead to a new one, from which this very page opens again."""
+    """Report that the session is over, and lead to a new one, from which this very page opens again."""
     with st.container(border=True):
         st.markdown("#### You are signed out")
         st.markdown("Your session has ended. Sign in again: the address keeps your view.")

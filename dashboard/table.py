@@ -1,4 +1,4 @@
-"""A table as pages show and export it: named columns of plain values, `None` where one is missing."""
+"""A table as pages show and export it: named columns of plain values, `None` if one is missing."""
 
 import csv
 import io
@@ -38,7 +38,7 @@ class Table:
 
     @classmethod
     def of(cls, data: Any) -> Self:
-        """Give a table as it is, and make one of a pandas data frame, which other programs may have."""
+        """Return a table as it is, and make one of a pandas data frame, which other programs may have."""
         return data if isinstance(data, cls) else cls(data.to_dict("list"))
 
     @property
@@ -48,7 +48,7 @@ class Table:
 
     @property
     def empty(self) -> bool:
-        """Say whether there is no row."""
+        """Return whether there is no row."""
         return len(self) == 0
 
     def __len__(self) -> int:
@@ -58,16 +58,16 @@ class Table:
         return self._columns[name]
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Give the rows, missing values as `None`."""
+        """Yield the rows, missing values as `None`."""
         for row in zip(*self._columns.values(), strict=True):
             yield tuple(None if is_missing(value) else value for value in row)
 
     def without(self, *names: str) -> "Table":
-        """Give the table without some columns."""
+        """Return the table without some columns."""
         return Table({name: values for name, values in self._columns.items() if name not in names})
 
     def as_arrow(self) -> "pyarrow.Table":
-        """Give what Streamlit sends to the browser. A column of mixed types is text."""
+        """Return what Streamlit sends to the browser. A column of mixed types is text."""
         import pyarrow as pa  # here, for it takes long to load, and a command that draws nothing needs none of it
 
         columns = [arrow_column(values) for values in self._columns.values()]

@@ -70,7 +70,7 @@ SEQUENTIAL: Final = (
 
 
 def theme_flags() -> dict[str, str]:
-    """Give both themes as Streamlit options; the viewer's system chooses between them."""
+    """Return both themes as Streamlit options; the viewer's system chooses between them."""
     flags = {f"theme.{name}": value for name, value in _COMMON.items()}
     flags |= {f"theme.light.{name}": value for name, value in _LIGHT.items()}
     return flags | {f"theme.dark.{name}": value for name, value in _DARK.items()}

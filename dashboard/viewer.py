@@ -29,17 +29,17 @@ class Viewer:
 
     @property
     def tenant(self) -> str | None:
-        """Give the one tenant this viewer sees; `None`: all."""
+        """Return the one tenant this viewer sees; `None`: all."""
         return self.reach.tenant
 
     @property
     def team(self) -> str | None:
-        """Give the one team of it this viewer sees; `None`: all."""
+        """Return the one team of it this viewer sees; `None`: all."""
         return self.reach.team
 
     @property
     def can_write(self) -> bool:
-        """Say whether the role may change anything; what exactly, the control plane decides at each change."""
+        """Return whether the role may change anything; what exactly, the control plane decides at each change."""
         return self.token is not None and self.role in _WRITERS
 
     @property

@@ -32,7 +32,7 @@ class Visit:
     """What a page is handed. `now` is floored to the refresh rhythm, so that all viewers of a range share answers.
 
     `scope` is what the page's filters ask for, narrowed to what the viewer may see; `before` is the period it is
-    compared with, `None` where no comparison was chosen.
+    compared with, `None` if no comparison was chosen.
     """
 
     page: Page
@@ -46,16 +46,16 @@ class Visit:
 
     @property
     def refresh_seconds(self) -> int | None:
-        """Give how often the page is drawn again by itself; `None` where its range does not move."""
+        """Return how often the page is drawn again by itself; `None` if its range does not move."""
         return REFRESH_SECONDS.get(self.filters.range) if self.page.is_live else None
 
     @property
     def control(self) -> ControlPlane:
-        """Give the control plane, with this viewer's rights."""
+        """Return the control plane, with this viewer's rights."""
         return ControlPlane(control_connections(), self.viewer.token, self.unreadable)
 
     def read(self, question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
-        """Ask analytics: give `question(store, *arguments, **options)`, kept for one refresh and shared.
+        """Ask analytics: return `question(store, *arguments, **options)`, kept for one refresh and shared.
 
         Arguments must be hashable; nobody may change what comes back. Raises what the question raises, and
         PermissionDenied where it is not held to the viewer's reach.
@@ -86,26 +86,26 @@ class Visit:
         return slow_answers().ask_beside(question, self.viewer.reach, keep_seconds, *arguments, **options)
 
     def read_control(self, question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
-        """Ask the control database: give `question(session, *arguments, **options)`, at most five seconds old.
+        """Ask the control database: return `question(session, *arguments, **options)`, at most five seconds old.
 
-        For reading only. Raises PermissionDenied where it is not about the viewer's own tenant and team: hand it
+        For reading only. Raises PermissionDenied if it is not about the viewer's own tenant and team: hand it
         `scope.tenant` and `scope.team`.
         """
         require_within(self.viewer.reach, question, arguments, options)
         return ask_database(question, *arguments, **options)
 
     def choices(self, kind: Kind) -> list[str]:
-        """Give the values of a kind that the viewer may see, those of the chosen tenant where one is. Raises
+        """Return the values of a kind that the viewer may see, those of the chosen tenant where one is. Raises
         StoreUnavailable.
         """
         return [seen.value for seen in self.seen(kind)]
 
     def seen(self, kind: Kind) -> tuple[Seen, ...]:
-        """Give what `choices` gives, each with when it was last seen."""
+        """Return what `choices` gives, each with when it was last seen."""
         return seen_by(self.viewer, kind, self.scope.tenant, self.now)
 
     def colors(self, kind: Kind) -> Mapping[str, str]:
-        """Give a colour for each value of a kind: the same on every page, however it is filtered."""
+        """Return a colour for each value of a kind: the same on every page, however it is filtered."""
         seen = seen_by(self.viewer, kind, None, self.now)
         return charts.assign_colors(one.value for one in seen)
 

@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def _tell(found: CompiledModules) -> None:
-    """Say once whether the hot modules run compiled."""
+    """Report once whether the hot modules run compiled."""
     level = logging.WARNING if found.state == "stale" else logging.INFO
     _log.log(level, "hot modules", extra={"state": found.state, "reason": found.reason})
 

@@ -221,7 +221,7 @@ class Gateway:
         )
 
     def _guardrail_means(self) -> Means:
-        """Give what detectors are built with."""
+        """Return what detectors are built with."""
         settings = self._settings
         return Means(
             clock=self._clock,
@@ -335,16 +335,16 @@ class Gateway:
 
     @property
     def port(self) -> int:
-        """Give the port the data plane listens on."""
+        """Return the port the data plane listens on."""
         return self._server.port
 
     def is_engine_ready(self, host: str) -> bool:
-        """Say whether an engine host answers with its models loaded."""
+        """Return whether an engine host answers with its models loaded."""
         status = self._engines.status().get(host)
         return status is not None and status.state == "ready"
 
     def health(self) -> dict[str, object]:
-        """Give what GET /ready shows."""
+        """Return what GET /ready shows."""
         return self._readiness.page()
 
     def _looked_at(self) -> Readiness:
@@ -399,7 +399,7 @@ class Gateway:
         return MetricsService(endpoint, loop_lag, settings.http_limits, settings.own_metrics_port, self._tls)
 
     def _prepare(self, newer: Snapshot) -> None:
-        """Take a newer file's targets, all or none. Raises RefusedSnapshot where one of them cannot be used."""
+        """Accept a newer file's targets, all or none. Raises RefusedSnapshot if one of them cannot be used."""
         try:
             self.guardrails.check(newer)
             self.targets.sync(newer, strict=True)

@@ -52,7 +52,7 @@ def key_pepper(settings: GatewaySettings, secrets: SecretFiles) -> bytes:
 
 
 def source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource, Snapshot]:
-    """Give where snapshots come from, and the first. Raises ConfigurationError, ControlUnavailable."""
+    """Return where snapshots come from, and the first. Raises ConfigurationError, ControlUnavailable."""
     if settings.gateway_config is not None:
         file = FileSource(settings.gateway_config, pepper)
         return file, file.load()
@@ -65,7 +65,7 @@ def source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource,
 
 
 def budget_publisher(settings: GatewaySettings, name: str) -> "BudgetPublisher | None":
-    """Give what tells the control database of budgets; `None` where there is none."""
+    """Return what tells the control database of budgets; `None` if there is none."""
     if settings.gateway_config is not None:
         return None
     from gateway.limits.budgets.budget_publisher import (
@@ -76,7 +76,7 @@ def budget_publisher(settings: GatewaySettings, name: str) -> "BudgetPublisher |
 
 
 def rollout_board(settings: GatewaySettings, name: str) -> RolloutBoard:
-    """Give where gateways agree on rollouts: in the control database, or alone, in a file."""
+    """Return where gateways agree on rollouts: in the control database, or alone, in a file."""
     if settings.gateway_config is not None:
         return FileBoard(settings.own("rollouts.json"))
     from gateway.routing.rollouts.database_board import DatabaseBoard  # here: as above
@@ -85,7 +85,7 @@ def rollout_board(settings: GatewaySettings, name: str) -> RolloutBoard:
 
 
 def abuse_service(settings: GatewaySettings, clock: Clock) -> AbuseService:
-    """Give what tells of abuse: in the control database, or where there is none, in the log alone."""
+    """Return what tells of abuse: in the control database, or where there is none, in the log alone."""
     book = IncidentBook(settings.name, uuid7)
     if settings.gateway_config is not None:
         return AbuseService(book, clock, None)
@@ -97,7 +97,7 @@ def abuse_service(settings: GatewaySettings, clock: Clock) -> AbuseService:
 
 
 def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch, clock: Clock) -> "MemoryStore | RedisStore":
-    """Give where limits and budgets are counted: in this process, or in Redis."""
+    """Return where limits and budgets are counted: in this process, or in Redis."""
     if not settings.redis_url:
         return MemoryStore(watch.on_settled, watch.on_settled_late, clock=clock.steady_ns)
     from gateway.limits.counters.redis_store import RedisStore  # here: one gateway alone needs no client
@@ -113,7 +113,7 @@ def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch, cloc
 
 
 def health_service(settings: GatewaySettings, name: str, clock: Clock) -> HealthService:
-    """Give what keeps the health of targets: alone, or together with the other gateways at Redis."""
+    """Return what keeps the health of targets: alone, or together with the other gateways at Redis."""
     book = HealthBook(clock, random)
     if not settings.redis_url:
         return HealthService(book, None)
@@ -124,7 +124,7 @@ def health_service(settings: GatewaySettings, name: str, clock: Clock) -> Health
 
 
 def caller_address(settings: GatewaySettings) -> Callable[[Exchange], str]:
-    """Give what tells a caller's address: behind a trusted proxy the one that it names."""
+    """Return what tells a caller's address: behind a trusted proxy the one that it names."""
     proxies = TrustedProxies(settings.trusted_proxies)
 
     def address_of(exchange: Exchange) -> str:
@@ -135,7 +135,7 @@ def caller_address(settings: GatewaySettings) -> Callable[[Exchange], str]:
 
 
 def request_audit(settings: GatewaySettings) -> RequestAudit:
-    """Give what audits the requests of tenants that ask for it; its chain is begun with the first of them."""
+    """Return what audits the requests of tenants that ask for it; its chain is begun with the first of them."""
     chain = "gateway" if settings.worker == 1 else f"gateway-{settings.worker}"
     secrets = SecretFiles(settings.data / "secrets")
     root = audit_root(settings.data) / chain
@@ -143,7 +143,7 @@ def request_audit(settings: GatewaySettings) -> RequestAudit:
 
 
 def sealed_opener(settings: GatewaySettings) -> Callable[[str], str] | None:
-    """Give what opens stored keys of providers; `None` where there is no control database to keep any."""
+    """Return what opens stored keys of providers; `None` if there is no control database to keep any."""
     if settings.gateway_config is not None:
         return None
     secrets = SecretFiles(settings.data / "secrets")
@@ -165,7 +165,7 @@ def sealed_opener(settings: GatewaySettings) -> Callable[[str], str] | None:
 def window_file(
     settings: GatewaySettings, store: "MemoryStore | RedisStore", first: Snapshot, clock: Clock
 ) -> WindowFile | None:
-    """Give the file of this process's windows, read in; none where Redis has them."""
+    """Return the file of this process's windows, read in; none if Redis has them."""
     if not isinstance(store, MemoryStore):
         return None
     file = WindowFile(settings.own("windows.msgpack"), store.windows, clock.steady_ns)

@@ -1,4 +1,4 @@
-"""`python -m gateway.probe`: status 0 where this machine's gateway is ready, over TLS where it speaks that."""
+"""`python -m gateway.probe`: status 0 if this machine's gateway is ready, over TLS where it speaks that."""
 
 import http.client
 import os
@@ -16,7 +16,7 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # addresses to liste
 
 
 def probe(environment: Mapping[str, str]) -> str:
-    """Ask GET /ready; give what is wrong, empty where nothing is."""
+    """Ask GET /ready; return what is wrong, empty if nothing is."""
     given = environment.get("TOLLKEEPER_HOST") or "127.0.0.1"
     host, port = _EVERYWHERE.get(given, given), int(environment.get("TOLLKEEPER_GATEWAY_PORT") or 8080)
     certificate = environment.get("TOLLKEEPER_TLS_CERTIFICATE")

@@ -28,7 +28,7 @@ from gateway.wire.listener_context import TlsSettings
 
 
 def several_need_redis(workers: int) -> str:
-    """Say why more than one worker without shared counters is refused."""
+    """Return why more than one worker without shared counters is refused."""
     return (
         f"{workers} workers would each allow the whole of every limit and budget; name a Redis server in "
         "TOLLKEEPER_REDIS_URL for them to count in, or run one worker"
@@ -148,54 +148,54 @@ class GatewaySettings(LogSettings):
 
     @property
     def name(self) -> str:
-        """Give the name that stands on every record and in the shared counters: one for each worker."""
+        """Return the name that stands on every record and in the shared counters: one for each worker."""
         name = self.gateway_name or f"{platform.node()}:{self.gateway_port}"
         return name if self.worker == 1 else f"{name}#{self.worker}"
 
     def own(self, folder: str) -> Path:
-        """Give a folder of the data directory that this worker has for itself."""
+        """Return a folder of the data directory that this worker has for itself."""
         return self.data / (folder if self.worker == 1 else f"{folder}-{self.worker}")
 
     @property
     def own_metrics_port(self) -> int:
-        """Give the port of this worker's metrics; 0 where they are on the data plane's."""
+        """Return the port of this worker's metrics; 0 if they are on the data plane's."""
         return self.metrics_port + self.worker - 1 if self.metrics_port else 0
 
     @property
     def database_address(self) -> str:
-        """Give the control database's URL, SQLite in the data directory where none is set."""
+        """Return the control database's URL, SQLite in the data directory where none is set."""
         return control_database_url(self.database_url, self.data)
 
     @property
     def audit_options(self) -> AuditOptions:
-        """Give how the audit log is kept."""
+        """Return how the audit log is kept."""
         return AuditOptions(self.audit_sink, self.audit_sink_days, self.audit_s3_endpoint, self.audit_keep_days)
 
     @property
     def providers_address(self) -> str:
-        """Give the provider host's URL."""
+        """Return the provider host's URL."""
         return self.providers_url or f"unix://{(self.data / 'run' / 'providers.sock').absolute()}"
 
     @property
     def objects_address(self) -> str:
-        """Give the URL of the database of files, batches and kept answers."""
+        """Return the URL of the database of files, batches and kept answers."""
         return self.objects_url or f"sqlite:///{(self.data / 'objects.db').absolute()}"
 
     @property
     def ships_to(self) -> str:
-        """Give the collector's URL, or nothing where records stay in the journal (a YAML file and no URL set)."""
+        """Return the collector's URL, or nothing where records stay in the journal (a YAML file and no URL set)."""
         if self.gateway_config is not None and "collector_url" not in self.model_fields_set:
             return ""
         return self.collector_url
 
     @property
     def record_key(self) -> bytes:
-        """Give what records are signed with for the collector: as set, else the installation's secret."""
+        """Return what records are signed with for the collector: as set, else the installation's secret."""
         return record_key(self.record_signing_key, self.data)
 
     @property
     def authentication_limits(self) -> AuthenticationLimits:
-        """Give what authentication trusts and how many guesses it answers."""
+        """Return what authentication trusts and how many guesses it answers."""
         return AuthenticationLimits(
             trusted_proxies=self.trusted_proxies,
             invalid_keys_per_minute=self.invalid_keys_per_minute,
@@ -204,14 +204,14 @@ class GatewaySettings(LogSettings):
 
     @property
     def tls(self) -> TlsSettings | None:
-        """Give the listener's certificates; `None` where it speaks plain HTTP."""
+        """Return the listener's certificates; `None` if it speaks plain HTTP."""
         if self.tls_certificate is None:
             return None
         return TlsSettings(TlsFiles(self.tls_certificate, self.tls_key, self.tls_client_ca), self.tls_handshake_seconds)
 
     @property
     def batch_settings(self) -> BatchSettings:
-        """Give how files are kept and batches worked off."""
+        """Return how files are kept and batches worked off."""
         own = hashlib.blake2b(str(self.own("journal").absolute()).encode(), digest_size=16).hexdigest()
         place = f"{self.name[:200]} {own}"  # of two workers never the same, however long the directory's name
         return BatchSettings(
@@ -229,7 +229,7 @@ class GatewaySettings(LogSettings):
 
     @property
     def engine_tls(self) -> TlsFiles:
-        """Give what engine hosts of other machines are shown and verified by; none where there are no such hosts."""
+        """Return what engine hosts of other machines are shown and verified by; none if there are no such hosts."""
         return TlsFiles(self.engine_client_certificate, self.engine_client_key, self.engine_client_ca)
 
     @property
@@ -239,7 +239,7 @@ class GatewaySettings(LogSettings):
 
     @property
     def http_limits(self) -> HttpLimits:
-        """Give the limits of one connection."""
+        """Return the limits of one connection."""
         return HttpLimits(
             header_bytes=self.max_header_bytes,
             header_count=self.max_header_count,

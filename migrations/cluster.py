@@ -41,7 +41,7 @@ class ClusterRendering:
 
     @property
     def record_table(self) -> str:
-        """Give the statement that makes `schema_migrations`, the same on every replica of every shard."""
+        """Return the statement that makes `schema_migrations`, the same on every replica of every shard."""
         return (
             f"CREATE TABLE IF NOT EXISTS schema_migrations {self._on}\n"
             "(version UInt32, name String, checksum String, applied_at DateTime64(3, 'UTC') DEFAULT now64(3))\n"
@@ -52,7 +52,7 @@ class ClusterRendering:
 
     @property
     def database(self) -> str:
-        """Give the statement that makes the database on every node; it binds {name:Identifier}."""
+        """Return the statement that makes the database on every node; it binds {name:Identifier}."""
         return f"CREATE DATABASE IF NOT EXISTS {{name:Identifier}} {self._on}"
 
     def statements(self, plain: Iterable[str]) -> Iterator[str]:
@@ -120,7 +120,7 @@ class ClusterRendering:
 
 
 def _shard_by(create: str) -> str:
-    """Give the column that decides a row's shard: its tenant, else the first of its sort key."""
+    """Return the column that decides a row's shard: its tenant, else the first of its sort key."""
     if re.search(r"^    tenant\b(?!.* ALIAS )", create, re.MULTILINE):
         return "tenant"
     found = re.search(r"ORDER BY \(?(\w+)", create)

@@ -19,7 +19,7 @@ SCRIPTS: Final = Path(__file__).parent / "control"
 
 
 def alembic_config() -> Config:
-    """Give Alembic's configuration, independent of the working directory and of any ini file."""
+    """Return Alembic's configuration, independent of the working directory and of any ini file."""
     config = Config()
     config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
     return config
@@ -31,8 +31,8 @@ def migrate_database(
     """Upgrade the database to head, or to an earlier revision, one line per revision through `say`. Safe to repeat.
 
     `secrets` are the installation's, which a database with alert channels of revision 0007 needs to be sealed with.
-    Raises NewerSchema where it is at a revision this code does not know, ControlUnavailable where it does not
-    answer, ConfigurationError where its directory cannot be written or a migration fails.
+    Raises NewerSchema if it is at a revision this code does not know, ControlUnavailable where it does not answer,
+    ConfigurationError where its directory cannot be written or a migration fails.
     """
     database = ControlDatabase(url)
     try:
@@ -70,7 +70,7 @@ def check_database(url: str) -> None:
 
 
 def _require_known(database: ControlDatabase) -> str | None:
-    """Return the revision that the database is at. Raises NewerSchema where this code does not know it."""
+    """Return the revision that the database is at. Raises NewerSchema if this code does not know it."""
     known = {script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()}
     before = database.revision()
     if before is not None and before not in known:

@@ -27,12 +27,12 @@ class MigrationSettings(LogSettings):
 
     @property
     def database_address(self) -> str:
-        """Give the control database's URL, SQLite in the data directory where none is set."""
+        """Return the control database's URL, SQLite in the data directory where none is set."""
         return control_database_url(self.database_url, self.data)
 
     @property
     def secrets(self) -> SecretFiles:
-        """Give the installation's secrets."""
+        """Return the installation's secrets."""
         return SecretFiles(self.data / "secrets")
 
     @property

@@ -58,16 +58,16 @@ class StoreMigration:
 
     @property
     def label(self) -> str:
-        """Give its name as it is shown: "0001_requests"."""
+        """Return its name as it is shown: "0001_requests"."""
         return f"{self.version:04}_{self.name}"
 
     @property
     def checksum(self) -> str:
-        """Give the SHA-256 of its text, which must never change once it was applied anywhere."""
+        """Return the SHA-256 of its text, which must never change once it was applied anywhere."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
     def statements(self) -> Iterator[str]:
-        """Give its statements. A statement ends with a semicolon at a line's end; comment lines are dropped."""
+        """Yield its statements. A statement ends with a semicolon at a line's end; comment lines are dropped."""
         code = "\n".join(line for line in self.sql.splitlines() if not line.lstrip().startswith("--"))
         for statement in re.split(r";[ \t]*(?:\n|$)", code):
             if statement.strip():

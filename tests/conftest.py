@@ -43,8 +43,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Take what was imported out of the garbage collector's sight: with torch each of its rounds takes half a second,
-    and an engine's end asks for one."""
+    """Remove what was imported from the garbage collector's sight: with torch each of its rounds takes half a second,
+    and an engine's end asks for one.
+    """
     gc.collect()
     gc.freeze()
 
@@ -196,7 +197,9 @@ class PostgresServer:
 
 @pytest.fixture(scope="session")
 def require_service() -> Callable[[str, bool, str], None]:
-    """Give `require(name, is_available, how_to_get_it)`: skips where it is missing, fails where REQUIRE_SERVICES=1."""
+    """Provide `require(name, is_available, how_to_get_it)`: skips where it is missing, fails where
+    REQUIRE_SERVICES=1.
+    """
 
     def require(name: str, is_available: bool, how_to_get_it: str) -> None:
         if is_available:

@@ -62,7 +62,7 @@ def _id_of(reply: Any) -> str:
 
 @contextmanager
 def served(app: FastAPI) -> Iterator[str]:
-    """Serve an app over HTTP meanwhile, and give its URL."""
+    """Serve an app over HTTP meanwhile, and provide its URL."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

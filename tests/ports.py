@@ -27,7 +27,7 @@ class PortBlock:
         raise AssertionError(f"every block of ports from {FIRST_PORT} to {END_PORT} is held by another process")
 
     def take(self, count: int) -> list[int]:
-        """Give free ports in a row. One comes round again only after all the others, if nobody listens on it then."""
+        """Return free ports in a row. One comes round again only after all the others, if nobody listens on it then."""
         for _ in self._ports:
             if self._next + count > self._ports.stop:
                 self._next = self._ports.start
@@ -40,7 +40,7 @@ class PortBlock:
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Give ports in a row that nobody listens on and that no other test process is given."""
+    """Return ports in a row that nobody listens on and that no other test process is given."""
     return _block_of_this_process().take(count)
 
 

@@ -17,7 +17,7 @@ class SteadyTime:
         self._longest_step_seconds = longest_step_seconds
 
     def at(self, now: float) -> float:
-        """Give the time, where the clock beneath shows `now`, in seconds."""
+        """Return the time, where the clock beneath shows `now`, in seconds."""
         self._lost += max(now - self._last_look - self._longest_step_seconds, 0.0)
         self._last_look = now
         return now - self._lost
@@ -39,7 +39,7 @@ class Stopwatch:
         self._thread.join()
 
     def seconds(self) -> float:
-        """Give what has passed so far."""
+        """Return what has passed so far."""
         with self._lock:
             return self._steady.at(time.monotonic()) - self._began
 
@@ -49,7 +49,7 @@ class Stopwatch:
 
 
 def poll_within(condition: Callable[[], object], seconds: float) -> bool:
-    """Look again and again until something is so; say whether it was within so many seconds."""
+    """Look again and again until something is so; return whether it was within the given number of seconds."""
     with Stopwatch() as watch:
         while not condition():
             if watch.seconds() >= seconds:

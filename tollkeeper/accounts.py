@@ -135,7 +135,7 @@ def _change(user: str, body: Mapping[str, object], data: Any, control_url: str) 
 
 
 def _password(from_input: bool) -> tuple[str, bool]:
-    """Give the password, and whether it was made up here."""
+    """Return the password, and whether it was made up here."""
     if from_input:
         return sys.stdin.readline().rstrip("\n"), False
     return made_up_password(), True

@@ -234,7 +234,7 @@ def _tell(findings: AuditFindings) -> None:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Tell errors as every command does, and of files that cannot be read or written as well."""
+    """Provide errors as every command does, and of files that cannot be read or written as well."""
     with one_line_errors():
         try:
             yield

@@ -94,7 +94,7 @@ def accept_restore(
 def _ends(
     sink: Sink, keys: AuditKeys, data: Path, reports: list[ChainReport], *, is_shared: bool
 ) -> tuple[EndHere, ...]:
-    """Give the chains of which the sink has more than is here. Raises ConfigurationError on another difference."""
+    """Return the chains of which the sink has more than is here. Raises ConfigurationError on another difference."""
     before, here = accepted_ends(reports), {chain: report.last for chain, report in longest_of(reports).items()}
     looked_at = check_sink(sink, keys, data, reports, before, is_shared=is_shared)
     ends = {found.chain: here.get(found.chain, 0) for found in looked_at if found.fault is not None}

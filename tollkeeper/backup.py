@@ -173,7 +173,7 @@ def restore(opened: OpenInstallation, backup: Path, found: Backup, say: Callable
 def restore_audit(backup: Path, root: Path, say: Callable[[str], None]) -> None:
     """Put the backup's audit chains beside those that are here, and say what is left to do.
 
-    Raises ConfigurationError where they cannot be written.
+    Raises ConfigurationError if they cannot be written.
     """
     is_used = bool(chain_directories(root))
     try:
@@ -190,7 +190,7 @@ def restore_audit(backup: Path, root: Path, say: Callable[[str], None]) -> None:
 
 
 def verify_audit(data: Path, *, is_keyed: bool) -> list[str]:
-    """Verify what was restored, and say what is wrong. `is_keyed`: the key that signed it is here."""
+    """Verify what was restored, and return what is wrong. `is_keyed`: the key that signed it is here."""
     files = SecretFiles(data / "secrets")
     if files.get(AUDIT_SIGNING_KEY) is None:
         if is_keyed:
@@ -202,7 +202,7 @@ def verify_audit(data: Path, *, is_keyed: bool) -> list[str]:
 
 
 def read_manifest(backup: Path) -> Backup:
-    """Read a backup's table of contents. Raises ConfigurationError where there is none, or one of a later version."""
+    """Read a backup's table of contents. Raises ConfigurationError if there is none, or one of a later version."""
     try:
         found = msgspec.json.decode((backup / _MANIFEST).read_bytes(), type=Backup)
     except (OSError, msgspec.MsgspecError) as error:

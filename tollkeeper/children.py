@@ -55,7 +55,9 @@ class Backoff:
     healthy_seconds: float = 30.0
 
     def after(self, previous_seconds: float, uptime_seconds: float) -> float:
-        """Give the wait after a run of this length, which followed a wait of `previous_seconds` (0: the first run)."""
+        """Return the wait after a run of this length, which followed a wait of `previous_seconds` (0: the first
+        run).
+        """
         if previous_seconds == 0 or uptime_seconds >= self.healthy_seconds:
             return self.first_seconds
         return min(previous_seconds * 2, self.longest_seconds)
@@ -86,7 +88,7 @@ class Child:
         return self._last_lines[-1] if self._last_lines else "it printed nothing"
 
     async def run_once(self) -> int:
-        """Run to the end and give the exit status; negative for a signal, as `subprocess` has it."""
+        """Run to the end and return the exit status; negative for a signal, as `subprocess` has it."""
         # A pipe of our own: asyncio's would hide the end of the process for as long as a grandchild holds it open.
         reading_end, writing_end = os.pipe()
         try:
@@ -150,7 +152,7 @@ class Child:
                 continue
 
     async def _watch(self) -> None:
-        """Say when the process is hung and when it answers again, and kill it if it stays so for too long."""
+        """Report when the process is hung and when it answers again, and kill it if it stays so for too long."""
         async with open_probe(self.spec.alive_url, self.spec.certificate) as probe:
 
             async def ask() -> Answer:
@@ -180,7 +182,7 @@ class Child:
             self._print_line(self.spec.name, "answers again")
 
     def drain(self) -> None:
-        """Tell the process to take no new requests and to finish those under way."""
+        """Report the process to take no new requests and to finish those under way."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGUSR1)
 
@@ -230,7 +232,7 @@ def _end_session(leader: int) -> None:
 
 
 def describe_status(status: int) -> str:
-    """Say in words how a process ended."""
+    """Describe in words how a process ended."""
     if status >= 0:
         return f"status {status}"
     try:

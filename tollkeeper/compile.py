@@ -214,7 +214,7 @@ def _settings() -> str:
 
 
 def _sources_of(made: Path, modules: Sequence[str]) -> list[str]:
-    """Give the sources that the machine code depends on: the modules, and all of ours that they import."""
+    """Return the sources that the machine code depends on: the modules, and all of ours that they import."""
     found = {f"{module}.py" for module in modules}
     for kept in (made / "cache").rglob("*.meta.*"):
         parts = kept.relative_to(made / "cache").parts[1:]  # below the Python version
@@ -225,7 +225,7 @@ def _sources_of(made: Path, modules: Sequence[str]) -> list[str]:
 
 
 def _to_machine_code(compiler: str, extensions: Any, made: Path, built: Path) -> dict[str, str]:
-    """Compile and link each extension; give the files by module."""
+    """Compile and link each extension; return the files by module."""
     import mypyc
 
     suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
@@ -250,7 +250,7 @@ def _to_machine_code(compiler: str, extensions: Any, made: Path, built: Path) ->
 
 
 def _takes(compiler: str, flag: str, made: Path) -> bool:
-    """Say whether a C compiler knows a flag: these are GCC's."""
+    """Return whether a C compiler knows a flag: these are GCC's."""
     empty = made / "empty.c"
     empty.write_text("")
     command = (compiler, "-Werror", flag, "-c", str(empty), "-o", str(made / "empty.o"))

@@ -128,7 +128,7 @@ def _warn_of_unreadable(answer: Mapping[str, Any]) -> None:
 
 
 def path_segment(text: str) -> str:
-    """Write what somebody typed as one segment of a path, dots too: ".." would climb to what holds it."""
+    """Write what someone typed as one segment of a path, dots too: ".." would climb to what holds it."""
     return quote(text, safe="").replace(".", "%2E")
 
 

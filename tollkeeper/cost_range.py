@@ -21,7 +21,7 @@ UTC_NAME: Final = "UTC"
 
 
 def asked_range(begin: str, end: str, month: str, tz: str, now: datetime) -> tuple[Period, ZoneInfo]:
-    """Read the options. Raises InvalidRequest where they contradict each other or are no times."""
+    """Read the options. Raises InvalidRequest if they contradict each other or are no times."""
     zone = time_zone(tz)
     if month and (begin or end):
         raise InvalidRequest("--month contradicts --from and --to; give one of them", param="month")

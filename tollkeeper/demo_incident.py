@@ -1,5 +1,6 @@
-"""An incident for the demonstration: a model that is slow until somebody is told of the broken promise, and then is not
-until somebody is told that it is kept again."""
+"""An incident for the demonstration: a model that is slow until someone is told of the broken promise, and then is not
+until someone is told that it is kept again.
+"""
 
 import asyncio
 import time

@@ -15,7 +15,7 @@ _TARGET_PERCENT: Final = "50"
 
 
 def make_promises(control: ControlClient, tenant: str, model: str, run_id: str, slack: str) -> list[str]:
-    """Make a budget, an objective and rules that tell a Slack webhook of both; give their paths, users first.
+    """Make a budget, an objective and rules that tell a Slack webhook of both; return their paths, users first.
 
     Raises what the control plane says where it refuses; what was made before then is deleted.
     """

@@ -52,7 +52,7 @@ class Demonstration:
     slack: str = ""  # an incoming webhook that is told of a budget and an objective; empty: a stand-in on this machine
 
     async def __call__(self, addresses: Mapping[str, str]) -> None:
-        """Play the traffic and say what it came to. Raises ConfigurationError where the gateway does not take it."""
+        """Play the traffic and say what it came to. Raises ConfigurationError if the gateway does not take it."""
         self._show_pages(addresses)
         token = SecretFiles(Installation(self.data).secrets).get_or_create("admin_token")
         with (
@@ -99,7 +99,7 @@ class Demonstration:
 
     @contextmanager
     def _slack(self) -> Iterator[str]:
-        """Give the webhook that is told: the one chosen, or a stand-in whose calls are printed."""
+        """Provide the webhook that is told: the one chosen, or a stand-in whose calls are printed."""
         if self.slack:
             yield self.slack
             return
@@ -146,7 +146,7 @@ class Demonstration:
 
 
 def watchful(environment: Mapping[str, str]) -> dict[str, str]:
-    """Give the environment of a demonstration: rules are looked at often, and notices may go to this machine.
+    """Return the environment of a demonstration: rules are looked at often, and notices may go to this machine.
 
     What the operator has set goes before.
     """
@@ -154,7 +154,7 @@ def watchful(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def has_display(environment: Mapping[str, str]) -> bool:
-    """Say whether a browser would have a screen; without one, a text browser would take over the terminal."""
+    """Return whether a browser would have a screen; without one, a text browser would take over the terminal."""
     return any(environment.get(name) for name in _DISPLAYS)
 
 

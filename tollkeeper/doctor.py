@@ -51,11 +51,11 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Say whether Tollkeeper can run here."""
+        """Return whether Tollkeeper can run here."""
         return all(check.status != "fail" for check in self.checks)
 
     def as_json(self) -> dict[str, object]:
-        """Give the report for machines: {"ok", "checks": [{"name", "status", "detail", "remedy"}]}."""
+        """Return the report for machines: {"ok", "checks": [{"name", "status", "detail", "remedy"}]}."""
         return {"ok": self.ok, "checks": [asdict(check) for check in self.checks]}
 
 
@@ -145,7 +145,7 @@ def _check_ports(data: Path, ports: Ports, environment: Mapping[str, str]) -> It
 
 
 def _check_compiled(environment: Mapping[str, str]) -> Check:
-    """Say whether the gateway's hot modules run as the C compiler made them. It runs without, a quarter slower."""
+    """Return whether the gateway's hot modules run as the C compiler made them. It runs without, a quarter slower."""
     found = find_compiled(environment=environment)
     if found.state in ("compiled", "off"):
         return Check("compiled modules", "ok", found.reason if found.state == "compiled" else f"off: {found.reason}")
@@ -300,7 +300,7 @@ def _check_gpu() -> Check:
 
 
 def _output_of(*command: str) -> str | None:
-    """Give what a command prints; `None` where it fails, is missing or takes too long."""
+    """Return what a command prints; `None` if it fails, is missing or takes too long."""
     try:
         finished = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

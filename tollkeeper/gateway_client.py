@@ -20,7 +20,7 @@ def metrics_token(data: Path) -> str:
 async def first_model(gateway: str, key: str, preferred: Sequence[str] = ()) -> str | None:
     """Name a model that this key may use, the first preferred one if it may use any of those.
 
-    `None` where the gateway refuses the key or serves it nothing.
+    `None` if the gateway refuses the key or serves it nothing.
     """
     # No proxy from the environment: the gateway is ours, and so is the key.
     async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=trust(gateway) or True) as client:
@@ -33,7 +33,7 @@ async def first_model(gateway: str, key: str, preferred: Sequence[str] = ()) -> 
 
 
 async def engine_states(gateway: str, token: str = "") -> dict[str, str]:
-    """Give how each engine host is that the gateway knows, by its name; nothing where the gateway does not say."""
+    """Return how each engine host is that the gateway knows, by its name; nothing where the gateway does not say."""
     async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=trust(gateway) or True) as client:
         try:
             engines = (await client.get(f"{gateway}/ready", headers=_shown(token))).json()["engines"]
@@ -53,7 +53,7 @@ async def route_states(gateway: str, token: str = "") -> dict[str, str] | None:
 
 
 async def needs_provider_host(gateway: str, token: str = "") -> bool | None:
-    """Say whether a target needs the provider host; `None` where the gateway does not say."""
+    """Return whether a target needs the provider host; `None` if the gateway does not say."""
     async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False, verify=trust(gateway) or True) as client:
         try:
             return (await client.get(f"{gateway}/ready", headers=_shown(token))).json()["provider_host"] is not None

@@ -25,7 +25,7 @@ class Installation:
         self._addresses = self.run / "addresses.json"
 
     def prepare(self) -> None:
-        """Make the directories. Raises ConfigurationError where that, or writing in them, is not allowed."""
+        """Make the directories. Raises ConfigurationError if that, or writing in them, is not allowed."""
         try:
             # For its owner alone: the control database in it names everyone who pays.
             keep_private(self.data)
@@ -42,7 +42,7 @@ class Installation:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold this installation for one supervisor. Raises ConfigurationError where another holds it.
+        """Hold this installation for one supervisor. Raises ConfigurationError if another holds it.
 
         The kernel lets go when the process ends, however it ends.
         """
@@ -62,24 +62,24 @@ class Installation:
             yield
 
     def is_supervised(self) -> bool:
-        """Say whether a supervisor runs: it has said where its processes answer, and has not been killed since."""
+        """Return whether a supervisor runs: it has said where its processes answer, and has not been killed since."""
         try:
             return self._addresses.exists() and psutil.pid_exists(int((self.run / "up.lock").read_text()))
         except (OSError, ValueError):
             return False
 
     def write_addresses(self, addresses: Mapping[str, str]) -> None:
-        """Say where the processes answer, for the other commands."""
+        """Report where the processes answer, for the other commands."""
         draft = self._addresses.with_suffix(".draft")
         draft.write_text(json.dumps(dict(addresses), indent=2) + "\n")
         draft.replace(self._addresses)
 
     def forget_addresses(self) -> None:
-        """Take back what `write_addresses` said."""
+        """Undo what `write_addresses` said."""
         self._addresses.unlink(missing_ok=True)
 
     def address_of(self, process: str) -> str | None:
-        """Give the URL where a process answers, or `None` where no supervisor has said."""
+        """Return the URL where a process answers, or `None` if no supervisor has said."""
         try:
             addresses = json.loads(self._addresses.read_text())
         except (OSError, ValueError):
@@ -88,7 +88,7 @@ class Installation:
         return address if isinstance(address, str) else None
 
     def end_leftovers(self, commands: Mapping[str, Sequence[str]]) -> list[str]:
-        """End processes of a supervisor that was killed, which would hold ports and files; give their names.
+        """End processes of a supervisor that was killed, which would hold ports and files; return their names.
 
         Only a process that a pid file names and that runs that very command is one of ours.
         """

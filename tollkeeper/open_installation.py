@@ -31,7 +31,7 @@ class OpenInstallation:
     secrets: SecretFiles
 
     def in_store(self, address: StoreAddress) -> StoreClient:
-        """Give a client of another store, patient enough for a copy."""
+        """Return a client of another store, patient enough for a copy."""
         return StoreClient(address, answer_seconds=_ANSWER_SECONDS)
 
 

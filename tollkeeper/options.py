@@ -99,6 +99,6 @@ RunId = Annotated[str, typer.Option("--run-id", help="Run id on every record (de
 
 
 def default_gateway() -> str:
-    """Give the gateway's URL as this shell's environment has it."""
+    """Return the gateway's URL as this shell's environment has it."""
     scheme = "https" if gateway_certificate() else "http"
     return f"{scheme}://127.0.0.1:{Ports.from_environment(os.environ).gateway}"

@@ -42,7 +42,7 @@ class OwnEnvironment:
 
     @property
     def is_ready(self) -> bool:
-        """Say whether nothing is to be installed."""
+        """Return whether nothing is to be installed."""
         try:
             return self._is_others or self._stamp.read_text() == self._wanted()
         except OSError:
@@ -51,7 +51,7 @@ class OwnEnvironment:
     async def set_up(self, say: Say) -> None:
         """Install what is missing, telling `say` what takes so long, if that was asked for.
 
-        Raises ConfigurationError where it fails, or something is missing and nobody asked for an installation.
+        Raises ConfigurationError if it fails, or something is missing and nobody asked for an installation.
         """
         if self.is_ready:
             return
@@ -66,7 +66,7 @@ class OwnEnvironment:
             ) from error
 
     def _require_installed(self, say: Say) -> None:
-        """Take an environment with other versions than listed, with a warning: it was installed as a whole."""
+        """Accept an environment with other versions than listed, with a warning: it was installed as a whole."""
         name, how = self._contents.name, f"run `{self._contents.command}`, or start with --install"
         if not self._stamp.is_file():
             raise ConfigurationError(f"{name} is not installed in {self._folder}; {how}")

@@ -9,14 +9,14 @@ from backends.network.tls import own_server_tls
 
 
 def gateway_certificate(environment: Mapping[str, str] = os.environ) -> str:
-    """Give the path of the gateway's certificate; empty where it speaks plain HTTP."""
+    """Return the path of the gateway's certificate; empty if it speaks plain HTTP."""
     return environment.get("TOLLKEEPER_TLS_CERTIFICATE", "")
 
 
 def trust(url: str, environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | None:
-    """Give what the gateway at a URL is verified by; `None`: by what the system trusts.
+    """Return what the gateway at a URL is verified by; `None`: by what the system trusts.
 
-    Raises ConfigurationError where the certificate cannot be read.
+    Raises ConfigurationError if the certificate cannot be read.
     """
     certificate = gateway_certificate(environment)
     return own_server_tls(Path(certificate)) if certificate and url.startswith("https://") else None

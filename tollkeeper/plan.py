@@ -49,7 +49,7 @@ class Choices:
         return self.has_dashboard and not listens_on_loopback(self.host)  # where another name leads is not known here
 
     def listening(self) -> dict[str, int]:
-        """Give the ports that will be listened on, by name."""
+        """Return the ports that will be listened on, by name."""
         ports = self.ports.by_name()
         names = ["gateway", "control", "analytics", "collector", "otlp_grpc", "collector_health"]
         names += [] if self.store_url else ["store_http", "store_native"]
@@ -57,7 +57,7 @@ class Choices:
         return {name: ports[name] for name in names}
 
     def addresses(self) -> dict[str, str]:
-        """Give the URLs where the processes answer on this machine."""
+        """Return the URLs where the processes answer on this machine."""
         reachable = _EVERYWHERE.get(self.host, f"[{self.host}]" if ":" in self.host else self.host)
         ports = self.ports
         addresses = {
@@ -122,7 +122,7 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
 
 
 def is_vllm(environment: Mapping[str, str]) -> bool:
-    """Say whether the operator wants the engine host to be of kind vllm: it has a Python of its own."""
+    """Return whether the operator wants the engine host to be of kind vllm: it has a Python of its own."""
     return environment.get("TOLLKEEPER_ENGINE_KIND", "") == "vllm"
 
 
@@ -204,7 +204,7 @@ def _shared(choices: Choices, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _gateways(choices: Choices, environment: Mapping[str, str], address: str, hung_seconds: float) -> list[ChildSpec]:
-    """Lay out the data planes. Raises ConfigurationError where several have nothing to count in together."""
+    """Lay out the data planes. Raises ConfigurationError if several have nothing to count in together."""
     workers = choices.workers
     if workers > 1 and not environment.get("TOLLKEEPER_REDIS_URL"):
         raise ConfigurationError(several_need_redis(workers))
@@ -244,7 +244,7 @@ def _watched(choices: Choices) -> str:
 
 
 def _engine_environment(choices: Choices, environment: Mapping[str, str]) -> dict[str, str]:
-    """Say what the engine host serves, and to the control plane where that is."""
+    """Return the variables that name what the engine host serves and where it is."""
     if not choices.has_engine:
         return {}
     named = environment.get("TOLLKEEPER_ENGINE_MODEL", "")
@@ -263,7 +263,7 @@ def _engine_environment(choices: Choices, environment: Mapping[str, str]) -> dic
 
 
 def module(name: str) -> tuple[str, ...]:
-    """Give the command that runs a process of ours.
+    """Return the command that runs a process of ours.
 
     `-P`: a folder `gateway` where the operator happens to stand must not go before the package.
     """

@@ -39,7 +39,7 @@ class Ports:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Ports":
-        """Take the defaults, and TOLLKEEPER_*_PORT where set. Raises ConfigurationError on one that is no port."""
+        """Accept the defaults, and TOLLKEEPER_*_PORT where set. Raises ConfigurationError on one that is no port."""
         chosen: dict[str, int] = {}
         for name in port_names():
             text = environment.get(variable_of(name), "")
@@ -61,31 +61,31 @@ class Ports:
         return parts.scheme == "http" and is_here and port == self.store_http and parts.path in ("", "/")
 
     def by_name(self) -> dict[str, int]:
-        """Give the ports by name."""
+        """Return the ports by name."""
         return {name: getattr(self, name) for name in port_names()}
 
     def environment(self) -> dict[str, str]:
-        """Give the variables that tell every process its ports."""
+        """Return the variables that tell every process its ports."""
         return {variable_of(name): str(port) for name, port in self.by_name().items()}
 
 
 def port_names() -> tuple[str, ...]:
-    """Give the names of all ports, in the order `--port-base` lays them out."""
+    """Return the names of all ports, in the order `--port-base` lays them out."""
     return tuple(field.name for field in fields(Ports))
 
 
 def variable_of(name: str) -> str:
-    """Give the environment variable that sets a port."""
+    """Return the environment variable that sets a port."""
     return f"TOLLKEEPER_{name.upper()}_PORT"
 
 
 def is_free(host: str, port: int) -> bool:
-    """Say whether this process could listen on a port now."""
+    """Return whether this process could listen on a port now."""
     return _obstacle(host, port) is None
 
 
 def _obstacle(host: str, port: int) -> OSError | None:
-    """Give what keeps this process from listening on a port; `None` where nothing does."""
+    """Return what keeps this process from listening on a port; `None` if nothing does."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As servers do: a connection of a finished server that lingers in TIME_WAIT is no obstacle.

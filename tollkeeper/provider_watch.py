@@ -28,7 +28,7 @@ class WatchTimes:
 
 
 class ProviderWatch:
-    """Asks the gateway again and again. `is_needed` gives `None` where it does not say."""
+    """Asks the gateway again and again. `is_needed` gives `None` if it does not say."""
 
     def __init__(
         self,

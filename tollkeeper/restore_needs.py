@@ -36,7 +36,7 @@ class NotIncluded(msgspec.Struct, frozen=True):
 
 
 def not_included(data: Path, begun: Mapping[str, str], kept: Mapping[str, str]) -> tuple[NotIncluded, ...]:
-    """Say what of an installation a backup does not hold.
+    """Return what of an installation a backup does not hold.
 
     `begun` are the audit chains that the control database names, `kept` those that are in the backup.
     """
@@ -61,12 +61,14 @@ def _not_included(data: Path, begun: Mapping[str, str], kept: Mapping[str, str])
 
 
 def settings_of(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Give the names of the settings that are set, without their values."""
+    """Return the names of the settings that are set, without their values."""
     return tuple(sorted(name for name, value in environment.items() if name.startswith(_SETTING) and value))
 
 
 def lacking(backup: Path, control: ArchivedControl, data: Path) -> list[str]:
-    """Say what must be put back before a restore: secrets, and chains that vouch for the control database's audit."""
+    """Return what must be put back before a restore: secrets, and chains that vouch for the control database's
+    audit.
+    """
     secrets = SecretFiles(data / "secrets")
     rows = {table: archived.rows for table, archived in control.tables.items()}
     if rows.get(KNOWN_SECRETS):
@@ -87,7 +89,7 @@ def lacking(backup: Path, control: ArchivedControl, data: Path) -> list[str]:
 
 
 def begun_in(backup: Path) -> dict[str, str]:
-    """Give the audit chains that a backup's control database names, but those that were accepted to be gone."""
+    """Return the audit chains that a backup's control database names, but those that were accepted to be gone."""
     begun: dict[str, str] = {}
     for row in sorted(_rows(backup / "control" / "audit.jsonl"), key=lambda row: int(row["id"])):
         if row["action"] == WITNESS_BEGINS:
@@ -98,7 +100,7 @@ def begun_in(backup: Path) -> dict[str, str]:
 
 
 def chains_of(root: Path) -> dict[str, str]:
-    """Give the names of the chains in a directory, with their folders'. Raises ConfigurationError."""
+    """Return the names of the chains in a directory, with their folders'. Raises ConfigurationError."""
     return {find_end(directory, "", 0).chain: directory.name for directory in chain_directories(root)}
 
 

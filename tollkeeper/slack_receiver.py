@@ -37,7 +37,7 @@ class SlackReceiver:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Say nothing: the messages are what is shown."""
+                """Do nothing: the messages are what is shown."""
 
         self._server = ThreadingHTTPServer((_HOST, 0), Hook)
         self._server.daemon_threads = True
@@ -52,7 +52,7 @@ class SlackReceiver:
 
     @property
     def url(self) -> str:
-        """Give the webhook's URL. Only while it is entered."""
+        """Return the webhook's URL. Only while it is entered."""
         assert self._server is not None
         return f"http://{_HOST}:{self._server.server_port}/services/T0/B0/demonstration"
 
@@ -66,7 +66,7 @@ def _is_length(text: str) -> bool:
 
 
 def _text_of(body: bytes) -> str | None:
-    """Give a message's text, `None` where the body is none as Slack takes them."""
+    """Return a message's text, `None` if the body is none as Slack takes them."""
     try:
         message = json.loads(body)
     except ValueError:

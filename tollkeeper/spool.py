@@ -37,7 +37,7 @@ class Inspection:
     set_aside: Counter[str]
 
     def as_json(self) -> dict[str, Any]:
-        """Give it for machines; times in ISO 8601."""
+        """Return it for machines; times in ISO 8601."""
         contents = self.contents
         return {
             "segments": contents.segments,
@@ -83,7 +83,7 @@ def inspect_command(
 
 
 def inspect(data: Path, letters: int) -> Inspection:
-    """Read a data directory's spool and dead letters. Raises ConfigurationError where there is no spool."""
+    """Read a data directory's spool and dead letters. Raises ConfigurationError if there is no spool."""
     directory = data / "spool"
     contents = inspect_spool(directory)
     causes: Counter[str] = Counter()

@@ -55,8 +55,8 @@ class Supervisor:
     async def start(self) -> None:
         """Start stage by stage, each when the one before is ready.
 
-        Raises ConfigurationError where a process cannot run as configured or is not ready in time; what was
-        started then still runs, until `stop`.
+        Raises ConfigurationError if a process cannot run as configured or is not ready in time; what was started then
+        still runs, until `stop`.
         """
         for stage in self._stages:
             if stage.runs_once:

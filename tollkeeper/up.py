@@ -61,7 +61,7 @@ _INSIDE = frozenset({"store_http", "store_native", "collector", "otlp_grpc", "co
 def up(
     choices: Choices, environment: Mapping[str, str], console: Console, after_ready: AfterReady | None = None
 ) -> int:
-    """Run the installation until a signal; give the exit status. `after_ready` runs once everything answers.
+    """Run the installation until a signal; return the exit status. `after_ready` runs once everything answers.
 
     Raises ConfigurationError, before anything is started, on an unwritable data directory, a second start, a port in
     use, or secrets that are not those of the installation.

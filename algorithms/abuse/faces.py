@@ -23,7 +23,7 @@ class Faces:
         return len(self._seen_at)
 
     def is_new(self, name: str, now_ns: int) -> bool:
-        """Say whether a name was not seen in the window."""
+        """Return whether a name was not seen in the window."""
         seen = self._seen_at.get(name)
         return seen is None or now_ns - seen >= self._window_ns
 
@@ -36,18 +36,18 @@ class Faces:
             del self._seen_at[next(iter(self._seen_at))]
 
     def count(self, now_ns: int) -> int:
-        """Give how many distinct ones there were in the window, counted to one above the limit."""
+        """Return how many distinct ones there were in the window, counted to one above the limit."""
         self._forget(now_ns)
         return len(self._seen_at)
 
     def seconds_until_free(self, now_ns: int) -> float:
-        """Give after how many seconds the one that was not seen for longest is forgotten, if it is not seen again."""
+        """Return after how many seconds the one that was not seen for longest is forgotten, if it is not seen again."""
         self._forget(now_ns)
         first = next(iter(self._seen_at.values()), now_ns - self._window_ns)
         return max(first + self._window_ns - now_ns, 0) / 1_000_000_000
 
     def names(self) -> list[str]:
-        """Give the names, the latest seen last."""
+        """Return the names, the latest seen last."""
         return list(self._seen_at)
 
     def _forget(self, now_ns: int) -> None:
@@ -60,7 +60,7 @@ class Faces:
 
 @lru_cache(_MOST_REMEMBERED)
 def address_face(address: str) -> str:
-    """Give what counts as one address: an IPv4 address, or an IPv6 one's first 64 bits; other text as it is."""
+    """Return what counts as one address: an IPv4 address, or an IPv6 one's first 64 bits; other text as it is."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -72,7 +72,7 @@ def address_face(address: str) -> str:
 
 @lru_cache(_MOST_REMEMBERED)
 def shown_address(face: str) -> str:
-    """Give what may be shown of an address's face: its network, "203.0.113.0/24" or "2001:db8::/48"."""
+    """Return what may be shown of an address's face: its network, "203.0.113.0/24" or "2001:db8::/48"."""
     try:
         network = ip_network(face, strict=False)
     except ValueError:
@@ -82,5 +82,5 @@ def shown_address(face: str) -> str:
 
 
 def agent_face(user_agent: str) -> str:
-    """Give what counts as one user agent: its text, shortened; empty for none."""
+    """Return what counts as one user agent: its text, shortened; empty for none."""
     return user_agent[:_LONGEST].strip()

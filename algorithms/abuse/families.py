@@ -27,7 +27,7 @@ class Family:
         self._known: deque[int] = deque(maxlen=_MOST_KNOWN)
 
     def knows(self, text_hash: int) -> bool:
-        """Say whether a prompt, word for word, is one of the latest."""
+        """Return whether a prompt, word for word, is one of the latest."""
         return text_hash in self._known
 
     def add(self, text_hash: int, now_ns: int) -> None:
@@ -55,7 +55,7 @@ class Families:
         return len(self._families)
 
     def find(self, sketch: Sketch) -> Family | None:
-        """Give the family that a prompt is most like, where it is alike enough."""
+        """Return the family that a prompt is most like, where it is alike enough."""
         best: Family | None = None
         best_similarity = 0.0
         seen: set[int] = set()
@@ -80,7 +80,7 @@ class Families:
         return family
 
     def _least(self, now_ns: int) -> Family:
-        """Give the first that has had no member for a window, else the one with the fewest, the oldest of these."""
+        """Return the first that has had no member for a window, else the one with the fewest, the oldest of these."""
         least = self._families[0]
         for family in self._families:
             if now_ns - family.latest_ns > self._window_ns:

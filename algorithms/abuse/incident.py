@@ -76,17 +76,17 @@ class Incident:
         return replace(self, is_open=False)
 
     def is_quiet(self, now_ns: int) -> bool:
-        """Say whether nothing was seen for as long as the rule counts."""
+        """Return whether nothing was seen for as long as the rule counts."""
         return now_ns - self.last_at_ns > self.window_seconds * _SECOND_NS
 
     @property
     def summary(self) -> str:
-        """Say in a sentence what was seen."""
+        """Describe in a sentence what was seen."""
         whom = f"key {self.key_id} of {self.tenant}" if self.key_id else f"a caller of {self.tenant} without a key"
         return f"{whom}: {what_was_seen(self.kind, self.peak, self.limit, self.window_seconds)}"
 
     def explained(self) -> list[str]:
-        """Say what was seen, what was done about it, and what ends it."""
+        """Return what was seen, what was done about it, and what ends it."""
         done = f"{self.throttled} of {self.sightings} requests above the limit were refused"
         told = [
             f"{self.summary}.",

@@ -43,12 +43,12 @@ class KeyWatch:
 
     @property
     def size(self) -> int:
-        """Give how many sketches and names are kept, for who watches over memory."""
+        """Return how many sketches and names are kept, for who watches over memory."""
         families = (each for each in (self._flood, self._probing, self._unlike) if each is not None)
         return sum(map(len, families)) + len(self._addresses) + len(self._agents)
 
     def look(self, use: Use) -> list[Sighting]:
-        """Count a request, and give the rules that it breaks. The first that throttles ends the count."""
+        """Count a request, and return the rules that it breaks. The first that throttles ends the count."""
         found: list[Sighting] = []
         for rule in (self._look_at_faces, self._look_at_prompt):
             found += rule(use)

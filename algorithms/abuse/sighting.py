@@ -1,4 +1,4 @@
-"""What was seen of abuse, and how it is told: to the caller, to whoever runs the platform, in a record."""
+"""What was seen of abuse, and how it is told: to the caller, to the one that runs the platform, in a record."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class Sighting:
     facts: Mapping[str, object] = field(default_factory=dict)
 
     def error(self) -> AbuseThrottled:
-        """Give what the caller is told."""
+        """Return what the caller is told."""
         wait = max(self.retry_after_seconds, 1.0)
         return AbuseThrottled(
             f"this key is throttled: {what_was_seen(self.kind, self.observed, self.limit, self.window_seconds)}; "
@@ -52,12 +52,12 @@ class Sighting:
 
 
 def what_was_seen(kind: AbuseKind, observed: int, limit: int, window_seconds: int) -> str:
-    """Say in words what a rule counted."""
+    """Describe in words what a rule counted."""
     return _WHAT[kind].format(observed=observed, limit=limit, window=_span(window_seconds))
 
 
 def remedy(kind: AbuseKind) -> str:
-    """Say what ends it."""
+    """Return what ends it."""
     return _REMEDY[kind]
 
 

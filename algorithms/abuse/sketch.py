@@ -23,7 +23,7 @@ _INDEX_SIZE: Final = 8
 
 
 def sketch_of(text: str) -> Sketch:
-    """Give a prompt's sketch; empty for a prompt without any text."""
+    """Return a prompt's sketch; empty for a prompt without any text."""
     plain = text[:_MOST_CHARACTERS].lower().translate(_NO_DIGITS)
     words = plain.split()
     if len(words) >= _LEAST_WORDS and len(plain) <= _LONGEST_MEAN_WORD * len(words):
@@ -35,7 +35,7 @@ def sketch_of(text: str) -> Sketch:
 
 
 def similarity(one: Sketch, other: Sketch) -> float:
-    """Give how much of two prompts is shared, 0 to 1: 1 where both say the same, 0 where one says nothing."""
+    """Return how much of two prompts is shared, 0 to 1: 1 where both say the same, 0 if one says nothing."""
     if one == other:
         return 1.0 if len(one) else 0.0
     first, second = set(one), set(other)
@@ -45,7 +45,7 @@ def similarity(one: Sketch, other: Sketch) -> float:
 
 
 def index_of(sketch: Sketch) -> Iterator[int]:
-    """Give the hashes by which a sketch is found: prompts of a similarity J share none of them with a chance of about
+    """Return the hashes by which a sketch is found: prompts of a similarity J share none of them with a chance of about
     (1 - J) to the power of eight.
     """
     return iter(sketch[:_INDEX_SIZE])

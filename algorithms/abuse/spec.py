@@ -33,7 +33,7 @@ class FloodRule(_Rule, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class ProbingRule(_Rule, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """More than `limit` prompts in a window that vary little, each of them new: somebody feels for an answer."""
+    """More than `limit` prompts in a window that vary little, each of them new: someone feels for an answer."""
 
     limit: Count = 100
     window_seconds: WindowSeconds = 3600
@@ -71,7 +71,7 @@ class AbuseSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def watches_prompts(self) -> bool:
-        """Say whether any rule looks at what is asked."""
+        """Return whether any rule looks at what is asked."""
         return self.flood is not None or self.probing is not None or self.harvest is not None
 
 

@@ -25,12 +25,12 @@ class WindowCount:
         self._counts[-1] += 1
 
     def count(self, now_ns: int) -> int:
-        """Give how many there were in the window that ends now."""
+        """Return how many there were in the window that ends now."""
         self._move(now_ns)
         return sum(self._counts)
 
     def seconds_until_below(self, limit: int, now_ns: int) -> float:
-        """Give after how many seconds, without further events, fewer than `limit` are counted; 0 where they are."""
+        """Return after how many seconds, without further events, fewer than `limit` are counted; 0 if they are."""
         left = self.count(now_ns)
         for index, events in enumerate(self._counts):
             if left < limit:

@@ -16,11 +16,11 @@ _HEX: Final = re.compile(r"(?<![0-9A-Fa-f])(?:(?:\\x|%|0x)?[0-9A-Fa-f]{2}[ ,:]?)
 
 
 def hidden_texts(text: str, longest_word: int, pairs: int) -> Iterator[str]:
-    """Give what is written in a text so that a reader does not see it, where it decodes to readable text.
+    """Yield what is written in a text so that a reader does not see it, where it decodes to readable text.
 
-    `longest_word` and `pairs` are of the text's words the longest's characters and how many are two hexadecimal
-    digits: prose, which is most of what is sent, has neither long words nor many pairs, and is not looked at. At most
-    eight pieces of each kind are looked at, so that a text costs time in proportion to its length.
+    `longest_word` and `pairs` are of the text's words the longest's characters and how many are two hexadecimal digits:
+    prose, which is most of what is sent, has neither long words nor many pairs, and is not looked at. At most eight
+    pieces of each kind are looked at, so that a text costs time in proportion to its length.
     """
     if longest_word < _SHORTEST and pairs < LEAST_PAIRS:
         return

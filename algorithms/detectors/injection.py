@@ -1,4 +1,4 @@
-"""Tells attempts to take a model over by what they say: weighted phrases, role markers, hidden instructions.
+"""Reports attempts to take a model over by what they say: weighted phrases, role markers, hidden instructions.
 
 A heuristic: it finds what is said openly or hidden plainly, in some twenty languages, and not what is put well. Text
 about such attempts, which quotes them, weighs less.
@@ -84,7 +84,7 @@ _STEMS: Final = frozenset(_PHRASES)
 
 
 def injection_in(text: str, ignored: Container[str] = ()) -> Suspicion:
-    """Say how much in a plain text (`plain_text`) speaks for an attempt: 1 less what each signal leaves of doubt.
+    """Return how much in a plain text (`plain_text`) speaks for an attempt: 1 less what each signal leaves of doubt.
 
     Signals that are `ignored`, by name, count for nothing. The weights are chosen by hand; their score orders texts,
     and is no probability.
@@ -176,7 +176,7 @@ def _match(each: Phrase, folded: str, at: int, found: dict[str, float]) -> None:
 
 
 def _is_quoted(folded: str, start: int) -> bool:
-    """Say whether a quotation is open where a phrase begins."""
+    """Return whether a quotation is open where a phrase begins."""
     before = folded[max(0, start - _LOOK_BACK) : start]
     if any([before.count(quote) % 2 for quote in _QUOTES]):
         return True

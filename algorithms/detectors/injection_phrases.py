@@ -17,7 +17,7 @@ STEM_LETTERS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A form of words. `weight`: the chance, 0 to 1, that whoever says it wants to take the model over.
+    """A form of words. `weight`: the chance, 0 to 1, that the one that says it wants to take the model over.
 
     It begins at one of its stems, or at a word at most `back` characters before, and holds one of `needs`.
     """

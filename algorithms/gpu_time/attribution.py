@@ -78,7 +78,7 @@ def attribute(model: StepModel, busy_ns: int, rows: Sequence[StepRow], *, is_dry
 
 
 def step_confidence(fit_confidence: float, busy_ns: float, predicted_ns: float, requests: int) -> float:
-    """Say how sure a split is, 0 to 1: the fit's confidence times the ratio of predicted and measured time.
+    """Return how sure a split is, 0 to 1: the fit's confidence times the ratio of predicted and measured time.
 
     The ratio is taken so that it is at most 1. A step of one request needs no model: 1.
     """
@@ -98,8 +98,9 @@ class RowTime:
 
 
 def classify(row: StepRow, part_ns: int) -> RowTime:
-    """Tell useful time from waste: an aborted request's whole part is wasted (the client's); the recomputed share of
-    the scheduled tokens, rounded down, is recompute (the platform's)."""
+    """Separate useful time from waste: an aborted request's whole part is wasted (the client's); the recomputed share
+    of the scheduled tokens, rounded down, is recompute (the platform's).
+    """
     if row.aborted:
         return RowTime(0, 0, part_ns)
     recompute_ns = part_ns * min(row.recompute, row.scheduled) // row.scheduled if row.scheduled else 0
@@ -118,7 +119,7 @@ class RequestTime:
 
     @property
     def total_ns(self) -> int:
-        """Give the sum of all parts so far."""
+        """Return the sum of all parts so far."""
         return self.prefill_ns + self.decode_ns + self.recompute_ns + self.wasted_ns
 
     def add(self, row: StepRow, part_ns: int, confidence: float) -> None:
@@ -136,7 +137,7 @@ class RequestTime:
         self._sure_ns += part_ns * confidence
 
     def share(self, kv_block_seconds: float = 0.0) -> GpuShare:
-        """Give the record's form; confidence is the mean over the steps, weighted by their nanoseconds."""
+        """Return the record's form; confidence is the mean over the steps, weighted by their nanoseconds."""
         total_ns = self.total_ns
         return GpuShare(
             prefill_ns=self.prefill_ns,

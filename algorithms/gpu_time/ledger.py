@@ -39,17 +39,17 @@ class LedgerLines:
 
     @property
     def busy_ns(self) -> int:
-        """Give the time in steps."""
+        """Return the time in steps."""
         return self.attributed_ns + self.recompute_ns + self.wasted_ns + self.unattributed_ns
 
     @property
     def lifecycle_ns(self) -> int:
-        """Give the time spent loading, warming up, asleep and dead."""
+        """Return the time spent loading, warming up, asleep and dead."""
         return self.load_ns + self.warmup_ns + self.sleep_ns + self.dead_ns
 
     @property
     def unexplained_ns(self) -> int:
-        """Give wall time less all lines. Below 0 when something was counted twice: as worth knowing as a hole."""
+        """Return wall time less all lines. Below 0 when something was counted twice: as worth knowing as a hole."""
         return self.wall_ns - self.busy_ns - self.lifecycle_ns - self.host_gap_ns - self.idle_ns
 
     def __add__(self, other: "LedgerLines") -> "LedgerLines":
@@ -76,23 +76,23 @@ class StepTime:
 
     @property
     def begins_at_ns(self) -> int:
-        """Give when its gap begins."""
+        """Return when its gap begins."""
         return self.started_at_ns - self.gap_ns
 
     @property
     def ends_at_ns(self) -> int:
-        """Give when its stretch ends."""
+        """Return when its stretch ends."""
         return self.started_at_ns + self.busy_ns
 
 
 def ledger_lines(
     records: Iterable[StepRecord], start_ns: int, end_ns: int, *, engines: Iterable[str] = ()
 ) -> dict[str, LedgerLines]:
-    """Give each engine's lines for the interval from `start_ns` to `end_ns` (exclusive), in any order of records.
+    """Return each engine's lines for the interval from `start_ns` to `end_ns` (exclusive), in any order of records.
 
-    A record's gap lies directly before its stretch. What crosses an end of the interval is counted for the part
-    inside, so that intervals laid end to end sum to the whole, to the nanosecond. An engine named in `engines` that
-    has no record is unexplained for the whole interval. Raises ValueError when the interval ends before it begins.
+    A record's gap lies directly before its stretch. What crosses an end of the interval is counted for the part inside,
+    so that intervals laid end to end sum to the whole, to the nanosecond. An engine named in `engines` that has no
+    record is unexplained for the whole interval. Raises ValueError when the interval ends before it begins.
     """
     if end_ns < start_ns:
         raise ValueError(f"an interval cannot end ({end_ns}) before it begins ({start_ns})")
@@ -104,7 +104,9 @@ def ledger_lines(
 
 
 def ledger_intervals(times: Iterable[StepTime], bounds_ns: Sequence[int]) -> dict[str, list[LedgerLines]]:
-    """Give each engine's lines for the intervals between ascending bounds, as `ledger_lines` does for each of them."""
+    """Return each engine's lines for the intervals between ascending bounds, as `ledger_lines` does for each of
+    them.
+    """
     walls = [end - start for start, end in zip(bounds_ns, bounds_ns[1:], strict=False)]
     sums: dict[str, list[dict[str, int]]] = {}
     for time in times:
@@ -123,7 +125,7 @@ def ledger_intervals(times: Iterable[StepTime], bounds_ns: Sequence[int]) -> dic
 
 
 def step_time(record: StepRecord) -> StepTime:
-    """Give what a record says of time."""
+    """Return what a record says of time."""
     amounts = _step_amounts(record) if record.kind == "step" else {}
     return StepTime(
         record.engine, record.kind, record.gap_cause, record.started_at_ns, record.busy_ns, record.gap_ns, **amounts
@@ -142,7 +144,7 @@ _STRETCH_LINES: Final[Mapping[StepKind, str]] = {
 
 
 def _entries(time: StepTime) -> Iterable[tuple[str, int, int, int]]:
-    """Give (line, amount, begin, length) of what a record says: `amount` is spread evenly over the length."""
+    """Yield (line, amount, begin, length) of what a record says: `amount` is spread evenly over the length."""
     gap_line = _GAP_LINES.get(time.gap_cause)
     if gap_line and time.gap_ns:
         yield gap_line, time.gap_ns, time.begins_at_ns, time.gap_ns
@@ -173,12 +175,12 @@ def _step_amounts(record: StepRecord) -> dict[str, int]:
 
 
 def _at(column: list[int] | list[bool], place: int) -> int:
-    """Read a column of a step record, which is empty where nothing of its kind happened."""
+    """Read a column of a step record, which is empty if nothing of its kind happened."""
     return column[place] if place < len(column) else 0
 
 
 def _inside(amount: int, begin: int, length: int, start_ns: int, end_ns: int) -> int:
-    """Give what of an amount spread over [begin, begin + length) lies in [start, end).
+    """Return what of an amount spread over [begin, begin + length) lies in [start, end).
 
     As the difference of two running totals, each rounded down: neighbours then sum to the whole.
     """

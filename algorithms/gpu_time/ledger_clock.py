@@ -33,7 +33,7 @@ class _State:
 
     @property
     def cause(self) -> Cause:
-        """Say what a moment in no step was spent on."""
+        """Return what a moment in no step was spent on."""
         if self.lifecycle is not None:
             return self.lifecycle
         if self.runnable is None:
@@ -68,7 +68,7 @@ class LedgerClock:
         self._change(at_ns, _State(self._latest.runnable, None))
 
     def step(self, started_at_ns: int, busy_ns: int) -> list[Stretch]:
-        """Give what went before this step and was not told yet, then the step itself.
+        """Return what went before this step and was not told yet, then the step itself.
 
         Only the last is a step; the others are idle and lifecycle stretches. A host gap is the gap of what follows.
         Raises ValueError on a negative time.
@@ -82,7 +82,7 @@ class LedgerClock:
         return stretches
 
     def flush(self, at_ns: int) -> list[Stretch]:
-        """Give what was not told yet up to now, for an engine that does not step.
+        """Return what was not told yet up to now, for an engine that does not step.
 
         Only for a moment when no step is in flight or unmeasured: what is told cannot become a step any more.
         """
@@ -115,7 +115,7 @@ class LedgerClock:
         return pieces
 
     def _between(self, until_ns: int) -> tuple[list[Stretch], int, GapCause]:
-        """Give the stretches before `until_ns`, and the gap, with its cause, that is left for what follows."""
+        """Return the stretches before `until_ns`, and the gap, with its cause, that is left for what follows."""
         stretches: list[Stretch] = []
         gap_ns = 0
         gap_cause: GapCause = "unknown"

@@ -73,12 +73,12 @@ def fit(samples: Sequence[StepSample], prior: StepModel = PRIOR, *, number: int 
 
 
 def confidence_of(steps: int, p90_error: float) -> float:
-    """Give the confidence of a fit to this many steps: n / (n + 64) * (1 - 2 * p90), at least 0."""
+    """Return the confidence of a fit to this many steps: n / (n + 64) * (1 - 2 * p90), at least 0."""
     return steps / (steps + HALF_EVIDENCE_STEPS) * max(0.0, 1.0 - 2.0 * p90_error)
 
 
 def relative_errors(model: StepModel, samples: Sequence[StepSample]) -> Array:
-    """Give |T - predicted| / T of each step."""
+    """Return |T - predicted| / T of each step."""
     return np.array([abs(model.predict_composition_ns(one.step) / one.busy_ns - 1.0) for one in samples])
 
 
@@ -230,7 +230,7 @@ def _sum_by(group: npt.NDArray[np.int64], values: Array, groups: int = 0) -> Arr
 
 
 def _crossover(model: StepModel) -> float:
-    """Give how many pairs take as long as reading one key: chunks with more per key compute, the others read."""
+    """Return how many pairs take as long as reading one key: chunks with more per key compute, the others read."""
     return model.read_ns / model.pair_ns if model.pair_ns > 0 else np.inf
 
 

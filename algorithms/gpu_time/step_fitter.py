@@ -46,20 +46,20 @@ class DriftAlarm:
 
     @property
     def p90(self) -> float | None:
-        """Give the 90th percentile of the relative error, `None` before enough steps."""
+        """Return the 90th percentile of the relative error, `None` before enough steps."""
         if len(self._errors) < self._min_steps:
             return None
         return percentile_90(map(abs, self._errors))
 
     @property
     def is_raised(self) -> bool:
-        """Say whether predictions have drifted; exactly 10 % has not."""
+        """Return whether predictions have drifted; exactly 10 % has not."""
         p90 = self.p90
         return p90 is not None and p90 > DRIFT_P90
 
     @property
     def is_shift(self) -> bool:
-        """Say whether the alarm is raised because the engine became faster or slower, not noisier.
+        """Return whether the alarm is raised because the engine became faster or slower, not noisier.
 
         It did when the median step is off by more than 5 % to one side.
         """
@@ -71,7 +71,7 @@ class DriftAlarm:
 
 
 def percentile_90(values: Iterable[float]) -> float:
-    """Give the nearest rank's 90th percentile of at least one value."""
+    """Return the nearest rank's 90th percentile of at least one value."""
     ordered = sorted(values)
     return ordered[math.ceil(len(ordered) * 9 / 10) - 1]
 
@@ -98,12 +98,12 @@ class StepFitter:
 
     @property
     def next_number(self) -> int:
-        """Give the number the next version will have."""
+        """Return the number the next version will have."""
         return self.model.number + 1
 
     @property
     def is_due(self) -> bool:
-        """Say whether to refit: after 8, 32, 128 and 512 steps, then every `refit_steps`; sooner on drift.
+        """Return whether to refit: after 8, 32, 128 and 512 steps, then every `refit_steps`; sooner on drift.
 
         Drift is looked at every 64 steps, and answered at most every half of `refit_steps`.
         """
@@ -123,20 +123,20 @@ class StepFitter:
             self.drift.add(busy_ns, self.model.predict_composition_ns(sample.step))
 
     def samples(self) -> list[StepSample]:
-        """Give the steps to fit to. After a shift, only those since: older ones speak of another engine."""
+        """Return the steps to fit to. After a shift, only those since: older ones speak of another engine."""
         if self.drift.is_shift:
             self._window.forget_before(self._observed - len(self.drift) + 1)
         return self._window.samples()
 
     def refit(self) -> bool:
-        """Fit to the window now; say whether the version changed. Takes tens of milliseconds."""
+        """Fit to the window now; return whether the version changed. Takes tens of milliseconds."""
         return self.adopt(fit(self.samples(), self.prior, number=self.next_number))
 
     def adopt(self, found: StepModel) -> bool:
-        """Take a new fit; say whether the version changed.
+        """Accept a new fit; return whether the version changed.
 
-        Where its predictions differ by less than 2 % in the mean, the coefficients and version in force stay, with
-        the new evidence: a version is worth bumping only when it would change a bill.
+        Where its predictions differ by less than 2 % in the mean, the coefficients and version in force stay, with the
+        new evidence: a version is worth bumping only when it would change a bill.
         """
         self._fitted_at = self._observed
         self._due_at = min(4 * max(self._observed, MIN_SAMPLES // 4), self._observed + self._refit_steps)

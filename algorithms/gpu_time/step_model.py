@@ -127,7 +127,7 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
         return _version(self.number, *(getattr(self, name) for name in COEFFICIENTS), *shape)
 
     def linear_tokens(self, tokens: float) -> float:
-        """Give how many tokens' time above the ridge the linear layers take for this many; convex, at least both.
+        """Return how many tokens' time above the ridge the linear layers take for this many; convex, at least both.
 
         Its share of each token never rises with more of them, which is what keeps a split by tokens in the core.
         """
@@ -138,11 +138,11 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
         return larger * (1.0 + (smaller / larger) ** (1.0 / softness)) ** softness if smaller else larger
 
     def weights(self, rows: Sequence[StepRow], *, is_dry: bool = False) -> list[float]:
-        """Give each row's part of the predicted time, in ns; 0 for a row with nothing scheduled.
+        """Return each row's part of the predicted time, in ns; 0 for a row with nothing scheduled.
 
-        Tokens are alike, so each pays the average cost of the linear layers (their Aumann-Shapley price); attention
-        and sampling are the row's own; the fixed part and launching are shared equally. No set of rows is thereby
-        charged more than its own step is predicted to take. Raises ValueError on a negative count.
+        Tokens are alike, so each pays the average cost of the linear layers (their Aumann-Shapley price); attention and
+        sampling are the row's own; the fixed part and launching are shared equally. No set of rows is thereby charged
+        more than its own step is predicted to take. Raises ValueError on a negative count.
         """
         tokens = requests = 0
         for row in rows:
@@ -208,7 +208,7 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
         return self.token_ns * hit_tokens + self.pair_ns * pairs(hit_tokens, 0)
 
     def scaled(self, factor: float) -> "StepModel":
-        """Give a model of the same shape that predicts `factor` times as long."""
+        """Return a model of the same shape that predicts `factor` times as long."""
         return msgspec.structs.replace(self, **{name: getattr(self, name) * factor for name in COEFFICIENTS})
 
 

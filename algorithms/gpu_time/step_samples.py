@@ -27,7 +27,7 @@ class StepSample:
 
     @property
     def is_usable(self) -> bool:
-        """Say whether it teaches anything: something was scheduled and took time."""
+        """Return whether it teaches anything: something was scheduled and took time."""
         return self.step.requests > 0 and self.busy_ns > 0
 
 
@@ -76,5 +76,5 @@ class SampleWindow:
                 del self._regimes[name]
 
     def samples(self) -> list[StepSample]:
-        """Give all that is kept, regime by regime."""
+        """Return all that is kept, regime by regime."""
         return [sample for kept in self._regimes.values() for sample in kept]

@@ -31,7 +31,7 @@ class Histogram(msgspec.Struct):
         self.total += other.total
 
     def at_rank(self, rank: int) -> float:
-        """Give the value of a rank (from 1, by size), as its step's middle."""
+        """Return the value of a rank (from 1, by size), as its step's middle."""
         seen = 0
         for step in sorted(self.counts):
             seen += self.counts[step]
@@ -40,7 +40,7 @@ class Histogram(msgspec.Struct):
         raise ValueError(f"rank {rank} is above the {self.total} values that there are")
 
     def quantile(self, share: float = TAIL) -> float | None:
-        """Give the value that `share` of them do not exceed; `None` of none."""
+        """Return the value that `share` of them do not exceed; `None` of none."""
         return self.at_rank(max(math.ceil(self.total * share), 1)) if self.total else None
 
 
@@ -65,12 +65,12 @@ class Moments(msgspec.Struct):
 
     @property
     def mean(self) -> float | None:
-        """Give the mean; `None` of none."""
+        """Return the mean; `None` of none."""
         return self.total / self.count if self.count else None
 
     @property
     def variance_of_mean(self) -> float:
-        """Give the variance of the mean; 0 of fewer than two."""
+        """Return the variance of the mean; 0 of fewer than two."""
         if self.count < 2:
             return 0.0
         spread = max(self.squares - self.total * self.total / self.count, 0.0) / (self.count - 1)
@@ -152,7 +152,7 @@ class Observed(msgspec.Struct):
 
 
 def summed(parts: Iterable[Observed]) -> Observed:
-    """Give what several gateways saw together."""
+    """Return what several gateways saw together."""
     found = Observed()
     for part in parts:
         found.merge(part)
@@ -160,7 +160,7 @@ def summed(parts: Iterable[Observed]) -> Observed:
 
 
 def to_plain(observed: Observed) -> dict[str, object]:
-    """Give it as JSON knows it."""
+    """Return this as JSON knows it."""
     plain: dict[str, object] = msgspec.to_builtins(observed, str_keys=True)
     return plain
 
@@ -188,7 +188,7 @@ class SlidingTally:
         piece.add(seen)
 
     def total(self, now_ns: int) -> ArmTally:
-        """Give the tally of the window that ends now."""
+        """Return the tally of the window that ends now."""
         self._forget(now_ns // self._part_ns)
         found = ArmTally()
         for piece in self._pieces.values():

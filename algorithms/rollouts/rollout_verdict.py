@@ -24,7 +24,7 @@ class Breach(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Say it for people."""
+        """Return the verdict in words for people."""
         return (
             f"{self.metric} of the candidate is {self.candidate:.4g} over {self.requests} requests; "
             f"the incumbent has {self.incumbent:.4g}, and {self.bound:.4g} is the most"
@@ -32,7 +32,7 @@ class Breach(msgspec.Struct, frozen=True):
 
 
 def breaches_of(observed: Observed, guards: RolloutGuards) -> list[Breach]:
-    """Give every bound that the candidate has passed, beyond what chance explains; none where too little is known."""
+    """Return every bound that the candidate has passed, beyond what chance explains; none if too little is known."""
     candidate, least = observed.candidate, guards.min_requests
     incumbent = observed.incumbent if observed.incumbent.requests >= least else observed.incumbent_before
     if candidate.requests < least or incumbent.requests < least:
@@ -64,7 +64,7 @@ def breaches_of(observed: Observed, guards: RolloutGuards) -> list[Breach]:
 
 
 def wilson(successes: int, trials: int, z: float = _Z) -> tuple[float, float]:
-    """Give Wilson's interval of a share (Wilson 1927, JASA 22:209)."""
+    """Return Wilson's interval of a share (Wilson 1927, JASA 22:209)."""
     if trials == 0:
         return 0.0, 1.0
     share, square = successes / trials, z * z
@@ -74,7 +74,7 @@ def wilson(successes: int, trials: int, z: float = _Z) -> tuple[float, float]:
 
 
 def least_difference(first: tuple[int, int], second: tuple[int, int], z: float = _Z) -> float:
-    """Give the lower end of Newcombe's interval of a difference of shares (1998, Statistics in Medicine 17:873).
+    """Return the lower end of Newcombe's interval of a difference of shares (1998, Statistics in Medicine 17:873).
 
     Each is (successes, trials); both trials are above 0.
     """
@@ -84,7 +84,8 @@ def least_difference(first: tuple[int, int], second: tuple[int, int], z: float =
 
 
 def least_tail(values: Histogram, z: float = _Z) -> float:
-    """Give the lower end of the 95th percentile's interval, by the ranks it may have (binomial, normal approximation).
+    """Return the lower end of the 95th percentile's interval, by the ranks it may have (binomial, normal
+    approximation).
 
     `values` has at least one.
     """

@@ -34,11 +34,11 @@ class Sight(msgspec.Struct):
     allowed: Sequence[int] | None = None  # places that may see the prompt; `None`: all
 
     def cached(self, place: int) -> int:
-        """Give how many of the prompt's tokens a replica is taken to have in its cache."""
+        """Return how many of the prompt's tokens a replica is taken to have in its cache."""
         return self.cached_of(self.replicas[place])
 
     def cached_of(self, replica: Replica) -> int:
-        """Give how many of the prompt's tokens a replica is taken to have in its cache."""
+        """Return how many of the prompt's tokens a replica is taken to have in its cache."""
         bit = replica.bit
         for bits, tokens in self.matches:
             if bits & bit:
@@ -46,7 +46,7 @@ class Sight(msgspec.Struct):
         return 0
 
     def holders(self, most: int) -> list[int]:
-        """Give who has something of the prompt, the most first, and may see it."""
+        """Return who has something of the prompt, the most first, and may see it."""
         found: list[int] = []
         places = self.places
         may = -1 if self.allowed is None else sum([self.replicas[place].bit for place in self.allowed])

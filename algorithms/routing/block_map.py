@@ -30,12 +30,12 @@ class BlockMap:
 
     @property
     def bytes(self) -> int:
-        """Give the memory that it takes: its tables, its keys, and the sets of holders that they share."""
+        """Return the memory that it takes: its tables, its keys, and the sets of holders that they share."""
         tables = sum([sys.getsizeof(part) for part in self.parts]) + sys.getsizeof(self._shared)
         return tables + _KEY_BYTES * len(self) + sum([sys.getsizeof(bits) for bits in self._shared])
 
     def holders(self, key: int) -> int:
-        """Give the bits of who holds a block."""
+        """Return the bits of who holds a block."""
         return self.parts[key & _PART_MASK].get(key, 0)
 
     def add(self, keys: Iterable[int], bit: int) -> None:
@@ -63,7 +63,7 @@ class BlockMap:
                     del part[key]
 
     def sweep(self, number: int, stale: int) -> None:
-        """Take bits out of one part: the maps' parts are numbered alike, from 0 to 63."""
+        """Remove bits from one part: the maps' parts are numbered alike, from 0 to 63."""
         part = self.parts[number]
         touched = [key for key, held in part.items() if held & stale]
         for key in touched:

@@ -71,7 +71,7 @@ class Fleet:
         self._note_places()
 
     def place_of(self, spec: TargetSpec) -> int | None:
-        """Give a target's place; `None` where it is not of this pool, or no more."""
+        """Return a target's place; `None` if it is not of this pool, or no more."""
         if self.spec is None or spec.pool != self.spec.id:
             return None
         place = self._by_name.get(spec.id)
@@ -99,7 +99,7 @@ class Fleet:
             self.index.stored(self.replicas[place].bit, hashes)
 
     def note_cache(self, name: str, event: KvEvent, hashes: Sequence[int]) -> None:
-        """Take a change of what a replica has in its cache."""
+        """Record a change of what a replica has in its cache."""
         place = self._by_name.get(name)
         if place is None:
             return
@@ -131,12 +131,14 @@ class Fleet:
         return Sight(self.replicas, self._places, now_ns, matches, self._work, last, allowed)
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Give the places of replicas, the one to ask first; of a large pool not all are looked at."""
+        """Return the places of replicas, the one to ask first; of a large pool not all are looked at."""
         self.decisions += 1
         return self.policy.rank(ask, sight)
 
     def begin(self, replica: Replica, ask: Ask, cached: int, now_ns: int, *, is_blind: bool = False) -> Hold:
-        """Count a request that is sent to a replica now, which has so many of its tokens; `is_blind` as of a Hold."""
+        """Count a request that is sent to a replica now, which has the given number of its tokens; `is_blind` as of a
+        Hold.
+        """
         hold = Hold(now_ns, ask.tokens, cached, ask.keys, is_blind=is_blind)
         replica.begin(hold, now_ns)
         if replica.id in self._work.of:
@@ -151,7 +153,7 @@ class Fleet:
         return hold
 
     def first_token(self, replica: Replica, hold: Hold, now_ns: int) -> None:
-        """Take note that a prompt is computed, and in the cache."""
+        """Note that a prompt is computed, and in the cache."""
         replica.first_token(hold, now_ns)
         if not 1 / _APART < self._pace.ns_per_token / self._refreshed_pace_ns < _APART:
             self._refresh(now_ns)  # as after the first of all: those that are not measured must not look slow, or fast
@@ -167,7 +169,7 @@ class Fleet:
         has_failed: bool = False,
         is_computed: bool = False,
     ) -> None:
-        """Take note that a request is done; `has_failed` by the replica's fault. Again is harmless.
+        """Note that a request is done; `has_failed` by the replica's fault. Again is harmless.
 
         `is_computed`: its prompt was, also where no first token was seen.
         """
@@ -177,7 +179,7 @@ class Fleet:
             self._settle(replica, hold, is_computed=is_computed)
 
     def status(self, now_ns: int) -> dict[str, object]:
-        """Give what GET /ready shows."""
+        """Return what GET /ready shows."""
         return {
             "policy": self.policy_name,
             "decisions": self.decisions,

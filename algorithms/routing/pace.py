@@ -33,7 +33,7 @@ class PrefillPace:
         self.ns_per_token = DEFAULT_PREFILL_NS
 
     def note(self, tokens: int, took_ns: int, now_ns: int) -> None:
-        """Take what it did: so many tokens in so long."""
+        """Record what it did: the given number of tokens in so long."""
         self._fade(now_ns)
         self._tokens += tokens
         self._ns += took_ns
@@ -45,7 +45,7 @@ class PrefillPace:
         self.refresh(now_ns)
 
     def note_most(self, tokens: int, took_ns: int) -> None:
-        """Take how long a whole answer took: its prompt took no longer. Used while no prompt has been measured."""
+        """Record how long a whole answer took: its prompt took no longer. Used while no prompt has been measured."""
         if self._shared is not None:
             self._shared.note_most(tokens, took_ns)
             return
@@ -101,7 +101,7 @@ class DecodePace:
         self.slope_ns = 0.0
 
     def note(self, running: int, gap_ns: float) -> None:
-        """Take an answer's mean gap, and how many were under way beside it when it ended."""
+        """Record an answer's mean gap, and how many were under way beside it when it ended."""
         kept = self._kept
         self._n = self._n * kept + 1
         self._x = self._x * kept + running
@@ -138,5 +138,5 @@ class DecodePace:
         return slope if slope > 0.0 and slope * slope * spread > _SURE * scatter else 0.0
 
     def gap_ns(self, running: float) -> float:
-        """Predict the gap with so many answers under way; 0 where nothing is known."""
+        """Predict the gap with the given number of answers under way; 0 if nothing is known."""
         return self.base_ns + self.slope_ns * running

@@ -38,7 +38,7 @@ class PrefixIndex:
     # replicas
 
     def join(self) -> int:
-        """Give a bit to a replica of which nothing is known yet."""
+        """Return a bit to a replica of which nothing is known yet."""
         bit = 1
         taken = self._live | self._stale
         while taken & bit:
@@ -53,7 +53,7 @@ class PrefixIndex:
             self._stale |= bit
 
     def sweep(self) -> bool:
-        """Do a small part of what `leave` has left to do, some hundred microseconds; say whether more is left."""
+        """Do a small part of what `leave` has left to do, some hundred microseconds; return whether more is left."""
         if not self._stale:
             return False
         if not self._sweeping:
@@ -89,7 +89,7 @@ class PrefixIndex:
         self._expected.add(keys, bit)
 
     def unexpect(self, bit: int, keys: Sequence[int]) -> None:
-        """Take back what `expect` noted: it is computed, and told of, or never will be."""
+        """Undo what `expect` noted: it is computed, and told of, or never will be."""
         self._expected.remove(keys, bit)
 
     def assume(self, bit: int, keys: Sequence[int]) -> None:
@@ -104,11 +104,11 @@ class PrefixIndex:
     # how much of a prompt
 
     def match(self, keys: Sequence[int], block_tokens: int = 1) -> list[tuple[int, int]]:
-        """Give who holds how much of a prompt's beginning: (bits, tokens) pairs, the fewest first, a block's being 1.
+        """Return who holds how much of a prompt's beginning: (bits, tokens) pairs, the fewest first, a block's being 1.
 
-        Who holds a block is taken to hold those before it, as keys are chained and engines evict a prefix from its
-        end. So the ends are searched for by halves: a look at a block out of a million is a walk to far memory, and a
-        prompt of 100 blocks takes eight of them, one of 8,000 fourteen.
+        Who holds a block is taken to hold those before it, as keys are chained and engines evict a prefix from its end.
+        So the ends are searched for by halves: a look at a block out of a million is a walk to far memory, and a prompt
+        of 100 blocks takes eight of them, one of 8,000 fourteen.
         """
         found: list[tuple[int, int]] = []
         if not keys:
@@ -157,10 +157,10 @@ class PrefixIndex:
 
     @property
     def bytes(self) -> int:
-        """Give the memory that all layers take."""
+        """Return the memory that all layers take."""
         return sum([one.bytes for one in (self._exact, self._expected, self._newer, self._older)])
 
     @property
     def live(self) -> int:
-        """Give the bits that stand for replicas."""
+        """Return the bits that stand for replicas."""
         return self._live

@@ -174,27 +174,27 @@ class Replica:
         return load
 
     def _late_ns(self, now_ns: float) -> float:
-        """Give the wait where the oldest prompt is overdue: so will the rest be, and by how much its delay says."""
+        """Return the wait where the oldest prompt is overdue: so will the rest be, and by how much its delay says."""
         return self.late_rate * (now_ns - self.late_from_ns) + now_ns - self.due_ns
 
     def is_suspect(self, now_ns: int) -> bool:
-        """Say whether it is away, or has just failed and is best left alone."""
+        """Return whether it is away, or has just failed and is best left alone."""
         return now_ns < self.suspect_until_ns
 
     def latency_ns(self, now_ns: int) -> float:
-        """Give the peak of recent latencies, decayed: 0 where nothing is known."""
+        """Return the peak of recent latencies, decayed: 0 if nothing is known."""
         past = now_ns - self._latency_at_ns
         return self._latency_ns * 0.5 ** (past / _KEPT_LATENCY_NS) if past > 0 else self._latency_ns
 
     @property
     def room(self) -> Room:
-        """Give what its engine says of itself."""
+        """Return what its engine says of itself."""
         return self._room
 
     # what happens
 
     def take_room(self, room: Room) -> None:
-        """Take what its engine says of itself."""
+        """Record what its engine says of itself."""
         self._room = room
         self._settle()
 
@@ -208,7 +208,7 @@ class Replica:
         self._settle()
 
     def status(self, now_ns: int) -> dict[str, object]:
-        """Give what GET /ready shows of it."""
+        """Return what GET /ready shows of it."""
         return {
             "running": self.running,
             "waiting_for_prompts": len(self.prefilling),
@@ -233,7 +233,7 @@ class Replica:
         self._settle()
 
     def first_token(self, hold: Hold, now_ns: int) -> None:
-        """Take note that a request's prompt is computed."""
+        """Note that a request's prompt is computed."""
         if hold not in self.prefilling:
             return
         del self.prefilling[hold]
@@ -251,7 +251,7 @@ class Replica:
         self._note_latency(now_ns - hold.began_ns, now_ns)
 
     def end(self, hold: Hold, now_ns: int, *, output_tokens: int | None = None, has_failed: bool = False) -> None:
-        """Take note that a request is done. `has_failed`: by the replica's fault."""
+        """Note that a request is done. `has_failed`: by the replica's fault."""
         if hold.is_ended:
             return
         hold.is_ended = True
@@ -324,7 +324,7 @@ class Replica:
         self._settle()
 
     def _seat_wait_ns(self, room: Room) -> float:
-        """Give the time until a seat is free, where the engine has none; others' prompts count as our mean ones."""
+        """Return the time until a seat is free, where the engine has none; others' prompts count as our mean ones."""
         wait = 0.0
         if room.max_sequences is not None:
             excess = self.running + room.others - room.max_sequences

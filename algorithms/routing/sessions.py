@@ -21,6 +21,6 @@ class Sessions:
         self._newer[session] = replica
 
     def last(self, session: str) -> str | None:
-        """Give who served it last; `None` where that is not known."""
+        """Return who served it last; `None` if that is not known."""
         found = self._newer.get(session)
         return self._older.get(session) if found is None else found

@@ -21,7 +21,7 @@ class WorkBook:
         self._base_ns = 0
 
     def weight(self, now_ns: int) -> float:
-        """Give what a token given now counts."""
+        """Return what a token given now counts."""
         exponent = (now_ns - self._base_ns) / _HALF_LIFE_NS
         if exponent > _MOST_HALF_LIVES:
             kept = 0.5**exponent

@@ -68,7 +68,7 @@ class Evaluator:
         self._forgot_at: datetime | None = None
 
     def look(self, now: datetime) -> Looked | None:
-        """Judge all rules once; `None` where another process holds the lease.
+        """Judge all rules once; `None` if another process holds the lease.
 
         What the store cannot tell now is left as it is: a rule that could not be judged is not resolved. Raises
         ControlUnavailable, and Conflict where the lease was lost meanwhile; nothing was changed then.
@@ -102,7 +102,7 @@ class Evaluator:
         return self._settle(self._lease, loaded, found, holds, skipped, now)
 
     def stop(self, now: datetime) -> None:
-        """Give the lease back, so that another process need not wait for it."""
+        """Release the lease, so that another process need not wait for it."""
         if self._lease is not None:
             with self._database.session() as session:
                 give_back(session, self._lease, now)
@@ -146,7 +146,7 @@ class Evaluator:
 
 
 def _holds(look: Look, skipped: dict[str, str]) -> list[Hold] | None:
-    """Give the holds; `None` where they cannot be told now, which is noted, and they stay as they are."""
+    """Return the holds; `None` if they cannot be told now, which is noted, and they stay as they are."""
     if not any(objective.hooks for objective in look.objectives):
         return []
     try:

@@ -26,7 +26,7 @@ class LedgerHours:
         self._gpus: Sequence[GpuHour] = ()
 
     def __call__(self, hour: datetime) -> Sequence[GpuHour]:
-        """Give the GPUs of the hour that begins then. Raises StoreUnavailable."""
+        """Return the GPUs of the hour that begins then. Raises StoreUnavailable."""
         if self._hour != hour:
             self._gpus = _read(self._store, hour)
             self._hour = hour

@@ -20,7 +20,7 @@ def slo_burns(look: Look, rules: Sequence[Rule]) -> Findings:
 
 
 def holds_of(look: Look) -> list[Hold]:
-    """Give what objectives ask others to hold back: those with hooks, while a pair that pages people burns.
+    """Return what objectives ask others to hold back: those with hooks, while a pair that pages people burns.
 
     Batches are not shed for prompts of one length, which is known once they are answered: all would be.
     """

@@ -15,7 +15,7 @@ AlertFacts = Mapping[str, Any]
 def raised_alerts(
     session: Session, tenant: str | None = None, team: str | None = None, is_open: bool = True, limit: int = 100
 ) -> tuple[AlertFacts, ...]:
-    """Give up to `limit` alerts, the latest first, about one tenant or team where named; open ones unless told."""
+    """Return up to `limit` alerts, the latest first, about one tenant or team where named; open ones unless told."""
     rows = list_alerts(session, tenant=tenant or "", team=team or "", is_open=is_open, limit=limit)
     return tuple(alert_facts(row) for row in rows)
 

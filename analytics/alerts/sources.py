@@ -74,7 +74,7 @@ class Look:
     _burning: list[tuple[Objective, tuple[BurnPair, ...]]] | None = None
 
     def burning(self) -> list[tuple[Objective, tuple[BurnPair, ...]]]:
-        """Give the objectives that burn with the pairs that hold, the most urgent first; read once in a look."""
+        """Return the objectives that burn with the pairs that hold, the most urgent first; read once in a look."""
         if self._burning is None:
             counts = count_windows(self.store, self.objectives, BURN_WINDOWS, self.now)
             self.counts = counts
@@ -84,7 +84,7 @@ class Look:
 
     @property
     def now_s(self) -> int:
-        """Give the moment in Unix seconds."""
+        """Return the moment in Unix seconds."""
         return int(self.now.timestamp())
 
 
@@ -102,11 +102,11 @@ class ByTenant(Generic[ItemT]):
             self._of_tenant[tenant].append(item)
 
     def of(self, rule: Rule) -> Sequence[ItemT]:
-        """Give those of a rule's tenant; a rule of the platform gets all."""
+        """Return those of a rule's tenant; a rule of the platform gets all."""
         return self._of_tenant.get(rule.tenant, ()) if rule.tenant else self._all
 
 
 def by_rule(rules: Iterable[Rule], findings: Iterable[Finding]) -> dict[str, Sequence[Finding]]:
-    """Give each rule the findings about its tenant; the platform's rules get all."""
+    """Return each rule the findings about its tenant; the platform's rules get all."""
     sorted_out = ByTenant((finding.tenant, finding) for finding in findings)
     return {rule.id: sorted_out.of(rule) for rule in rules}

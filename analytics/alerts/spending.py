@@ -211,7 +211,7 @@ def _passed(standing: BudgetStanding, threshold: int) -> Finding:
 
 
 def _refusing(standing: BudgetStanding) -> Finding:
-    """Say that a hard budget refuses. Its end is news: the period turned, or the budget was raised."""
+    """Return the message that a hard budget refuses. Its end is news: the period turned, or the budget was raised."""
     return Finding(
         fingerprint=f"{_name(standing)}/refusing",
         summary=f"{_budget(standing)} refuses requests: {_percent(standing)} % used: {_amounts(standing)}. Raise it "

@@ -51,7 +51,7 @@ class Change:
 
     @property
     def driver(self) -> Driver:
-        """Give what moved it most: of the parts in the change's direction the largest, in the order of the chain."""
+        """Return what moved it most: of the parts in the change's direction the largest, in the order of the chain."""
         sign = 1 if self.total >= 0 else -1
         return max(DRIVERS, key=lambda name: (sign * self.parts[name], -DRIVERS.index(name)))
 
@@ -92,12 +92,12 @@ def explain(
 
 
 def _weighted(use: Use, cached: Fraction, weight: Weights) -> Fraction:
-    """Give a use in tokens of uncached input, were so much of it cached."""
+    """Return a use in tokens of uncached input, were so much of it cached."""
     return use.input_tokens - cached + weight.cached * cached + weight.output * use.output_tokens
 
 
 def _rate(use: Use | None, weight: Weights) -> Fraction | None:
-    """Give what a token of uncached input cost; `None` where no token was used."""
+    """Return what a token of uncached input cost; `None` if no token was used."""
     if use is None:
         return None
     tokens = _weighted(use, Fraction(use.cached), weight)

@@ -19,7 +19,9 @@ class RememberedAnomalies:
         self._read_at = datetime.min.replace(tzinfo=UTC)
 
     def __call__(self, store: StoreClient, now: datetime) -> Sequence[SpendAnomaly]:
-        """Give the anomalies of the day before `now` (UTC). Raises StoreUnavailable; what was remembered stays then."""
+        """Return the anomalies of the day before `now` (UTC). Raises StoreUnavailable; what was remembered stays
+        then.
+        """
         day = now.astimezone(UTC).date()
         if day != self._day or not timedelta(0) <= now - self._read_at < _KEPT:
             self._found = spend_anomalies(store, now)

@@ -45,7 +45,7 @@ class SpendAnomaly:
     parts: Mapping[Driver, int]
 
     def as_json(self) -> dict[str, object]:
-        """Give what is printed of it; money as text."""
+        """Return what is printed of it; money as text."""
         return {
             "tenant": self.tenant,
             "day": self.day.isoformat(),
@@ -85,7 +85,7 @@ def spend_anomalies(
 
 
 def usual_day(history: SpendHistory, day: date) -> date | None:
-    """Give the day to compare with: the (lower) median of the same weekday's, else of the last two weeks'.
+    """Return the day to compare with: the (lower) median of the same weekday's, else of the last two weeks'.
 
     `None` with fewer than three such weekdays and seven such days.
     """
@@ -97,7 +97,7 @@ def usual_day(history: SpendHistory, day: date) -> date | None:
 
 
 def is_unusual(history: SpendHistory, day: date, usual: date) -> bool:
-    """Say whether a day differs from the usual one by more than 4 robust deviations, a quarter, and a dollar."""
+    """Return whether a day differs from the usual one by more than 4 robust deviations, a quarter, and a dollar."""
     observed, expected = history.on(day), history.on(usual)
     if observed is None or expected is None:
         return False

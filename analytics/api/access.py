@@ -26,8 +26,9 @@ BEARER: Final = HTTPBearer(auto_error=False, description="An admin token, or an 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks. `tenant` and `team` are `None` where all may be seen; `key_id` is empty where a token was shown, and
-    `role` is `None` where a key was."""
+    """Who asks. `tenant` and `team` are `None` if all may be seen; `key_id` is empty if a token was shown, and `role`
+    is `None` if a key was.
+    """
 
     name: str
     tenant: str | None = None
@@ -37,11 +38,11 @@ class Asker:
 
     @property
     def reach(self) -> Reach:
-        """Give how far the asker's questions reach."""
+        """Return how far the asker's questions reach."""
         return Reach(self.tenant, self.team)
 
     def narrowed(self, tenant: str | None, team: str | None = None) -> tuple[str | None, str | None]:
-        """Give the tenant and team a question is to be held to. Raises NotFound on another's than the asker's own."""
+        """Return the tenant and team a question is to be held to. Raises NotFound on another's than the asker's own."""
         return self.reach.narrowed(tenant, team)
 
     def require_no_team(self) -> None:
@@ -58,7 +59,7 @@ class AskerBook:
         self._now = now
 
     def asker_of(self, presented: str | None) -> Asker:
-        """Give whose it is. Raises AuthenticationFailed on one that is unknown, revoked or expired, or missing."""
+        """Return whose it is. Raises AuthenticationFailed on one that is unknown, revoked or expired, or missing."""
         if presented is None:
             raise AuthenticationFailed("no token; send `Authorization: Bearer <token>`", code="missing_admin_token")
         owner, pepper = self._secrets.get("admin_token"), (self._secrets.get("key_pepper") or "").encode()
@@ -79,15 +80,15 @@ class AskerBook:
 
 
 def anybody(request: Request, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> Asker:
-    """Give the asker, application or person. Raises AuthenticationFailed."""
+    """Return the asker, application or person. Raises AuthenticationFailed."""
     book: AskerBook = request.app.state.askers
     return book.asker_of(None if presented is None else presented.credentials)
 
 
 def reader(asker: Annotated[Asker, Depends(anybody)]) -> Asker:
-    """Give an asker who may read. Raises PermissionDenied for a key that belongs to no team.
+    """Return an asker who may read. Raises PermissionDenied for a key that belongs to no team.
 
-    Such a key would show all of its tenant's books to whoever holds it, and keys lie in applications.
+    Such a key would show all of its tenant's books to the one that holds it, and keys lie in applications.
     """
     if asker.key_id and asker.team is None:
         raise PermissionDenied("this key belongs to no team; use an admin token or a team's key")
@@ -110,7 +111,7 @@ Bookkeeper = Annotated[Author, Depends(bookkeeper)]
 
 
 def utc_now() -> datetime:
-    """Give the moment, in UTC."""
+    """Return the moment, in UTC."""
     return datetime.now(UTC)
 
 

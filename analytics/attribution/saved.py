@@ -32,7 +32,7 @@ class BatchSaving:
 
     @property
     def saved_pico_usd(self) -> int:
-        """Give what was saved."""
+        """Return what was saved."""
         return self.at_once_pico_usd - self.paid_pico_usd
 
 
@@ -41,7 +41,7 @@ class AnswerSaving:
     """Answers of the gateway's cache, given again without asking a model.
 
     `estimated_pico_usd` is what as many requests of the same tenant to the same model cost in the mean of the range,
-    less what was paid for the answers; `None` where there is no such request with a price.
+    less what was paid for the answers; `None` if there is no such request with a price.
     """
 
     tenant: str
@@ -61,22 +61,22 @@ class SavedReport:
 
     @property
     def caches_pico_usd(self) -> int:
-        """Give what caches saved in all, less what writing to them cost."""
+        """Return what caches saved in all, less what writing to them cost."""
         return sum(one.net_pico_usd for one in self.caches)
 
     @property
     def batches_pico_usd(self) -> int:
-        """Give what batches saved in all."""
+        """Return what batches saved in all."""
         return sum(one.saved_pico_usd for one in self.batches)
 
     @property
     def answers_pico_usd(self) -> int:
-        """Give what is estimated for answers in all; those without an estimate are left out."""
+        """Return what is estimated for answers in all; those without an estimate are left out."""
         return sum(one.estimated_pico_usd or 0 for one in self.answers)
 
 
 def saved_report(store: StoreClient, question: CostQuestion, cards: CardList) -> SavedReport:
-    """Read the requests of a question, whatever its levels. Raises InvalidRequest where they are no longer kept.
+    """Read the requests of a question, whatever its levels. Raises InvalidRequest if they are no longer kept.
 
     This reads requests, not sums: seconds for millions of them.
     """
@@ -98,7 +98,9 @@ def saved_report(store: StoreClient, question: CostQuestion, cards: CardList) ->
 
 
 def batch_savings(groups: Iterable[UsageGroup], book: PriceBook) -> tuple[BatchSaving, ...]:
-    """Give what batches saved by tenant and model, the largest first; groups that a card cannot price are left out."""
+    """Return what batches saved by tenant and model, the largest first; groups that a card cannot price are left
+    out.
+    """
     found: dict[Payer, list[int]] = {}
     for group in groups:
         card = card_for(group, book) if group.is_batch else None
@@ -116,7 +118,7 @@ def batch_savings(groups: Iterable[UsageGroup], book: PriceBook) -> tuple[BatchS
 
 
 def answer_savings(groups: Sequence[UsageGroup]) -> tuple[AnswerSaving, ...]:
-    """Give what kept answers saved by tenant and model, the largest estimate first."""
+    """Return what kept answers saved by tenant and model, the largest estimate first."""
     asked: dict[Payer, list[int]] = {}
     kept: dict[Payer, list[int]] = {}
     for group in groups:
@@ -132,7 +134,7 @@ def answer_savings(groups: Sequence[UsageGroup]) -> tuple[AnswerSaving, ...]:
 
 
 def _prefill_rates(store: StoreClient, question: CostQuestion, groups: Iterable[UsageGroup]) -> dict[str, float]:
-    """Give what a token that no cache held took of models of our own, in ns; none where that may not be seen."""
+    """Return what a token that no cache held took of models of our own, in ns; none if that may not be seen."""
     if not any(group.is_engine for group in groups):
         return {}
     try:

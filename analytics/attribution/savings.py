@@ -32,7 +32,7 @@ class CacheSaving:
 
     @property
     def net_pico_usd(self) -> int:
-        """Give what was gained in all; below 0 where more was written than ever read."""
+        """Return what was gained in all; below 0 if more was written than ever read."""
         return self.saved_pico_usd - self.write_pico_usd
 
 
@@ -43,7 +43,7 @@ _WRITES: tuple[tuple[Leaf, Leaf], ...] = (("cache_write_5m", "input_text"), ("ca
 def cache_savings(
     groups: Iterable[UsageGroup], book: PriceBook, prefill_ns_per_token: Mapping[str, float]
 ) -> list[CacheSaving]:
-    """Give each payer's saving by model, the largest first. `prefill_ns_per_token` is of models of our own."""
+    """Return each payer's saving by model, the largest first. `prefill_ns_per_token` is of models of our own."""
     found: dict[tuple[str, str, str, str, str], list[int]] = {}
     for group in groups:
         if group.is_kept_answer:

@@ -58,17 +58,17 @@ class TokenTime:
 
     @property
     def total_ns(self) -> int:
-        """Give the whole time before the token."""
+        """Return the whole time before the token."""
         return sum(getattr(self, one.name) for one in fields(TokenTime))
 
 
 def slow_token(
     store: StoreClient, request_id: UUID, token: int | None, period: Period, tenant: str | None = None
 ) -> tuple[int, TokenTime]:
-    """Take the time before a token apart (0 is the first); with `None` that before the slowest. Gives which one it was.
+    """Split the time before a token (0 is the first); with `None` that before the slowest. Gives which one it was.
 
-    `period` is where the request is looked for. Raises NotFound where it is not in it, or not the tenant's;
-    InvalidRequest where it had no such token. Without steps (they are kept for 72 hours) all of it is `outside`.
+    `period` is where the request is looked for. Raises NotFound if it is not in it, or not the tenant's; InvalidRequest
+    where it had no such token. Without steps (they are kept for 72 hours) all of it is `outside`.
     """
     asked: dict[str, object] = {
         "request_id": request_id,
@@ -100,9 +100,9 @@ def slow_token(
 
 
 def steps_around(store: StoreClient, request_id: UUID, begin_ns: int, end_ns: int) -> list[SeenStep]:
-    """Give the steps of the engines that a request ran on, from a minute before a stretch of time until one after it.
+    """Return the steps of the engines that a request ran on, from a minute before a stretch of time until one after it.
 
-    Times are Unix nanoseconds. None where no engine of ours told of a step with it, or steps are no longer kept.
+    Times are Unix nanoseconds. None if no engine of ours told of a step with it, or steps are no longer kept.
     """
     around = {
         "request_id": request_id,
@@ -128,7 +128,7 @@ def steps_around(store: StoreClient, request_id: UUID, begin_ns: int, end_ns: in
 
 
 def token_time(steps: Sequence[SeenStep], begin_ns: int, end_ns: int, waited_ns: int = 0) -> TokenTime:
-    """Take the time from `begin_ns` to `end_ns` apart by the steps of the engine, in order of time.
+    """Accept the time from `begin_ns` to `end_ns` apart by the steps of the engine, in order of time.
 
     `waited_ns` of it were spent in the gateway's own queue.
     """
@@ -164,7 +164,7 @@ def token_time(steps: Sequence[SeenStep], begin_ns: int, end_ns: int, waited_ns:
 
 
 def _is_preempted(steps: Sequence[SeenStep], place: int) -> bool:
-    """Say whether the request's next step computes again what it had computed before."""
+    """Return whether the request's next step computes again what it had computed before."""
     after = next((step for step in steps[place + 1 :] if step.has_it), None)
     return after is not None and after.own_recompute > 0
 

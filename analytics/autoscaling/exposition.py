@@ -24,7 +24,7 @@ class _Signals(Collector):
         self._signals = signals
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Give the families."""
+        """Yield the families."""
         yield self._family("replicas", "Replicas that reported.", lambda one: float(one.replicas))
         yield self._family("queue_requests", "Requests that wait in the engines' queues.", lambda one: one.waiting)
         yield self._family("running_requests", "Requests that have a seat in an engine.", lambda one: one.running)

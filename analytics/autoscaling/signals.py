@@ -61,7 +61,7 @@ class SignalReader:
         self._signals: dict[str, ModelSignals] = {}
 
     def read(self) -> dict[str, ModelSignals]:
-        """Give every model's signals that has any. Raises StoreUnavailable."""
+        """Return every model's signals that has any. Raises StoreUnavailable."""
         with self._turn:
             return self._read()
 
@@ -88,7 +88,7 @@ class SignalReader:
         return self._signals
 
     def _steps(self, model: str, end: int) -> StepModel | None:
-        """Give a model's fitted steps, fitted anew every five minutes; `None` where too few were measured."""
+        """Return a model's fitted steps, fitted again every five minutes; `None` if too few were measured."""
         known = self._models.get(model)
         at = self._monotonic_s()
         if known is not None and at - known[0] < _REFIT_SECONDS:

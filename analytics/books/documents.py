@@ -77,7 +77,7 @@ def issue_invoice(
 def issue_cancellation(
     session: Session, author: Author, issued: BookDocument, zone: ZoneInfo, reason: str
 ) -> BookDocument:
-    """Take an invoice back as a whole, in a change that is open: every amount is the invoice's, below 0."""
+    """Withdraw an invoice as a whole, in a change that is open: every amount is the invoice's, below 0."""
     taxes = tuple((name, Decimal(percent), -Decimal(amount)) for name, percent, amount in issued.taxes)
     return _issue(
         session,

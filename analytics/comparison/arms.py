@@ -26,7 +26,7 @@ class ReportLine:
     how: str  # what the comparison is: "ratio", "difference" or "share"
 
     def as_json(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return this as plain values."""
         told = None if self.comparison is None else self.comparison.as_json()
         return {
             "measure": self.measure,
@@ -38,7 +38,7 @@ class ReportLine:
         }
 
     def as_row(self) -> dict[str, object]:
-        """Give it as a table shows it."""
+        """Return this as a table shows it."""
         found = self.comparison
         return {
             "measure": self.measure,
@@ -63,7 +63,7 @@ class RolloutReport:
     lines: tuple[ReportLine, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return this as plain values."""
         return {
             "rollout": self.rollout,
             "start": self.start.isoformat(),

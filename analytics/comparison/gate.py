@@ -45,7 +45,7 @@ class Measure:
     reason: str
 
     def as_json(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return this as plain values."""
         told = None if self.interval is None else self.interval.as_json()
         return {
             "name": self.name,
@@ -69,16 +69,16 @@ class GateReport:
 
     @property
     def is_judged(self) -> bool:
-        """Say whether there is anything to tell by."""
+        """Return whether there is anything to tell by."""
         return self.compared > 0 or any(measure.verdict == "worse" for measure in self.measures)
 
     @property
     def is_passed(self) -> bool:
-        """Say whether the candidate may take the incumbent's place."""
+        """Return whether the candidate may take the incumbent's place."""
         return self.is_judged and all(measure.verdict != "worse" for measure in self.measures)
 
     def as_json(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return this as plain values."""
         return {
             "candidate": self.candidate,
             "incumbent": self.incumbent,

@@ -15,6 +15,6 @@ class Interval:
     method: str
 
     def as_json(self) -> dict[str, object]:
-        """Give it as plain values; an end that one observation says nothing of is `None`."""
+        """Return this as plain values; an end that one observation says nothing of is `None`."""
         low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
         return {"value": self.value, "low": low, "high": high, "count": self.count, "method": self.method}

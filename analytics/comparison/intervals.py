@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def share(successes: int, trials: int) -> Interval | None:
-    """Give a share with Wilson's interval; `None` of no trials."""
+    """Return a share with Wilson's interval; `None` of no trials."""
     from statsmodels.stats.proportion import proportion_confint  # here: it loads for seconds
 
     if not trials:
@@ -28,7 +28,7 @@ def share(successes: int, trials: int) -> Interval | None:
 
 
 def share_difference(first: tuple[int, int], second: tuple[int, int]) -> Interval | None:
-    """Give the first share less the second, each (successes, trials), with Newcombe's interval (1998, method 10)."""
+    """Return the first share less the second, each (successes, trials), with Newcombe's interval (1998, method 10)."""
     from statsmodels.stats.proportion import confint_proportions_2indep  # here: as above
 
     if not first[1] or not second[1]:
@@ -39,12 +39,12 @@ def share_difference(first: tuple[int, int], second: tuple[int, int]) -> Interva
 
 
 def mean(values: Sequence[float]) -> Interval | None:
-    """Give a mean; `None` of nothing."""
+    """Return a mean; `None` of nothing."""
     return _bootstrapped((values,), lambda a, axis: np.mean(a, axis=axis), is_paired=True)
 
 
 def mean_ratio(first: Sequence[float], second: Sequence[float], *, is_paired: bool) -> Interval | None:
-    """Give the first mean over the second; `None` where one has nothing, or the second's is 0.
+    """Return the first mean over the second; `None` if one has nothing, or the second's is 0.
 
     `is_paired`: both are of the same prompts, in the same order, and are drawn together.
     """
@@ -56,7 +56,7 @@ def mean_ratio(first: Sequence[float], second: Sequence[float], *, is_paired: bo
 
 
 def quantile_ratio(first: Sequence[float], second: Sequence[float], at: float) -> Interval | None:
-    """Give the ratio of two samples' quantiles; `None` where one has nothing, or the second's is 0."""
+    """Return the ratio of two samples' quantiles; `None` if one has nothing, or the second's is 0."""
     if not first or not second or np.quantile(second, at) <= 0:
         return None
     return _bootstrapped(
@@ -69,7 +69,7 @@ def quantile_ratio(first: Sequence[float], second: Sequence[float], at: float) -
 def _bootstrapped(
     samples: tuple[Sequence[float], ...], statistic: Callable[..., Any], *, is_paired: bool
 ) -> Interval | None:
-    """Give a statistic with its percentile bootstrap interval (Efron 1979), drawn the same way every time."""
+    """Return a statistic with its percentile bootstrap interval (Efron 1979), drawn the same way every time."""
     from scipy.stats import bootstrap  # type: ignore[import-untyped]  # it has no types; here: as above
 
     if not all(samples):

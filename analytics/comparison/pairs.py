@@ -14,18 +14,18 @@ class TokenScore:
     top: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, other: str) -> float | None:
-        """Give the log-probability of a token in this one's place; `None` where it is below all that are told."""
+        """Return the log-probability of a token in this one's place; `None` if it is below all that are told."""
         return self.logprob if other == self.text else self.top.get(other)
 
     @property
     def least(self) -> float:
-        """Give the least that is told: what is not told is no likelier."""
+        """Return the least that is told: what is not told is no likelier."""
         return min(self.top.values(), default=self.logprob)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one model answered. `None`: not known. `error` is empty where it has answered."""
+    """What one model answered. `None`: not known. `error` is empty if it has answered."""
 
     text: str = ""
     error: str = ""
@@ -50,17 +50,17 @@ class Pair:
 
     @property
     def is_complete(self) -> bool:
-        """Say whether both have answered."""
+        """Return whether both have answered."""
         return not self.incumbent.error and not self.candidate.error
 
     @property
     def is_same(self) -> bool:
-        """Say whether both said the same."""
+        """Return whether both said the same."""
         return self.incumbent.text == self.candidate.text
 
     @cached_property
     def shared_tokens(self) -> int:
-        """Give how many tokens both begin with."""
+        """Return how many tokens both begin with."""
         count = 0
         for ours, theirs in zip(self.incumbent.tokens, self.candidate.tokens, strict=False):
             if ours.text != theirs.text:
@@ -70,7 +70,7 @@ class Pair:
 
     @property
     def token_agreement(self) -> float | None:
-        """Give the share of the incumbent's tokens up to the first that differs; `None` where tokens are not told."""
+        """Return the share of the incumbent's tokens up to the first that differs; `None` if tokens are not told."""
         if not self.incumbent.tokens or not self.candidate.tokens:
             return None
         longer = max(len(self.incumbent.tokens), len(self.candidate.tokens))
@@ -78,11 +78,11 @@ class Pair:
 
     @property
     def logprob_drop(self) -> float | None:
-        """Give by how much less likely (natural logarithm, a token) the candidate finds the incumbent's answer.
+        """Return by how much less likely (natural logarithm, a token) the candidate finds the incumbent's answer.
 
         It is told for the tokens that both begin with and for the first that differs: there both models have seen the
-        same. A token that is not among the candidate's likeliest counts as the last of these, so that the drop is
-        at least this. `None` where log-probabilities are not told.
+        same. A token that is not among the candidate's likeliest counts as the last of these, so that the drop is at
+        least this. `None` if log-probabilities are not told.
         """
         if not self.incumbent.tokens or not self.candidate.tokens:
             return None

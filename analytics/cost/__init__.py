@@ -1,1 +1,1 @@
-"""What was used and what it cost, by whoever is to pay for it: reports whose parts are their total."""
+"""What was used and what it cost, by the one that is to pay for it: reports whose parts are their total."""

@@ -24,13 +24,13 @@ class CostChange:
 
     @property
     def change_usd(self) -> Decimal | None:
-        """Give after less before; `None` where the cost of either is not known."""
+        """Return after less before; `None` if the cost of either is not known."""
         first, last = self.before.cost_pico_usd, self.after.cost_pico_usd
         return None if first is None or last is None else usd(last - first)
 
     @property
     def change_share(self) -> float | None:
-        """Give the change as a share of what was before; `None` where there was nothing, or one is not known."""
+        """Return the change as a share of what was before; `None` if there was nothing, or one is not known."""
         first, last = self.before.cost_pico_usd, self.after.cost_pico_usd
         return None if first is None or last is None or not first else (last - first) / first
 
@@ -57,7 +57,7 @@ def compare_costs(
 
 
 def cost_drivers(store: StoreClient, place: CostPlace, within: CostRange, before: Period) -> Change:
-    """Take the change of what has a price apart, exactly, by what its models were used for. Raises as `cost_report`."""
+    """Split the change of what has a price exactly by what its models were used for. Raises as `cost_report`."""
     earlier, later = _both(store, place, within, before, ("model",))
     return explain(_uses(earlier), _uses(later))
 

@@ -35,20 +35,20 @@ class CostPlace:
 
     @property
     def chosen(self) -> tuple[tuple[CostLevel, str], ...]:
-        """Give the chosen names from the top."""
+        """Return the chosen names from the top."""
         named = ((level, getattr(self, level)) for level in LEVELS)
         return tuple((level, name) for level, name in named if name is not None)
 
     @property
     def open_levels(self) -> tuple[CostLevel, ...]:
-        """Give the levels that are not chosen, from the top; the first is what lies below."""
+        """Return the levels that are not chosen, from the top; the first is what lies below."""
         taken = {level for level, _ in self.chosen}
         return tuple(level for level in LEVELS if level not in taken)
 
 
 @dataclass(frozen=True, slots=True)
 class CostBreakdown:
-    """What a place comes to, and its parts by one level, the dearest first; they sum to the total.
+    """What a place comes to, and its parts by one level, the most expensive first; they sum to the total.
 
     `source` is the table it came from.
     """
@@ -69,7 +69,7 @@ class CostRange:
 
 
 def cost_range(scope: Scope, zone: ZoneInfo) -> CostRange:
-    """Give the range that costs of a scope cover: what its sums cover, but whole hours as they were asked for.
+    """Return the range that costs of a scope cover: what its sums cover, but whole hours as they were asked for.
 
     So a month of Berlin begins at 22:00 or 23:00 UTC and not with UTC's day, for as long as hours are kept. An end
     within an hour is that hour's end: what is to come in it is not there yet.
@@ -85,7 +85,7 @@ def cost_range(scope: Scope, zone: ZoneInfo) -> CostRange:
 def cost_breakdown(
     store: StoreClient, place: CostPlace, within: CostRange, level: CostLevel | None, is_quick: bool = False
 ) -> CostBreakdown:
-    """Break a place down by one level; by none where `level` is `None`. Raises as `cost_report`.
+    """Break a place down by one level; by none if `level` is `None`. Raises as `cost_report`.
 
     `is_quick` stays with sums, which may leave unknown what unpriced requests used.
     """
@@ -112,7 +112,7 @@ def summed_breakdown(store: StoreClient, place: CostPlace, within: CostRange, le
 
 
 def completed(quick: CostBreakdown, whole: CostBreakdown) -> CostBreakdown:
-    """Give a quick answer with what unpriced requests used by an earlier whole one, where these are as many still."""
+    """Return a quick answer with what unpriced requests used by an earlier whole one, where these are as many still."""
     known = dict(whole.lines)
     lines = tuple((name, _completed(sums, known.get(name, CostSum()))) for name, sums in quick.lines)
     total = total_of(sums for _, sums in lines) if lines else _completed(quick.total, whole.total)
@@ -149,7 +149,7 @@ def read_lines(
 
 
 def question_of(place: CostPlace, within: CostRange, by: tuple[str, ...] = ()) -> CostQuestion:
-    """Give the question about a place, as far as a report can be asked: its feature and key are left out."""
+    """Return the question about a place, as far as a report can be asked: its feature and key are left out."""
     return CostQuestion(
         within.period.start,
         within.period.end,

@@ -14,7 +14,7 @@ MAX_PERIODS: Final = 2_400  # a hundred days of hours: their bounds travel with 
 
 
 def time_zone(name: str) -> ZoneInfo:
-    """Find a zone of the IANA database, such as "Europe/Berlin". Raises InvalidRequest where there is none."""
+    """Find a zone of the IANA database, such as "Europe/Berlin". Raises InvalidRequest if there is none."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # OSError: the name is a directory of zones
@@ -44,7 +44,7 @@ def split(whole: Period, grain: PeriodGrain | None, zone: ZoneInfo) -> tuple[Per
 
 
 def month_of(year: int, month: int, zone: ZoneInfo) -> Period:
-    """Give a calendar month of a zone. Raises InvalidRequest where there is no such month."""
+    """Return a calendar month of a zone. Raises InvalidRequest if there is no such month."""
     try:
         first = date(year, month, 1)
         return Period(_midnight(first, zone), _midnight(_next_date(first, "month"), zone))
@@ -55,7 +55,7 @@ def month_of(year: int, month: int, zone: ZoneInfo) -> Period:
 def moment(text: str, zone: ZoneInfo, name: str) -> datetime:
     """Read a date (its midnight in the zone) or a time, which is the zone's own unless it says otherwise.
 
-    Raises InvalidRequest where it is neither.
+    Raises InvalidRequest if it is neither.
     """
     try:
         read = datetime.fromisoformat(text)

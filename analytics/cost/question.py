@@ -83,12 +83,12 @@ class CostQuestion:
 
     @property
     def periods(self) -> tuple[Period, ...]:
-        """Give the periods the answer is cut into, in order; at least one. Raises InvalidRequest beyond 2,400."""
+        """Return the periods the answer is cut into, in order; at least one. Raises InvalidRequest beyond 2,400."""
         return split(Period(self.start, self.end), self.grain, self.zone)
 
     @property
     def tag(self) -> str:
-        """Give the name of the tag it is broken down by; empty where by none."""
+        """Return the name of the tag it is broken down by; empty if by none."""
         return next((name.removeprefix(TAG) for name in self.by if name.startswith(TAG)), "")
 
     @property
@@ -113,14 +113,14 @@ class CostQuestion:
 
     @property
     def whole_days(self) -> Period:
-        """Give the whole days (UTC) within the range; empty (start = end) where there is none."""
+        """Return the whole days (UTC) within the range; empty (start = end) where there is none."""
         first = -(-int(self.start.timestamp()) // 86_400) * 86_400
         last = max(int(self.end.timestamp()) // 86_400 * 86_400, first)
         return Period(datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC))
 
     @property
     def keeps_requests(self) -> bool:
-        """Say whether single requests of the whole range are still kept."""
+        """Return whether single requests of the whole range are still kept."""
         return self.asked_at - self.start <= REQUESTS_KEPT
 
     def check_kept(self, source: Source) -> None:

@@ -6,8 +6,9 @@ from contracts.pricing.money import usd
 
 
 def sum_as_json(sums: CostSum, *, has_attempts: bool = False) -> dict[str, object]:
-    """Give a group's sums by name. `cost_usd` is recorded cost and booked corrections; `null` where nothing of it has a
-    price, and what further attempts came to where that was not asked for."""
+    """Return a group's sums by name. `cost_usd` is recorded cost and booked corrections; `null` where nothing of it has
+    a price, and what further attempts came to where that was not asked for.
+    """
     return {
         "requests": sums.requests,
         "rejected_requests": sums.rejected,
@@ -34,7 +35,7 @@ def sum_as_json(sums: CostSum, *, has_attempts: bool = False) -> dict[str, objec
 
 
 def report_as_json(report: CostReport) -> dict[str, object]:
-    """Give a report: what was asked, the total, and the lines of every level, the outermost first."""
+    """Return a report: what was asked, the total, and the lines of every level, the outermost first."""
     question = report.question
     return {
         "from": question.start.astimezone(question.zone).isoformat(),

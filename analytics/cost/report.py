@@ -1,4 +1,6 @@
-"""The cost report: lines by whoever is to pay, at every level the sum of the lines below it, to the pico-dollar."""
+"""The cost report: lines by the one that is to pay, at every level the sum of the lines below it, to the
+pico-dollar.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -51,7 +53,7 @@ class CostReport:
         return total_of(line.sums for line in self.lines)
 
     def level(self, depth: int) -> tuple[CostLine, ...]:
-        """Give the lines of the first `depth` levels; 0 gives the periods' totals, the number of levels `lines`."""
+        """Return the lines of the first `depth` levels; 0 gives the periods' totals, the number of levels `lines`."""
         found: dict[LineKey, CostLine] = {}
         for line in self.lines:
             path = line.path[:depth]
@@ -71,12 +73,11 @@ def cost_report(
     """Answer from the coarsest table that does so exactly.
 
     Booked corrections are in the sums of the usage that they correct. Entries have no users, tags, prompts or adapters,
-    so by these they are on the line without a name.
-    What unpriced requests used is in the sums. Sums from before migration 0030 do not always tell it; then it is read
-    from the requests themselves, which takes longer than all else, or is unknown to a caller that stays with sums.
-    `with_attempts` reads what further attempts cost as well, from single requests; where these are no longer kept, or a
-    rule has deleted some of the range, it is not told.
-    Raises InvalidRequest where the range is no longer held or has too many lines, StoreUnavailable.
+    so by these they are on the line without a name. What unpriced requests used is in the sums. Sums from before
+    migration 0030 do not always tell it; then it is read from the requests themselves, which takes longer than all
+    else, or is unknown to a caller that stays with sums. `with_attempts` reads what further attempts cost as well, from
+    single requests; where these are no longer kept, or a rule has deleted some of the range, it is not told. Raises
+    InvalidRequest if the range is no longer held or has too many lines, StoreUnavailable.
     """
     source = question.source
     question.check_kept(source)

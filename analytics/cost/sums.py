@@ -90,7 +90,7 @@ class CostSum:
 
     @property
     def cost_usd(self) -> Decimal | None:
-        """Give the cost in USD with twelve decimal places; `None` as in `cost_pico_usd`."""
+        """Return the cost in USD with twelve decimal places; `None` as in `cost_pico_usd`."""
         cost = self.cost_pico_usd
         return None if cost is None else usd(cost)
 

@@ -16,11 +16,10 @@ _PICO: Final = Decimal("0.000000000001")
 
 @dataclass(frozen=True, slots=True)
 class UnitCosts:
-    """Mean costs in USD, rounded to a pico-dollar; `None` where nothing with a price was counted.
+    """Mean costs in USD, rounded to a pico-dollar; `None` if nothing with a price was counted.
 
-    Requests that failed, are of unknown usage or have no price are neither above nor below the line.
-    `per_1k_tokens` and `per_mtok` spread the whole cost over input and output together, `per_output_mtok` over the
-    output alone.
+    Requests that failed, are of unknown usage or have no price are neither above nor below the line. `per_1k_tokens`
+    and `per_mtok` spread the whole cost over input and output together, `per_output_mtok` over the output alone.
     """
 
     per_request: Decimal | None
@@ -51,7 +50,7 @@ def _each(pico_usd: int, count: int | None, unit: int) -> Decimal | None:
 
 
 def unit_costs_as_json(sums: CostSum) -> dict[str, object]:
-    """Give a group's unit costs as decimal text, `null` for what is not known."""
+    """Return a group's unit costs as decimal text, `null` for what is not known."""
     costs = unit_costs(sums)
     named = {
         "usd_per_request": costs.per_request,

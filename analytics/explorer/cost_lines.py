@@ -16,7 +16,7 @@ REQUEST_FEE = "request"
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """Tokens of one kind. `cost_usd` is `None` where no card is known that prices them; `tokens` of a fee too."""
+    """Tokens of one kind. `cost_usd` is `None` if no card is known that prices them; `tokens` of a fee too."""
 
     leaf: str
     tokens: int | None
@@ -24,7 +24,7 @@ class CostLine:
 
     @property
     def usd_per_mtok(self) -> Decimal | None:
-        """Give the rate in USD per million tokens; `None` where it is not known, or there were no tokens."""
+        """Return the rate in USD per million tokens; `None` if it is not known, or there were no tokens."""
         if not self.tokens or self.cost_usd is None:
             return None
         return self.cost_usd * 1_000_000 / self.tokens
@@ -32,7 +32,7 @@ class CostLine:
 
 @dataclass(frozen=True, slots=True)
 class CostLines:
-    """The lines, and what of the recorded cost they do not explain (`None` where it or they are unknown).
+    """The lines, and what of the recorded cost they do not explain (`None` if it or they are unknown).
 
     A rest is there where the card was not kept, a kept answer was sold at a policy's price, or further tries cost.
     """
@@ -44,7 +44,7 @@ class CostLines:
 
 
 def cost_lines(request: SingleRequest, cards: Iterable[AnyCard]) -> CostLines:
-    """Take a request's cost apart with the card whose version its record names. Lines and rest sum to the total."""
+    """Split a request's cost with the card whose version its record names. Lines and rest sum to the total."""
     card = card_of_version(request.labels["price_version"], {card.version: card for card in cards})
     cost = bill(request.usage, request.labels["operation"], card)
     lines = [

@@ -56,7 +56,7 @@ class FoundRequest:
     cost_usd: Decimal | None
 
     def as_json(self) -> dict[str, object]:
-        """Give it as plain values; money as decimal text."""
+        """Return this as plain values; money as decimal text."""
         return {
             "request_id": str(self.request_id),
             "started_at": self.started_at.isoformat(),
@@ -85,7 +85,7 @@ class Searched:
     """What a search for a page came upon, so that counting need not search again.
 
     `columns` are those that may have the word. `matches` are all that match, each with its Unix nanosecond and outcome;
-    `None` where they are many, or were not looked for.
+    `None` if they are many, or were not looked for.
     """
 
     columns: frozenset[str] = _WORD_COLUMNS
@@ -153,7 +153,7 @@ def _listed(store: StoreClient, rows: Sequence[Row], parameters: Mapping[str, ob
 
 
 def _searched(store: StoreClient, question: RequestQuestion) -> frozenset[str]:
-    """Give which columns are searched for a word: those that have it somewhere. One tenant's rows are few and lie
+    """Return which columns are searched for a word: those that have it somewhere. One tenant's rows are few and lie
     together, so there all are.
     """
     if question.search.word is None or question.tenant is not None:
@@ -167,8 +167,9 @@ def _flags(searched: frozenset[str]) -> dict[str, object]:
 
 
 def _narrowed(store: StoreClient, question: RequestQuestion) -> dict[str, object]:
-    """Give a later start that the page lies behind, where the requests of the last days tell it: all tenants' lie
-    everywhere in `requests`, and a month is looked through for the last minute."""
+    """Return a later start that the page lies behind, where the requests of the last days tell it: all tenants' lie
+    everywhere in `requests`, and a month is looked through for the last minute.
+    """
     recent = question.asked_at - RECENT_KEPT + _MARGIN
     if not question.is_in_order_of_time or question.tenant is not None or question.period.end <= recent:
         return {}
@@ -210,7 +211,7 @@ def count_matches(store: StoreClient, question: RequestQuestion, searched: Searc
 def _counted(
     store: StoreClient, question: RequestQuestion, searched: Searched | None, step: int, origin: int
 ) -> Iterator[tuple[int, Outcome, int]]:
-    """Give how many match by step (its start in Unix seconds) and outcome, in any order."""
+    """Yield how many match by step (its start in Unix seconds) and outcome, in any order."""
     if searched is not None and searched.matches is not None:
         steps = ((at_ns // 10**9 - origin) // step * step + origin for at_ns, _ in searched.matches)
         yield from ((at, outcome, 1) for at, (_, outcome) in zip(steps, searched.matches, strict=True))

@@ -73,7 +73,7 @@ class RequestQuestion:
         )
 
     def parameters(self) -> dict[str, object]:
-        """Give what both queries bind."""
+        """Return what both queries bind."""
         search = self.search
         return {
             "start": self.period.start.timestamp(),
@@ -108,21 +108,25 @@ class RequestQuestion:
 
     @property
     def is_in_sums(self) -> bool:
-        """Say whether sums tell how many there are: nothing is asked that these do not tell apart."""
+        """Return whether sums tell how many there are: nothing is asked that these do not tell apart."""
         return self.search == Search() and self.key is None
 
     @property
     def is_in_order_of_time(self) -> bool:
-        """Say whether `requests_recent` tells which requests are the newest: it has their tenant and model alone."""
+        """Return whether `requests_recent` tells which requests are the newest: it has their tenant and model alone."""
         return self.is_in_sums and self.sort == "newest" and self.outcome is None and not (self.team or self.project)
 
     @property
     def is_of_a_name(self) -> bool:
-        """Say whether an end user's name or a part of a name is looked for over all tenants: few match, of any time."""
+        """Return whether an end user's name or a part of a name is looked for over all tenants: few match, of any
+        time.
+        """
         return self.tenant is None and (self.search.word is not None or self.search.user is not None)
 
     def page_parameters(self) -> dict[str, object]:
-        """Give what the query of a page binds besides: one row more than a page has tells whether there is another."""
+        """Return what the query of a page binds besides: one row more than a page has tells whether there is
+        another.
+        """
         return {
             "sort": _SORT_COLUMNS[self.sort],
             "row_limit": PAGE_ROWS + 1,
@@ -147,7 +151,7 @@ def read_sort(text: str) -> Sort:
 
 
 def _both(filtered: str | None, searched: str | None, name: str) -> str | None:
-    """Give the one that is asked for. Raises InvalidRequest where filter and search contradict each other."""
+    """Return the one that is asked for. Raises InvalidRequest if filter and search contradict each other."""
     if filtered is not None and searched is not None and filtered != searched:
         raise InvalidRequest(f"the filter asks for {name} {filtered!r} and the search for {searched!r}", param="search")
     return searched if filtered is None else filtered

@@ -14,9 +14,9 @@ from analytics.explorer.waterfall import waterfall
 
 
 def request_as_json(request: SingleRequest, costs: CostLines, slow: SlowTokens | None) -> dict[str, object]:
-    """Give everything that is known of a request. Money is decimal text; times are nanoseconds from its arrival.
+    """Return everything that is known of a request. Money is decimal text; times are nanoseconds from its arrival.
 
-    `slow` is `None` for whoever may not see what engines did.
+    `slow` is `None` for the one that may not see what engines did.
     """
     fall = waterfall(request)
     return {

@@ -55,17 +55,17 @@ class Search:
 
     @property
     def word_pattern(self) -> str:
-        """Give what a lower-cased text that has the word in it is LIKE; where none is asked for, everything."""
+        """Return what a lower-cased text that has the word in it is LIKE; where none is asked for, everything."""
         return f"%{_literal(self.word or '')}%"
 
     @property
     def user_pattern(self) -> str:
-        """Give what the end user's lower-cased name is LIKE, by which the store's index finds it."""
+        """Return what the end user's lower-cased name is LIKE, by which the store's index finds it."""
         return _literal(self.user or "")
 
 
 def _literal(text: str) -> str:
-    """Give the pattern of a text in lower case, as the store's `lower` makes it: of ASCII letters alone."""
+    """Return the pattern of a text in lower case, as the store's `lower` makes it: of ASCII letters alone."""
     lowered = "".join(letter.lower() if letter.isascii() else letter for letter in text)
     return re.sub(r"[\\%_]", r"\\\g<0>", lowered)
 
@@ -94,7 +94,7 @@ def read_search(text: str) -> Search:
 
 
 def _with_term(search: Search, term: str) -> Search | None:
-    """Add one term; `None` where it is a word."""
+    """Add one term; `None` if it is a word."""
     if (above := _ABOVE.fullmatch(term)) is not None:
         return _with_least(search, *above.groups())
     if (request_id := _uuid(term)) is not None:

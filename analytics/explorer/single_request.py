@@ -63,10 +63,10 @@ class GpuSplit:
 
 @dataclass(frozen=True, slots=True)
 class SingleRequest:
-    """One request. `labels` are its texts by their column's name, empty where there is none; `counts` its numbers.
+    """One request. `labels` are its texts by their column's name, empty if there is none; `counts` its numbers.
 
-    `gaps_ns` are the times between its tokens. `usage` and money are `None` where not reported or priced. `gpu` is
-    `None` where no engine of ours answered.
+    `gaps_ns` are the times between its tokens. `usage` and money are `None` if not reported or priced. `gpu` is `None`
+    if no engine of ours answered.
     """
 
     request_id: UUID
@@ -96,7 +96,7 @@ class SingleRequest:
 
     @property
     def started_at(self) -> datetime:
-        """Give its start (UTC), to the microsecond."""
+        """Return its start (UTC), to the microsecond."""
         return _EPOCH + timedelta(microseconds=self.started_at_ns // 1000)
 
     @property
@@ -106,7 +106,7 @@ class SingleRequest:
 
     @property
     def is_of_engine(self) -> bool:
-        """Say whether an engine of ours answered: its tokens are by the engine's clock, or have GPU time."""
+        """Return whether an engine of ours answered: its tokens are by the engine's clock, or have GPU time."""
         return self.gpu is not None or self.labels["gap_clock"] == "engine"
 
 
@@ -136,9 +136,9 @@ _COUNTS: Final = (
 def single_request(
     store: StoreClient, request_id: UUID, tenant: str | None = None, team: str | None = None
 ) -> SingleRequest:
-    """Give one request, of one tenant's team or, where `None`, of whomever.
+    """Return one request, of one tenant's team or, where `None`, of whomever.
 
-    Raises NotFound where it is not in the store, not yet, or another's; StoreUnavailable.
+    Raises NotFound if it is not in the store, not yet, or another's; StoreUnavailable.
     """
     period = about_when(request_id)
     reach: dict[str, object] = {"tenant": tenant, "team": team, "request_id": request_id}
@@ -160,7 +160,7 @@ def single_request(
 
 
 def about_when(request_id: UUID) -> Period:
-    """Give when a request of that id began: ten minutes about what a UUIDv7 says, else all that is kept."""
+    """Return when a request of that id began: ten minutes about what a UUIDv7 says, else all that is kept."""
     try:
         began = began_about(request_id)
     except InvalidRequest:

@@ -51,7 +51,7 @@ class SlowTokens:
 
     @property
     def has_steps(self) -> bool:
-        """Say whether the engine told of a step with the request."""
+        """Return whether the engine told of a step with the request."""
         return bool(self.steps)
 
 
@@ -59,7 +59,7 @@ def slowest_tokens(store: StoreClient, request: SingleRequest, count: int = 5) -
     """Explain the `count` tokens that were waited for longest. Raises StoreUnavailable.
 
     The engine's steps are all tenants', so `store` must be one that reads them; what comes back names nobody, and is
-    for whoever may see the request.
+    for the one that may see the request.
     """
     fall = waterfall(request)
     if not fall.token_ns:

@@ -14,8 +14,8 @@ _MARGIN: Final = timedelta(hours=2)  # as rollups forget: see `analytics.scope`
 
 
 def summed_parts(question: RequestQuestion, step: int) -> dict[str, object]:
-    """Give what requests_summed.sql binds besides: the whole minutes within the range, in these the whole hours, and in
-    these the whole days; each as wide as the one it lies in is not needed for.
+    """Return what requests_summed.sql binds besides: the whole minutes within the range, in these the whole hours, and
+    in these the whole days; each as wide as the one it lies in is not needed for.
 
     A part is empty (it ends where it begins) where `step`, in seconds, is finer than it, or its table has forgotten.
     """
@@ -42,6 +42,6 @@ def summed_parts(question: RequestQuestion, step: int) -> dict[str, object]:
 
 
 def _within(start: float, end: float, length: int) -> tuple[int, int] | None:
-    """Give the first and last bound of the whole units of `length` seconds within; `None` where there is none."""
+    """Return the first and last bound of the whole units of `length` seconds within; `None` if there is none."""
     first, last = ceil(start / length) * length, floor(end / length) * length
     return (first, last) if first < last else None

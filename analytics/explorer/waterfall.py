@@ -20,7 +20,7 @@ class Span:
 
     @property
     def length_ns(self) -> int:
-        """Give how long it took."""
+        """Return how long it took."""
         return self.end_ns - self.begin_ns
 
 
@@ -34,7 +34,7 @@ class Waterfall:
 
     @property
     def slowest_token(self) -> int | None:
-        """Give which token was waited for longest, the first being 0; `None` where there was none."""
+        """Return which token was waited for longest, the first being 0; `None` if there was none."""
         if not self.token_ns:
             return None
         waits = [self.token_ns[0], *(after - before for before, after in pairwise(self.token_ns))]

@@ -104,7 +104,7 @@ def correction_charges(store: StoreClient, question: CostQuestion) -> list[Charg
 
 
 def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[Charge]:
-    """Take groups apart, equal charges joined, in order of payer, model, price and meter."""
+    """Split groups, equal charges joined, in order of payer, model, price and meter."""
     cards = list(cards)
     by_version = {card.version: card for card in cards}
     book = PriceBook(cards)
@@ -178,7 +178,7 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard], book: PriceBo
 
 
 def _tier(card: AnyCard, leaf: str, input_tokens: int | None) -> int:
-    """Give the threshold of the tier that prices a leaf for an input; 0 where it is no tier but the card."""
+    """Return the threshold of the tier that prices a leaf for an input; 0 if it is no tier but the card."""
     if not isinstance(card, PriceCard) or input_tokens is None:
         return 0
     above = (tier.above_input_tokens for tier in card.tiers if leaf in tier.rates)  # the highest first

@@ -65,7 +65,7 @@ def _draft(month: str, account: Value) -> str:
 
 
 def gpu_rows(device: str, device_model: str, cost: GpuCost, billing: Period, issuer: str) -> list[Row]:
-    """Give one GPU's cost as one row per tenant and one for the platform's part; they sum to the GPU's cost.
+    """Return one GPU's cost as one row per tenant and one for the platform's part; they sum to the GPU's cost.
 
     The rows of one GPU differ in whom they are allocated to, how much, and at what ratio: all else is the GPU's.
     """
@@ -111,7 +111,7 @@ def gpu_rows(device: str, device_model: str, cost: GpuCost, billing: Period, iss
 
 
 def _ratios(amounts: Sequence[int]) -> list[float]:
-    """Give each amount's share, to twelve places, so that they sum to 1; where all are 0 the last bears it."""
+    """Return each amount's share, to twelve places, so that they sum to 1; where all are 0 the last bears it."""
     weights = [float(amount) for amount in amounts]
     if not any(weights):
         weights[-1] = 1.0

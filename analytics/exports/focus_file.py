@@ -20,7 +20,7 @@ _MOST_FAULTS: Final = 1_000
 def file_faults(path: Path) -> tuple[int, list[str]]:
     """Check a file, .csv or .parquet: its columns, every value's form, every rule. Gives its rows and its faults.
 
-    At most the first 1,000 faults of form. Raises InvalidRequest where it cannot be read as a table.
+    At most the first 1,000 faults of form. Raises InvalidRequest if it cannot be read as a table.
     """
     try:
         if path.suffix == ".csv":

@@ -83,7 +83,7 @@ _RATIO_NEAR: Final = Decimal("1e-9")
 
 
 def focus_faults(rows: Sequence[Row]) -> list[str]:
-    """Give what breaks a rule, one line for each; none where the dataset conforms."""
+    """Return what breaks a rule, one line for each; none if the dataset conforms."""
     faults = [fault for number, row in enumerate(rows, 1) for fault in _row_faults(number, row)]
     return faults + _parent_faults(rows) + _allocation_faults(rows)
 

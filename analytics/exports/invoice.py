@@ -122,7 +122,7 @@ class Invoice:
 
     @property
     def payable(self) -> Decimal:
-        """Give what is to be paid, in hundredths of the currency."""
+        """Return what is to be paid, in hundredths of the currency."""
         return self.subtotal.quantize(CENT, ROUND_HALF_EVEN)
 
 
@@ -204,7 +204,7 @@ def invoices(
 
 
 def not_invoiced(charges: Iterable[Charge]) -> tuple[int, int]:
-    """Give what no invoice asks for: the platform's own requests, copies to a rollout's candidate.
+    """Return what no invoice asks for: the platform's own requests, copies to a rollout's candidate.
 
     First what they cost in pico-USD, which with the invoices' usage makes what was spent; then how much they used
     without a price.

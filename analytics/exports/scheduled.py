@@ -1,7 +1,7 @@
 """Exports that nobody asks for each time: every day's costs as a FOCUS file, once, when the day is over.
 
 What was written stands in `exports.jsonl` beside the files, so that a file which was fetched and removed is not written
-again. A day whose sums have changed since (records that arrived late) is written anew under another name, which says
+again. A day whose sums have changed since (records that arrived late) is written again under another name, which says
 what it takes the place of.
 """
 
@@ -100,10 +100,10 @@ class ScheduledExports:
         self._now = now
 
     def write_due(self) -> int:
-        """Write the days that are complete and not written, or have changed since; give how many files that made.
+        """Write the days that are complete and not written, or have changed since; return how many files that made.
 
-        Raises ConfigurationError where the directory cannot be written, ControlUnavailable, and ExportsLeftOut naming
-        the days that failed, once all others are written.
+        Raises ConfigurationError if the directory cannot be written, ControlUnavailable, and ExportsLeftOut naming the
+        days that failed, once all others are written.
         """
         now = self._now()
         with self._database.session() as session:
@@ -137,7 +137,7 @@ class ScheduledExports:
         return written
 
     def _days(self, known: dict[str, Exported], now: datetime) -> Iterable[date]:
-        """Give the complete days to look at: those not written since the first, and the last few."""
+        """Return the complete days to look at: those not written since the first, and the last few."""
         last = (now - self._plan.settles_after).astimezone(self._plan.zone).date() - timedelta(days=1)
         first = min((date.fromisoformat(day) for day in known), default=last)
         count = min((last - first).days + 1, _MOST_DAYS)
@@ -160,7 +160,7 @@ class ScheduledExports:
         return True
 
     def _write(self, day: date, period: Period, now: datetime, *, revision: int) -> tuple[str, int, str]:
-        """Write a day's file in one step; give its name, its rows and its digest."""
+        """Write a day's file in one step; return its name, its rows and its digest."""
         plan = self._plan
         with self._database.session() as session:
             cards, invoices = load_cards(session), closed_periods(session)

@@ -17,8 +17,9 @@ LEVELS = ("tenant", "team", "project", "key", "tags")
 
 
 def charges_in(store: StoreClient, question: CostQuestion, cards: Iterable[AnyCard]) -> list[Charge]:
-    """Read the charges of a question, booked corrections last. Raises InvalidRequest where the requests are gone,
-    StoreUnavailable."""
+    """Read the charges of a question, booked corrections last. Raises InvalidRequest if the requests are gone,
+    StoreUnavailable.
+    """
     cards = list(cards)
     return [*charges_of(usage_groups(store, question, cards), cards), *correction_charges(store, question)]
 
@@ -40,6 +41,6 @@ def usage_export(
 
 
 def month_around(part: Period, zone: ZoneInfo) -> Period:
-    """Give the calendar month that a part of it begins in."""
+    """Return the calendar month that a part of it begins in."""
     local = part.start.astimezone(zone)
     return month_of(local.year, local.month, zone)

@@ -29,11 +29,11 @@ class SpendHistory:
 
     @property
     def last_day(self) -> date:
-        """Give the last day."""
+        """Return the last day."""
         return self.first_day + timedelta(days=len(self.pico_usd) - 1)
 
     def on(self, day: date) -> int | None:
-        """Give a day's spending; `None` before the first and after the last."""
+        """Return a day's spending; `None` before the first and after the last."""
         place = (day - self.first_day).days
         return self.pico_usd[place] if 0 <= place < len(self.pico_usd) else None
 

@@ -31,8 +31,8 @@ def outlook_task(
 ) -> OutlookTask | None:
     """Read what the forecast of all tenants together, of one, or of one of its teams is made of.
 
-    `None` where nothing was asked for in half a year. The forecast of a sum is not the sum of forecasts: what tenants
-    err by evens out. One tenant's is that of `forecast_spend`. Raises StoreUnavailable, and InvalidRequest on a team
+    `None` if nothing was asked for in half a year. The forecast of a sum is not the sum of forecasts: what tenants err
+    by evens out. One tenant's is that of `forecast_spend`. Raises StoreUnavailable, and InvalidRequest on a team
     without its tenant.
     """
     if team is not None and tenant is None:

@@ -32,11 +32,11 @@ class Futures:
     method: str
 
     def quantile(self, share: float) -> list[float]:
-        """Give each day's quantile over all paths."""
+        """Return each day's quantile over all paths."""
         return [float(value) for value in np.quantile(self.paths, share, axis=0)]
 
     def total_quantile(self, share: float, days: int | None = None) -> float:
-        """Give the quantile of the sum of the first days, or of all: days of one path err together."""
+        """Return the quantile of the sum of the first days, or of all: days of one path err together."""
         return float(np.quantile(self.paths[:, :days].sum(axis=1), share))
 
 
@@ -63,7 +63,7 @@ def draw_futures(history: Sequence[float], days: int, *, seed: int = 0) -> Futur
 
 
 def _widening(logs: Array, is_seasonal: bool) -> float:
-    """Give by how much errors out of the sample exceed those that the model draws, from 1 to 3.
+    """Return by how much errors out of the sample exceed those that the model draws, from 1 to 3.
 
     The last two weeks are predicted from what came before, where enough came before.
     """
@@ -80,7 +80,7 @@ def _widening(logs: Array, is_seasonal: bool) -> float:
 
 
 def _simulate(logs: Array, days: int, is_seasonal: bool, seed: int) -> Array | None:
-    """Fit and draw: one row per path. `None` where the fit does not end in numbers."""
+    """Fit and draw: one row per path. `None` if the fit does not end in numbers."""
     # Here, for it takes seconds to load and most of what reads spending does not forecast it.
     from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 

@@ -57,7 +57,7 @@ class SpendForecast:
     month: MonthEnd
 
     def as_json(self) -> dict[str, object]:
-        """Give what `tollkeeper forecast --json` prints of it; money as text."""
+        """Return what `tollkeeper forecast --json` prints of it; money as text."""
         return {
             "tenant": self.tenant,
             "level": self.level,
@@ -140,7 +140,7 @@ def forecast_of(
 def _without_model(
     tenant: str, level: float, whole: tuple[int, ...], begun: int, spent: int, left: int, name: str
 ) -> SpendForecast:
-    """Say what is missing; from three days on, carry their mean on, without pretending to know how sure that is."""
+    """Return what is missing; from three days on, carry their mean on, without pretending to know how sure that is."""
     reason = f"{len(whole)} whole days of history; an interval needs {MIN_DAYS}"
     if len(whole) >= MIN_DAYS:
         reason = f"the last {len(whole)} days have no priced spending to carry on"

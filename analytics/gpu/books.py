@@ -35,9 +35,8 @@ def gpu_books(store: StoreClient, period: Period, *, asked_at: datetime | None =
     """Read a range: by the minute where it lies within the last 72 hours, else by finished hours.
 
     An hour in which none of a GPU's engines told of anything is `no_engine`, as it is by the minute; one that nobody
-    looked at in time is unknown, and only counted.
-    Raises InvalidRequest where it begins before that and its bounds are no whole hours, or its end is not finished yet;
-    StoreUnavailable.
+    looked at in time is unknown, and only counted. Raises InvalidRequest if it begins before that and its bounds are no
+    whole hours, or its end is not finished yet; StoreUnavailable.
     """
     now = asked_at or datetime.now(UTC)
     if now - period.start <= STEPS_KEPT + _ASKING:
@@ -48,7 +47,7 @@ def gpu_books(store: StoreClient, period: Period, *, asked_at: datetime | None =
 
 
 def unknown_hours_said(count: int) -> str:
-    """Say that a range has hours of which nobody knows what GPUs did."""
+    """Return the note that a range has hours for which GPU use is unknown."""
     return (
         f"{count} hours of the range were not finished while their steps were kept (72 hours): what is not told of "
         "them is unknown, and on no bill"
@@ -107,7 +106,7 @@ def _finished(store: StoreClient, period: Period) -> GpuBooks:
 
 
 def _absences(hours: Iterable[GpuMinute], looked_at: frozenset[int]) -> Iterator[GpuMinute]:
-    """Give each GPU's hours in which it was there and no engine on it: before the first, after the last, between."""
+    """Yield each GPU's hours in which it was there and no engine on it: before the first, after the last, between."""
     engines: dict[tuple[str, str], GpuMinute] = {}
     told: defaultdict[str, set[int]] = defaultdict(set)
     for hour in hours:

@@ -68,7 +68,7 @@ class GpuCost:
 
 
 def device_models(store: StoreClient, period: Period) -> dict[str, str]:
-    """Give the model of every GPU that was looked at in a range, by UUID."""
+    """Return the model of every GPU that was looked at in a range, by UUID."""
     parameters = {"start": period.start.timestamp(), "end": period.end.timestamp()}
     rows = store.query(query("gpu_devices"), parameters)
     return {text_of(row["device_label"]): text_of(row["model_label"]) for row in rows}
@@ -77,7 +77,7 @@ def device_models(store: StoreClient, period: Period) -> dict[str, str]:
 def tenant_use(
     store: StoreClient, period: Period, engine: str = ""
 ) -> dict[tuple[str, str], dict[int, tuple[int, int]]]:
-    """Give each tenant's useful and wasted nanoseconds on each engine, or the one named, by minute (Unix seconds)."""
+    """Return each tenant's useful and wasted nanoseconds on each engine, or the one named, by minute (Unix seconds)."""
     parameters = {"start": period.start.timestamp(), "end": period.end.timestamp(), "engine": engine}
     found: defaultdict[tuple[str, str], dict[int, tuple[int, int]]] = defaultdict(dict)
     for row in store.query(query("gpu_tenant_use"), parameters):
@@ -230,7 +230,7 @@ def _unix_ns(moment: datetime) -> int:
 
 
 def gpu_cost_as_json(cost: GpuCost) -> dict[str, object]:
-    """Give the bill with money as decimal text."""
+    """Return the bill with money as decimal text."""
     return {
         "from": cost.period.start.isoformat(),
         "to": cost.period.end.isoformat(),

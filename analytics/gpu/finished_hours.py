@@ -48,7 +48,7 @@ class FinishedHours:
         self._now = now
 
     def write_due(self) -> int:
-        """Write each engine's hours that are over and not written; give how many. Each is stored once, also where
+        """Write each engine's hours that are over and not written; return how many. Each is stored once, also where
         this is repeated after a crash.
 
         Hours of which all was written are noted as looked at, also those in which no engine told of anything. Raises
@@ -86,7 +86,7 @@ def _due(store: StoreClient, now: datetime) -> list[tuple[datetime, str]]:
 
 
 def _within_reach(now: datetime) -> Period:
-    """Give the hours that are over and whose steps are kept."""
+    """Return the hours that are over and whose steps are kept."""
     return Period(_whole_hour(now - _REACHES_BACK), _whole_hour(now - SETTLES_AFTER))
 
 
@@ -99,8 +99,9 @@ def _left_out(faults: dict[tuple[datetime, str], TollkeeperError]) -> HoursLeftO
 
 
 def hours_looked_at(store: StoreClient, period: Period) -> frozenset[int]:
-    """Give the hours (Unix seconds) within a range that were looked at while their steps were kept: an engine without
-    a row in one told of nothing in it. Of others nobody knows. Raises StoreUnavailable."""
+    """Return the hours (Unix seconds) within a range that were looked at while their steps were kept: an engine without
+    a row in one told of nothing in it. Of others nobody knows. Raises StoreUnavailable.
+    """
     rows = store.query(query("gpu_hours_looked_at"), {"start": period.start_s, "end": period.end_s})
     return frozenset(number_of(row["hour_start"]) for row in rows)
 

@@ -13,7 +13,7 @@ PLATFORM: Final = ""  # the payer of what no tenant pays
 
 
 def idle_policy(name: str) -> IdlePolicy:
-    """Read a policy's name. Raises InvalidRequest where it is none."""
+    """Read a policy's name. Raises InvalidRequest if it is none."""
     if name not in IDLE_POLICIES:
         raise InvalidRequest(f"{name!r} is no idle policy; choose of {', '.join(IDLE_POLICIES)}", param="idle")
     return name
@@ -59,7 +59,7 @@ def _peak_weights(use_ns: Mapping[str, Sequence[int]]) -> dict[str, float]:
 
 
 def peak_values(demands: Sequence[int]) -> list[float]:
-    """Give each stretch's Shapley value where a set of stretches costs its largest demand (the airport game).
+    """Return each stretch's Shapley value where a set of stretches costs its largest demand (the airport game).
 
     Example: demands 10, 30 -> 5 and 25: both need the first 10, the second alone the other 20.
     """

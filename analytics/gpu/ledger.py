@@ -85,7 +85,7 @@ class GpuLedger:
         return found
 
     def by_device(self) -> dict[str, LedgerLines]:
-        """Give each GPU's lines over the whole range."""
+        """Return each GPU's lines over the whole range."""
         found: defaultdict[str, LedgerLines] = defaultdict(LedgerLines)
         for minute in self.minutes:
             found[minute.device] += minute.lines
@@ -110,7 +110,7 @@ class _Engine:
 def gpu_ledger(store: StoreClient, period: Period, *, asked_at: datetime | None = None, engine: str = "") -> GpuLedger:
     """Read the steps of a range and lay them out by GPU and minute. For those who may see the whole platform.
 
-    Of one engine where it is named. Raises InvalidRequest where the steps are no longer kept or too many to be read at
+    Of one engine where it is named. Raises InvalidRequest if the steps are no longer kept or too many to be read at
     once, StoreUnavailable.
     """
     now = asked_at or datetime.now(UTC)
@@ -175,7 +175,7 @@ def ledger_of(
 
 
 def holes_and_repeats(expected: int, found: int) -> tuple[int, int]:
-    """Give how many of an engine's records are missing, and how many are more than there are numbers: one is 0."""
+    """Return how many of an engine's records are missing, and how many are more than there are numbers: one is 0."""
     return max(expected - found, 0), max(found - expected, 0)
 
 
@@ -215,7 +215,7 @@ def _engines(store: StoreClient, period: Period, only: str) -> dict[str, _Engine
 
 
 def named_devices(engine: str, devices: Sequence[str]) -> tuple[str, ...]:
-    """Give what an engine's devices are called: a GPU by its UUID, else by the engine's name."""
+    """Return what an engine's devices are called: a GPU by its UUID, else by the engine's name."""
     return tuple(device if device and device != CPU else engine for device in devices)
 
 
@@ -236,7 +236,7 @@ def time_of_row(row: dict[str, object]) -> StepTime:
 
 
 def _bounds(start_ns: int, end_ns: int, born: int, died: int) -> list[int]:
-    """Give every minute's beginning within the range, and where the engine's life begins and ends."""
+    """Return every minute's beginning within the range, and where the engine's life begins and ends."""
     step = _MINUTE_SECONDS * _NS
     first = start_ns // step * step + step
     return sorted({start_ns, *range(first, end_ns, step), end_ns, born, died})
@@ -251,7 +251,7 @@ def _moment(ns: int) -> datetime:
 
 
 def lines_as_json(lines: LedgerLines) -> dict[str, object]:
-    """Give a ledger's lines by name, with what is unexplained in ns and as a share of the wall clock."""
+    """Return a ledger's lines by name, with what is unexplained in ns and as a share of the wall clock."""
     names = (
         *("wall_ns", "attributed_ns", "recompute_ns", "wasted_ns", "unattributed_ns", "host_gap_ns", "idle_ns"),
         *("load_ns", "warmup_ns", "sleep_ns", "dead_ns", "unexplained_ns"),
@@ -261,7 +261,7 @@ def lines_as_json(lines: LedgerLines) -> dict[str, object]:
 
 
 def ledger_as_json(ledger: GpuLedger, *, minutes: bool) -> dict[str, object]:
-    """Give the ledger's totals, each GPU's, and where asked each minute's."""
+    """Return the ledger's totals, each GPU's, and where asked each minute's."""
     by_minute: Iterable[GpuMinute] = ledger.minutes if minutes else ()
     return {
         "from": ledger.period.start.isoformat(),

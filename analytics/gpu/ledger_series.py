@@ -1,7 +1,8 @@
 """The GPU ledger over time: its lines by engine in steps that suit a chart, summed by the store.
 
 The same figures as `analytics.gpu.ledger`, which reads every single step to lay them out by minute, and so cannot be
-drawn anew every few seconds. Ranges that begin before the 72 hours for which steps are kept are made of finished hours.
+drawn again every few seconds. Ranges that begin before the 72 hours for which steps are kept are made of finished
+hours.
 """
 
 from collections import defaultdict
@@ -67,7 +68,7 @@ class LedgerSeries:
         return tuple(sums)
 
     def by_device(self) -> dict[str, LedgerLines]:
-        """Give each device's lines over the whole range."""
+        """Return each device's lines over the whole range."""
         found: defaultdict[str, LedgerLines] = defaultdict(LedgerLines)
         for one in self.engines:
             for device in one.devices:
@@ -78,7 +79,7 @@ class LedgerSeries:
 def ledger_series(store: StoreClient, scope: Scope) -> LedgerSeries:
     """Lay the ledger out over a scope's range, whatever its tenant: for those who may see the whole platform.
 
-    Raises InvalidRequest where a range that begins before 72 hours ago has no finished hour in it; StoreUnavailable.
+    Raises InvalidRequest if a range that begins before 72 hours ago has no finished hour in it; StoreUnavailable.
     """
     if scope.asked_at - scope.start > STEPS_KEPT + _MARGIN:
         return _of_hours(store, scope)
@@ -145,7 +146,7 @@ def _of_hours(store: StoreClient, scope: Scope) -> LedgerSeries:
 
 
 def _without_wall(lines: Sequence[LedgerLines]) -> list[LedgerLines]:
-    """Take the wall clock out: it is an engine's life, which these records alone do not tell."""
+    """Remove the wall clock: it is an engine's life, which these records alone do not tell."""
     return [replace(each, wall_ns=0) for each in lines]
 
 

@@ -11,7 +11,7 @@ from backends.store.client import StoreClient
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """One engine in one step of time, over its engine steps. `None` where it ran none, or does not say.
+    """One engine in one step of time, over its engine steps. `None` if it ran none, or does not say.
 
     `batch` and `tokens` are means per engine step, `waiting` the mean of its queue. `kv_share` and `kv_most` are the
     mean and the highest share of KV blocks in use.
@@ -30,7 +30,7 @@ class LoadPoint:
 
     @property
     def prefix_hits(self) -> float | None:
-        """Give the share of prompt tokens that were not computed because the cache had them."""
+        """Return the share of prompt tokens that were not computed because the cache had them."""
         prompt = self.cached_tokens + self.prefill_tokens
         return self.cached_tokens / prompt if prompt else None
 
@@ -93,7 +93,7 @@ class _Sums:
 
 
 def engine_load(store: StoreClient, scope: Scope) -> Load:
-    """Give the engines' load over what a scope covers, whatever its tenant: for those who may see the whole platform.
+    """Return the engines' load over what a scope covers, whatever its tenant: for those who may see the whole platform.
 
     Reads the minutes, which are kept for good. Raises StoreUnavailable.
     """

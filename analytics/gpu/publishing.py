@@ -50,7 +50,7 @@ def publish(
 
 
 def fitted_card_row(session: Session, model: str, moment: datetime) -> StandardCost | None:
-    """Give the fitted card that holds for a model at a moment, with its evidence."""
+    """Return the fitted card that holds for a model at a moment, with its evidence."""
     rows = session.scalars(select(StandardCost).where(StandardCost.model == model, StandardCost.origin == FITTED))
     return next(
         (row for row in rows if row.valid_from <= moment and (row.valid_to is None or moment < row.valid_to)), None

@@ -46,11 +46,11 @@ class Device:
     points: tuple[Sensors, ...]
 
     def has(self, name: str) -> bool:
-        """Say whether a sensor was read at least once."""
+        """Return whether a sensor was read at least once."""
         return any(getattr(point, name) is not None for point in self.points)
 
     def mean(self, name: str) -> float | None:
-        """Give the mean of a sensor over the steps in which it was read."""
+        """Return the mean of a sensor over the steps in which it was read."""
         values = [value for point in self.points if (value := getattr(point, name)) is not None]
         return sum(values) / len(values) if values else None
 
@@ -65,9 +65,9 @@ class SensorSeries:
 
 
 def gpu_sensors(store: StoreClient, scope: Scope) -> SensorSeries:
-    """Give what the GPUs told over what a scope covers, whatever its tenant: for those who see the whole platform.
+    """Return what the GPUs told over what a scope covers, whatever its tenant: for those who see the whole platform.
 
-    Raises InvalidRequest where samples are no longer kept (14 days), StoreUnavailable.
+    Raises InvalidRequest if samples are no longer kept (14 days), StoreUnavailable.
     """
     if scope.asked_at - scope.start > SAMPLES_KEPT + _MARGIN:
         raise InvalidRequest("GPU sensors are kept for 14 days; choose a later range", param="from")

@@ -37,12 +37,12 @@ class ModelHour:
 
     @property
     def tokens(self) -> int:
-        """Give all tokens."""
+        """Return all tokens."""
         return self.uncached_tokens + self.cached_tokens + self.output_tokens
 
     @property
     def gpu_ns(self) -> int:
-        """Give the time of both phases."""
+        """Return the time of both phases."""
         return self.prefill_ns + self.decode_ns
 
 
@@ -91,7 +91,7 @@ class StandardFit:
         return tuple(found)
 
     def evidence(self) -> dict[str, object]:
-        """Give what is kept beside the card, to explain variances by."""
+        """Return what is kept beside the card, to explain variances by."""
         return {
             "from": self.period.start.isoformat(),
             "to": self.period.end.isoformat(),
@@ -127,7 +127,7 @@ def model_hours(store: StoreClient, period: Period, model: str | None = None) ->
 def fit_standard_cost(
     model: str, version: str, hours: Sequence[ModelHour], period: Period, busy_pico_usd: int, other_pico_usd: int
 ) -> StandardFit:
-    """Fit a card to the hours of one model. Raises InvalidRequest where they are too few, or used or cost nothing.
+    """Fit a card to the hours of one model. Raises InvalidRequest if they are too few, or used or cost nothing.
 
     A prefill takes `a` ns per uncached and `b` per cached token (non-negative least squares over the hours), a decode
     `c` per token of output (their ratio). The rates are these times what a nanosecond of use costs, `other_pico_usd`
@@ -191,7 +191,7 @@ def fit_standard_cost(
 
 
 def usd_per_mtok(rate: int) -> Decimal:
-    """Give a rate in pico-USD per token as USD per million tokens."""
+    """Return a rate in pico-USD per token as USD per million tokens."""
     return Decimal(rate).scaleb(-6)
 
 

@@ -26,8 +26,8 @@ class UnitCost:
 class HostOrBuy:
     """Our cost beside a provider's price for the same tokens.
 
-    `break_even_utilisation` is how busy the GPUs would have to be for both to cost the same, `None` where they would
-    not even when always busy. `is_certain` says whether the provider's price lies outside the interval.
+    `break_even_utilisation` is how busy the GPUs would have to be for both to cost the same, `None` if they would not
+    even when always busy. `is_certain` says whether the provider's price lies outside the interval.
     """
 
     ours: UnitCost
@@ -39,12 +39,12 @@ class HostOrBuy:
 
     @property
     def is_hosting_cheaper(self) -> bool:
-        """Say whether our own cost is below the provider's price."""
+        """Return whether our own cost is below the provider's price."""
         return self.ours.usd_per_mtok < self.provider_usd_per_mtok
 
 
 def unit_cost(hours: Sequence[ModelHour], total_pico_usd: int) -> UnitCost:
-    """Give the cost per token of one model: the whole cost, spread over the hours by GPU time and idle time alike.
+    """Return the cost per token of one model: the whole cost, spread over the hours by GPU time and idle time alike.
 
     The interval is the ratio estimator's (Cochran, Sampling Techniques, 3rd edition, section 6.3) over hours, with
     Student's t; each hour costs the same, as GPUs do, and makes as many tokens as it made. Raises InvalidRequest for
@@ -75,7 +75,7 @@ def unit_cost(hours: Sequence[ModelHour], total_pico_usd: int) -> UnitCost:
 def host_or_buy(hours: Sequence[ModelHour], total_pico_usd: int, utilisation: float, card: AnyCard) -> HostOrBuy:
     """Hold a model's cost against a card's price for the same tokens. `utilisation`: busy over all GPU time, 0 to 1.
 
-    Raises InvalidRequest where the card lacks a price for input or output.
+    Raises InvalidRequest if the card lacks a price for input or output.
     """
     ours = unit_cost(hours, total_pico_usd)
     asked = 0

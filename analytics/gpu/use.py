@@ -12,10 +12,10 @@ from backends.store.client import StoreClient
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """GPU nanoseconds by tenant and team (empty where a key has none), one entry per step (starts, UTC).
+    """GPU nanoseconds by tenant and team (empty if a key has none), one entry per step (starts, UTC).
 
-    A request's whole time counts in the step in which it began. `requests` took GPU time.
-    Not `is_complete` is one that is still being read.
+    A request's whole time counts in the step in which it began. `requests` took GPU time. Not `is_complete` is one that
+    is still being read.
     """
 
     step: timedelta
@@ -31,7 +31,7 @@ class GpuUse:
 
 
 def gpu_use(store: StoreClient, scope: Scope) -> GpuUse:
-    """Give the GPU time that a scope's requests were charged with, from the rollups. Raises StoreUnavailable."""
+    """Return the GPU time that a scope's requests were charged with, from the rollups. Raises StoreUnavailable."""
     starts = scope.step_starts
     parameters = {
         **scope.parameters(),

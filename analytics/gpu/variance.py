@@ -41,8 +41,8 @@ class CostVariance:
     """Actual less standard cost in pico-USD; above 0 the platform has paid more than it charged.
 
     `co_tenancy`: the requests took more (or less) GPU time than the card's rates say, as batches shared weights and
-    steps worse or better than when it was fitted. `idle`: idleness and what else was in vain cost more than was
-    planned for so many hours. `volume`: fewer tokens than planned bore the planned idleness. `cache`: more of the
+    steps worse or better than when it was fitted. `idle`: idleness and what else was in vain cost more than was planned
+    for the given number of hours. `volume`: fewer tokens than planned bore the planned idleness. `cache`: more of the
     input came from a cache than when the card was fitted, and bore less of it. The four sum to `total`.
     """
 
@@ -56,7 +56,7 @@ class CostVariance:
 
     @property
     def total(self) -> int:
-        """Give actual less standard."""
+        """Return actual less standard."""
         return self.actual_pico_usd - self.standard_pico_usd
 
 
@@ -92,7 +92,7 @@ def _overhead_part(charged: int, overhead: float) -> int:
 
 
 def variance_as_json(variance: CostVariance) -> dict[str, object]:
-    """Give a variance with money as decimal text."""
+    """Return a variance with money as decimal text."""
     names = ("co_tenancy", "idle", "volume", "cache", "total")
     return {
         "model": variance.model,

@@ -54,7 +54,7 @@ def standards(session: Session, asked: AskedAt) -> Standards:
 
 
 def last_hours(asked: AskedAt, hours: int) -> Period:
-    """Give the last so many whole hours."""
+    """Return the last the given number of whole hours."""
     end = asked.moment.replace(minute=0, second=0, microsecond=0)
     return Period(end - timedelta(hours=hours), end)
 
@@ -75,7 +75,7 @@ def variance_report(store: StoreClient, known: Standards, asked: AskedAt, hours:
 
 
 def busy_and_other(cost: GpuCost, model: str) -> tuple[int, int]:
-    """Give what a model's requests' GPU time cost, and all else, in pico-USD."""
+    """Return what a model's requests' GPU time cost, and all else, in pico-USD."""
     lines = cost.models_pico_usd.get(model, {})
     busy = sum(lines.get(line, 0) for line in BUSY_LINES if line != "recompute_ns")
     return busy, sum(lines.values()) - busy

@@ -31,7 +31,7 @@ class Histogram:
         return Histogram({low: self.counts.get(low, 0) + other.counts.get(low, 0) for low in lows})
 
     def quantile_ns(self, level: float) -> float | None:
-        """Give the time that a share `level` (above 0, up to 1) of the requests took at most; `None` where none counts.
+        """Return the time that a share `level` (above 0, up to 1) of the requests took at most; `None` if none counts.
 
         The step it lies in is exact; within the step it is placed as if its requests were spread evenly on a scale of
         ratios, so it is off by less than a third. Of the last step, which has no end, it is the beginning.
@@ -59,6 +59,6 @@ class Histogram:
 
 
 def step_end(low_tenths_ms: int) -> int | None:
-    """Give where a step ends, from where it begins, in tenths of a millisecond; `None` for the last."""
+    """Return where a step ends, from where it begins, in tenths of a millisecond; `None` for the last."""
     place = bisect_right(BOUNDS_TENTHS_MS, low_tenths_ms)
     return BOUNDS_TENTHS_MS[place] if place < len(BOUNDS_TENTHS_MS) else None

@@ -31,20 +31,20 @@ class LatencyOverTime:
     by_prompt: Mapping[PromptClass, Mapping[Timed, Histogram]]
 
     def whole(self, measure: Timed) -> Histogram:
-        """Give one time's histogram over the whole range."""
+        """Return one time's histogram over the whole range."""
         return sum(self.over_time[measure], Histogram())
 
     @property
     def is_empty(self) -> bool:
-        """Say whether nothing was measured."""
+        """Return whether nothing was measured."""
         return not any(histogram.counts for each in self.over_time.values() for histogram in each)
 
 
 def latency_over_time(store: StoreClient, scope: Scope) -> LatencyOverTime:
     """Count a scope's requests by how long they took. Hours are kept for 90 days, minutes for 7.
 
-    A team's are counted from the requests themselves, which takes as long as it has many. Raises InvalidRequest where
-    a range begins before what is kept, StoreUnavailable.
+    A team's are counted from the requests themselves, which takes as long as it has many. Raises InvalidRequest if a
+    range begins before what is kept, StoreUnavailable.
     """
     _check_kept(scope)
     starts = scope.step_starts

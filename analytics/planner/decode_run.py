@@ -49,7 +49,7 @@ class DecodeRun:
         self._read_ns = (setup.steps.decode_ns(1, _LINEAR) - setup.steps.decode_ns(1, 0)) / _LINEAR
 
     def join(self, sequence: SimulatedSequence) -> None:
-        """Take in a sequence that has just got a token, and wants more."""
+        """Add a sequence that has just got a token, and wants more."""
         sequence.length += 1
         sequence.joined = self.steps
         sequence.finish_step = self.steps + sequence.output - sequence.produced
@@ -75,7 +75,7 @@ class DecodeRun:
         self.reads += steps * len(self.members)
 
     def finished(self) -> list[SimulatedSequence]:
-        """Let go of the members whose answers are complete, and give them."""
+        """Let go of the members whose answers are complete, and return them."""
         finishes, done = self._finishes, []
         while finishes and finishes[0][0] <= self.steps:
             step, _, sequence = heapq.heappop(finishes)
@@ -94,7 +94,7 @@ class DecodeRun:
     # blocks
 
     def needs_block(self, sequence: SimulatedSequence) -> bool:
-        """Say whether a sequence is a member that needs a further block in the next step."""
+        """Return whether a sequence is a member that needs a further block in the next step."""
         return sequence.finish_step >= 0 and sequence.residue == self.steps % self._block_tokens
 
     @property
@@ -103,7 +103,7 @@ class DecodeRun:
         return self._growth[self.steps % self._block_tokens]
 
     def growth_of(self, steps: int) -> int:
-        """Count the blocks that members need in the next so many steps, but for what is held already."""
+        """Count the blocks that members need in the next the given number of steps, but for what is held already."""
         growth, size = self._growth, self._block_tokens
         whole, rest = divmod(steps, size)
         at = self.steps % size
@@ -114,13 +114,15 @@ class DecodeRun:
         return needed - growth[at] if self._grown_step == self.steps else needed
 
     def note_grown(self) -> None:
-        """Take note that the next step's blocks are held."""
+        """Note that the next step's blocks are held."""
         self._grown_step = self.steps
 
     # a leap
 
     def most_steps(self, free: int) -> int:
-        """Give how many steps can be taken until somebody finishes or so many free blocks run out; at least 1."""
+        """Return how many steps can be taken until someone finishes or the given number of free blocks run out; at
+        least 1.
+        """
         finishes = self._finishes
         while finishes[0][2].finish_step != finishes[0][0]:
             heapq.heappop(finishes)
@@ -143,11 +145,11 @@ class DecodeRun:
         self.more_ns = self._read_ns * decodes * luck
 
     def elapsed(self, steps: int) -> float:
-        """Predict so many steps from where `pace` was asked: a sum of a growing read."""
+        """Predict the given number of steps from where `pace` was asked: a sum of a growing read."""
         return steps * self.each_ns + self.more_ns * (steps * (steps - 1) // 2)
 
     def steps_in(self, passed_ns: float, most: int) -> int:
-        """Give how many steps, of at most so many, have begun when so much time has passed."""
+        """Return how many steps, of at most that many, have begun when so much time has passed."""
         half = self.more_ns / 2
         linear = self.each_ns - half
         if half > 1e-9:

@@ -16,13 +16,13 @@ class GapHistogram:
         self.count = 0
 
     def add(self, gap_ns: float, count: int) -> None:
-        """Count so many gaps of one length."""
+        """Count the given number of gaps of one length."""
         bucket = int(math.log(gap_ns) / _GROWTH) if gap_ns > 1 else 0
         self._buckets[bucket] = self._buckets.get(bucket, 0) + count
         self.count += count
 
     def quantile_ns(self, share: float) -> float | None:
-        """Give the nearest rank's quantile, within 1 %; `None` where nothing was counted."""
+        """Return the nearest rank's quantile, within 1 %; `None` if nothing was counted."""
         if not self.count:
             return None
         rank, seen = max(math.ceil(share * self.count), 1), 0

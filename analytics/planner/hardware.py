@@ -28,8 +28,9 @@ class Gpu:
     int8_teraops: float | None = None
 
     def teraflops(self, quantization: str) -> float:
-        """Give the arithmetic for a format of weights. Weights of 4 bits are computed with in 16, and so are those of a
-        format that the GPU has no arithmetic for."""
+        """Return the arithmetic for a format of weights. Weights of 4 bits are computed with in 16, and so are those of
+        a format that the GPU has no arithmetic for.
+        """
         found = {"fp8": self.fp8_teraflops, "int8": self.int8_teraops}.get(quantization)
         return found or self.bf16_teraflops
 
@@ -75,12 +76,12 @@ class Served:
 
     @property
     def weight_bytes(self) -> float:
-        """Give the bytes of all weights."""
+        """Return the bytes of all weights."""
         return self.parameters_billions * 1e9 * WEIGHT_BYTES[self.quantization]
 
 
 def gpu_named(name: str) -> Gpu:
-    """Give a GPU by its name. Raises InvalidRequest on one that is not in the table."""
+    """Return a GPU by its name. Raises InvalidRequest on one that is not in the table."""
     found = GPUS.get(name.lower())
     if found is None:
         raise InvalidRequest(f"no GPU is called {name!r}; there are: {', '.join(GPUS)}", param="gpu")
@@ -88,7 +89,8 @@ def gpu_named(name: str) -> Gpu:
 
 
 def moved_steps(steps: StepModel, compute: float, bandwidth: float, weights: float = 1.0) -> StepModel:
-    """Give a step model where arithmetic is `compute` times as fast, memory `bandwidth` times, weights so many bytes.
+    """Return a step model where arithmetic is `compute` times as fast, memory `bandwidth` times, weights the given
+    number of bytes.
 
     All three are ratios of new to old. The figure is an estimate: measured steps on the new GPU replace it.
     """
@@ -117,7 +119,7 @@ def moved(
     quantization: str | None = None,
     usd_per_gpu_hour: Decimal | None = None,
 ) -> ReplicaSetup:
-    """Give a replica on another GPU, or with its weights in another format.
+    """Return a replica on another GPU, or with its weights in another format.
 
     The cache's blocks change where `served` says what fills the memory; else they stay, and the plan knows no more
     about them. A price of the old GPU does not hold for a new one: it is `usd_per_gpu_hour` or unknown.
@@ -144,7 +146,7 @@ def moved(
 
 
 def blocks_that_fit(gpu: Gpu, served: Served, ranks: int, block_tokens: int) -> int:
-    """Count the blocks that the memory holds beside the weights. Raises InvalidRequest where these do not fit."""
+    """Count the blocks that the memory holds beside the weights. Raises InvalidRequest if these do not fit."""
     room = gpu.memory_gb * 1e9 * _MEMORY_SHARE * ranks - served.weight_bytes
     blocks = int(room / (served.kv_token_bytes * block_tokens))
     if blocks < 1:

@@ -35,7 +35,7 @@ class KvRoom:
         return len(self._idle) * self.unit_blocks
 
     def blocks_for(self, tokens: int) -> int:
-        """Give how many blocks this many tokens fill."""
+        """Return how many blocks this many tokens fill."""
         return -(-tokens // self.block_tokens)
 
     def hits(self, keys: Sequence[int], tokens: int) -> int:
@@ -48,7 +48,7 @@ class KvRoom:
         return found
 
     def open(self, keys: Sequence[int], tokens: int, spare: int) -> int | None:
-        """Hold the blocks of a prompt; gives the units hit, or `None`, with nothing changed, where blocks lack.
+        """Hold the blocks of a prompt; return the units hit, or `None`, with nothing changed, where blocks lack.
 
         The same sum as of an engine's block manager: what is missing, and what is to be left or was idle, must be free.
         """
@@ -73,7 +73,7 @@ class KvRoom:
         return units
 
     def take(self, blocks: int) -> None:
-        """Hold so many blocks more; they must be free."""
+        """Hold the given number of blocks more; they must be free."""
         self.held += blocks
         if self.held > self.peak:
             self.peak = self.held
@@ -85,7 +85,7 @@ class KvRoom:
             self.news.append((False, removed))
 
     def publish(self, keys: Sequence[int]) -> list[int]:
-        """Offer computed units to the cache; gives those that are shared from now on, the others stay private."""
+        """Offer computed units to the cache; return those that are shared from now on, the others stay private."""
         new = [key for key in keys if key not in self._references and key not in self._idle]
         for key in new:
             self._references[key] = 1
@@ -107,7 +107,7 @@ class KvRoom:
                 self.held -= self.unit_blocks
 
     def take_news(self) -> list[tuple[bool, list[int]]]:
-        """Give the changes of what is cached since the last call."""
+        """Return the changes of what is cached since the last call."""
         news, self.news = self.news, []
         return news
 

@@ -38,7 +38,7 @@ class ReplicaUse:
 class Outcome:
     """A run's result. `cost_usd` covers all replicas from the first arrival to the last token; `None`: no price known.
 
-    `ttft_ms` and `gap_ms` are `None` where nothing was measured. `refused` requests fit into no replica's cache.
+    `ttft_ms` and `gap_ms` are `None` if nothing was measured. `refused` requests fit into no replica's cache.
     """
 
     requests: int
@@ -92,11 +92,11 @@ class Outcome:
 
     @property
     def busy_share(self) -> float:
-        """Give the mean share of time in which replicas were busy."""
+        """Return the mean share of time in which replicas were busy."""
         return sum(one.busy_share for one in self.replicas) / len(self.replicas)
 
     def as_json(self) -> dict[str, object]:
-        """Give what `tollkeeper plan --json` prints of it; money as text, exact."""
+        """Return what `tollkeeper plan --json` prints of it; money as text, exact."""
         found = asdict(self)
         found["busy_share"] = round(self.busy_share, 4)
         for name in ("cost_usd", "usd_per_million_output_tokens"):

@@ -99,13 +99,13 @@ def measured_setup(
 
 
 def step_sample(row: Row, place: int) -> StepSample:
-    """Give a row of `measured_steps.sql` as a fit takes it; `place` is its place among others, by time."""
+    """Return a row of `measured_steps.sql` as a fit takes it; `place` is its place among others, by time."""
     parts = step_rows(numbers_of(row["scheduled"]), numbers_of(row["context"]), numbers_of(row["phases"]))
     return StepSample(number_of(row["busy_ns"]), compose(parts, is_dry=row["gap_cause"] == "idle"), place)
 
 
 def step_rows(scheduled: Sequence[float], context: Sequence[float], phases: Sequence[float]) -> list[StepRow]:
-    """Give a recorded step's rows. Which chunk ends its prompt is not recorded: each counts one row of logits."""
+    """Return a recorded step's rows. Which chunk ends its prompt is not recorded: each counts one row of logits."""
     known = phases or [
         DECODE if tokens == 1 and before else PREFILL for tokens, before in zip(scheduled, context, strict=True)
     ]

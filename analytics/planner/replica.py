@@ -1,9 +1,9 @@
 """A simulated replica: an engine that batches continuously, by the scheduler's own rules and a fitted step model.
 
-Where a step has a decision (a prompt to compute, somebody to admit, blocks that lack) the rules of
-`algorithms.batching` decide it. Between decisions nothing changes but that every running answer grows by one token:
-such a run of steps is taken in one leap, at the sum of what the step model says for each. Tests hold leaps to the
-torch engine's own scheduler, step by step.
+Where a step has a decision (a prompt to compute, someone to admit, blocks that lack) the rules of `algorithms.batching`
+decide it. Between decisions nothing changes but that every running answer grows by one token: such a run of steps is
+taken in one leap, at the sum of what the step model says for each. Tests hold leaps to the torch engine's own
+scheduler, step by step.
 """
 
 import math
@@ -32,7 +32,7 @@ class Listener(Protocol):
         """The last token came."""
 
     def gaps(self, gap_ns: float, count: int) -> None:
-        """So many tokens came so long after those before them."""
+        """The given number of tokens came so long after those before them."""
 
 
 class SimulatedReplica:
@@ -99,7 +99,7 @@ class SimulatedReplica:
         self._begin(now)
 
     def kill(self, now: float) -> list[SimulatedSequence]:
-        """Lose everything at once; gives the requests that were here, as far as they had come."""
+        """Lose everything at once; return the requests that were here, as far as they had come."""
         decodes = self._decodes
         if self._leap:
             while self._leap and self._began_ns + decodes.elapsed(self._leap) > now:
@@ -218,7 +218,7 @@ class SimulatedReplica:
         return [*self._decodes.members.values(), *self._prompts]
 
     def _preempt(self, victim: SimulatedSequence, *, is_grown: bool) -> None:
-        """Take a sequence's seat and blocks. `is_grown`: it already has the block that this step needs."""
+        """Accept a sequence's seat and blocks. `is_grown`: it already has the block that this step needs."""
         if victim.finish_step >= 0:
             self._decodes.leave(victim)
             self._release(victim, victim.length if is_grown else victim.length - 1)
@@ -301,7 +301,7 @@ class SimulatedReplica:
             sequence.published = full
 
     def _produce(self, sequence: SimulatedSequence, at: float) -> None:
-        """Take the token that ends a prompt: the first, or the one after a preemption."""
+        """Accept the token that ends a prompt: the first, or the one after a preemption."""
         self._prompts.remove(sequence)
         sequence.produced += 1
         if sequence.last_ns:
@@ -323,7 +323,7 @@ class SimulatedReplica:
             self._listener.ended(self, sequence, at)
 
     def _release(self, sequence: SimulatedSequence, planned: int) -> None:
-        """Give back the blocks of so many tokens."""
+        """Release the blocks of the given number of tokens."""
         shared = sequence.shared
         self.kv.give_back(self.kv.blocks_for(planned) - len(shared) * self.kv.unit_blocks, shared)
         sequence.shared = []

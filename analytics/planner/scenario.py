@@ -20,7 +20,7 @@ _HOUR_NS: Final = 3_600_000_000_000
 class Spot:
     """Replicas on machines that may be taken back: which share of them, at what discount, how often, for how long.
 
-    Interruptions come independently of each other, so many an hour and machine.
+    Interruptions come independently of each other, the given number of an hour and machine.
     """
 
     share: float
@@ -53,7 +53,7 @@ class Plan:
         return Simulation(self.setups(), policy=self.policy, seed=self.seed, outages=self.outages()).run(self.workload)
 
     def setups(self) -> list[ReplicaSetup]:
-        """Give every replica's setup; the last ones are the spot machines."""
+        """Return every replica's setup; the last ones are the spot machines."""
         regular = [self.setup] * self.replicas
         if self.spot is None or self.setup.usd_per_gpu_hour is None:
             return regular
@@ -96,7 +96,7 @@ class Objective:
                 raise InvalidRequest(f"{name} is {value:g}; it must be above 0", param=name)
 
     def is_kept(self, outcome: Outcome) -> bool:
-        """Say whether an outcome keeps it."""
+        """Return whether an outcome keeps it."""
         if outcome.served < outcome.requests or outcome.ttft_ms is None:
             return False
         if self.ttft_p95_ms is not None and outcome.ttft_ms.p95 > self.ttft_p95_ms:
@@ -107,7 +107,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """The fewest replicas found that keep an objective, `None` where none up to `most` do; and all that was tried."""
+    """The fewest replicas found that keep an objective, `None` if none up to `most` do; and all that was tried."""
 
     replicas: int | None
     tried: Sequence[tuple[int, Outcome]]
@@ -115,7 +115,7 @@ class Sizing:
 
     @property
     def outcome(self) -> Outcome | None:
-        """Give what the found number comes to."""
+        """Return what the found number comes to."""
         return next((outcome for count, outcome in self.tried if count == self.replicas), None)
 
 

@@ -48,7 +48,7 @@ class SimulatedSequence:
         self.last_ns = 0.0  # when its latest token came, for the gap over a preemption
 
     def lose_replica(self, now: float) -> int:
-        """Be as new for another replica, with what was produced so far to go on from; gives the tokens lost."""
+        """Be as new for another replica, with what was produced so far to go on from; return the tokens lost."""
         computed = self.length - 1 if self.produced and self.remaining == 0 else self.length - self.remaining
         self.remaining = self.length
         self.shared = []

@@ -14,9 +14,9 @@ class ReplicaSetup:
 
     `steps` says how long a step is busy, `host_gap_ns` what passes between two while work is there, `wire_ns` what a
     request and its first token spend on the way together. `prompt_ratios` are how many times as long as `steps` says
-    single steps with a prompt in them take, `decode_ratios` those without, each as likely as the others; empty where
-    all take just as long. `ranks` are the GPUs of one replica, `usd_per_gpu_hour` what one costs; `None` where nobody
-    has said.
+    single steps with a prompt in them take, `decode_ratios` those without, each as likely as the others; empty if all
+    take just as long. `ranks` are the GPUs of one replica, `usd_per_gpu_hour` what one costs; `None` if nobody has
+    said.
     """
 
     steps: StepModel
@@ -52,5 +52,5 @@ class ReplicaSetup:
             raise InvalidRequest(f"a GPU-hour cannot cost {self.usd_per_gpu_hour} USD", param="usd_per_gpu_hour")
 
     def holds(self, tokens: int) -> bool:
-        """Say whether a request that comes to so many tokens fits into the cache when it is alone."""
+        """Return whether a request that comes to the given number of tokens fits into the cache when it is alone."""
         return -(-tokens // self.block_tokens) <= self.kv_blocks

@@ -44,7 +44,7 @@ def setup_of_json(data: bytes, name: str) -> ReplicaSetup:
 
 
 def setup_as_json(setup: ReplicaSetup) -> dict[str, Any]:
-    """Give what `read_setup` reads; a price as text, exact."""
+    """Return what `read_setup` reads; a price as text, exact."""
     made = _Setup(**{name: getattr(setup, name) for name in _Setup.__struct_fields__})
     plain: dict[str, Any] = msgspec.to_builtins(made)
     return plain

@@ -64,7 +64,7 @@ class Simulation:
                 raise InvalidRequest(f"an outage of replica {outage.place} until {outage.to_ns} ns cannot be")
 
     def run(self, workload: Workload) -> Outcome:
-        """Play a workload to its end. Raises InvalidRequest where its blocks do not fit those of the caches."""
+        """Play a workload to its end. Raises InvalidRequest if its blocks do not fit those of the caches."""
         for setup in self._setups:
             if workload.unit_tokens % setup.block_tokens:
                 raise InvalidRequest(
@@ -191,7 +191,7 @@ class _Run:
         self._retries.append(sequence)
 
     def first_token(self, replica: SimulatedReplica, sequence: SimulatedSequence, at_ns: float) -> None:
-        """Take note of a first token, as the gateway does."""
+        """Record a first token, as the gateway does."""
         course = sequence.course
         if self._first_ns[course] != self._first_ns[course]:  # not a number: none came before
             self._first_ns[course] = at_ns
@@ -202,7 +202,7 @@ class _Run:
         self._fleet.first_token(self._fleet.replicas[replica.place], hold, int(at_ns))
 
     def ended(self, replica: SimulatedReplica, sequence: SimulatedSequence, at_ns: float) -> None:
-        """Take note of an answer's end."""
+        """Record an answer's end."""
         course = sequence.course
         self._end_ns[course] = at_ns
         if at_ns > self._ended_ns:

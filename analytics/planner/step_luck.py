@@ -13,18 +13,18 @@ class StepLuck:
     __slots__ = ("_decodes", "_draw", "_mean", "_prompts")
 
     def __init__(self, prompts: Sequence[float], decodes: Sequence[float], seed: str) -> None:
-        """Take at least one ratio of each kind."""
+        """Accept at least one ratio of each kind."""
         self._prompts = list(prompts)
         self._decodes = list(decodes)
         self._mean = sum(decodes) / len(decodes)
         self._draw = random.Random(seed).random
 
     def of_prompt_step(self) -> float:
-        """Give the ratio of one step with a prompt in it."""
+        """Return the ratio of one step with a prompt in it."""
         return self._prompts[int(self._draw() * len(self._prompts))]
 
     def of_run(self, steps: int) -> float:
-        """Give the mean ratio of so many steps in a row that decode alone, at least 1."""
+        """Return the mean ratio of the given number of steps in a row that decode alone, at least 1."""
         drawn = min(steps, _DRAWN)
         total = self._mean * (steps - drawn)
         for _ in range(drawn):

@@ -27,7 +27,8 @@ class Pace:
 
 
 def paced(samples: Sequence[StepSample], *, earlier: Sequence[StepSample] = (), per_regime: int = PER_REGIME) -> Pace:
-    """Fit the latest so many samples of each regime, and scale that to the time of all; the oldest sample first.
+    """Fit the latest the given number of samples of each regime, and scale that to the time of all; the oldest sample
+    first.
 
     `earlier` ones are for the fit alone: what they took is not what is planned.
     """
@@ -51,7 +52,7 @@ def paced(samples: Sequence[StepSample], *, earlier: Sequence[StepSample] = (), 
 
 
 def _parts(weighted: list[tuple[float, float]]) -> tuple[float, ...]:
-    """Cut ratios, in order, into parts of equal weight, and give each part's mean.
+    """Cut ratios, in order, into parts of equal weight, and return each part's mean.
 
     A ratio weighs what its step is long by the model: the time is what has to come out, not the number of steps.
     """

@@ -16,7 +16,7 @@ from contracts.errors import InvalidRequest
 
 
 def _silent(stage: str) -> None:
-    """Tell nobody."""
+    """Notify nobody."""
 
 
 def play(

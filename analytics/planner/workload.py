@@ -48,12 +48,12 @@ class Workload(msgspec.Struct, frozen=True):
 
     @property
     def seconds(self) -> float:
-        """Give the time from the beginning to the last arrival; at least a second."""
+        """Return the time from the beginning to the last arrival; at least a second."""
         return max(self.requests[-1].at_ns / SECOND_NS, 1.0)
 
     @property
     def mean_output(self) -> float:
-        """Give the mean length of an answer, in tokens."""
+        """Return the mean length of an answer, in tokens."""
         return sum(one.output_tokens for one in self.requests) / len(self.requests)
 
     @property
@@ -65,14 +65,14 @@ class Workload(msgspec.Struct, frozen=True):
         return counts
 
     def busier(self, factor: float) -> "Workload":
-        """Give the same requests at `factor` times the rate: the time between arrivals is divided by it."""
+        """Return the same requests at `factor` times the rate: the time between arrivals is divided by it."""
         if not 0 < factor <= 1_000:
             raise InvalidRequest(f"traffic cannot be multiplied by {factor:g}; use more than 0, at most 1,000")
         shifted = [msgspec.structs.replace(one, at_ns=round(one.at_ns / factor)) for one in self.requests]
         return Workload(shifted, f"{self.source}, x {factor:g}", self.unit_tokens)
 
     def without(self, tenants: Iterable[str]) -> "Workload":
-        """Give what is left when tenants are served elsewhere. Raises InvalidRequest where one has no request here."""
+        """Return what is left when tenants are served elsewhere. Raises InvalidRequest if one has no request here."""
         gone = set(tenants)
         unknown = gone - self.tenants.keys()
         if unknown:
@@ -81,7 +81,7 @@ class Workload(msgspec.Struct, frozen=True):
         return Workload(left, f"{self.source}, without {', '.join(sorted(gone))}", self.unit_tokens)
 
     def with_tenant(self, other: "Workload", tenant: str) -> "Workload":
-        """Give this workload and, of another, one tenant's requests."""
+        """Return this workload and, of another, one tenant's requests."""
         if self.unit_tokens != other.unit_tokens:
             raise InvalidRequest(f"blocks of {self.unit_tokens} and {other.unit_tokens} tokens cannot be mixed")
         moved = [one for one in other.requests if one.tenant == tenant]

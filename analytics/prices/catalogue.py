@@ -78,10 +78,10 @@ def catalogue_version() -> str:
 
 
 def catalogue_cards(provider: str, upstream: str, *, model: str = "", seller: str = "") -> tuple[PriceCard, ...]:
-    """Give the list prices of a provider's model, one card for each time they changed, the earliest first.
+    """Return the list prices of a provider's model, one card for each time they changed, the earliest first.
 
     `upstream` is what the provider calls it, `model` what applications here do (the same where left out). `seller` is
-    the provider that the cards hold for; left out, they hold for whoever serves the model. Raises NotFound where the
+    the provider that the cards hold for; left out, they hold for the one that serves the model. Raises NotFound if the
     table has no such model, Unpriceable where our cards cannot express its price.
     """
     found, info = _find(provider, upstream)
@@ -123,7 +123,7 @@ def _contexts(info: ModelInfo) -> dict[str, Mapping[str, str]]:
 
 
 def _changes(info: ModelInfo, contexts: Mapping[str, Mapping[str, str]]) -> list[date]:
-    """Give the days on which a price of this model changes, the first one the beginning of time."""
+    """Return the days on which a price of this model changes, the first one the beginning of time."""
     conditions = [] if isinstance(info.prices, ModelPrice) else [one.constraint for one in info.prices]
     variants = [one.constraint for one in info.price_variants or () if one.when in contexts.values()]
     days = {_BEGINNING}
@@ -173,7 +173,7 @@ def _changed(prices: Mapping[Leaf, Decimal], standard: Mapping[Leaf, Decimal]) -
 
 
 def _leaf_prices(prices: ModelPrice) -> tuple[dict[Leaf, Decimal], dict[int, dict[Leaf, Decimal]]]:
-    """Give USD per million tokens by leaf, and by threshold what holds above it."""
+    """Return USD per million tokens by leaf, and by threshold what holds above it."""
     base: dict[Leaf, Decimal] = {}
     tiers: dict[int, dict[Leaf, Decimal]] = {}
     for leaf, units in _UNITS.items():

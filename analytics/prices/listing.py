@@ -145,7 +145,7 @@ def _begun_after(card: PriceCard, known: Iterable[AnyCard], now: datetime, tenan
 
 
 def adjusted(card: PriceCard, tenant: str = "", percent: int = 0) -> PriceCard:
-    """Give a card for one tenant, with a percentage put on (10) or taken off (-10); the version says both.
+    """Return a card for one tenant, with a percentage put on (10) or taken off (-10); the version says both.
 
     Rounded to a pico-USD per token, the finest price a card can ask.
     """
@@ -174,7 +174,7 @@ def adjusted(card: PriceCard, tenant: str = "", percent: int = 0) -> PriceCard:
 
 
 def that_fit(cards: Iterable[PriceCard], known: Iterable[AnyCard]) -> tuple[list[PriceCard], list[str]]:
-    """Give the cards that can stand beside those that are there, and why each other one cannot."""
+    """Return the cards that can stand beside those that are there, and why each other one cannot."""
     fitting: list[PriceCard] = []
     refused: list[str] = []
     there = list(known)

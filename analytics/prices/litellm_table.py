@@ -87,7 +87,7 @@ class LitellmTable:
 
     @classmethod
     def read(cls, path: Path) -> "LitellmTable":
-        """Read a snapshot. Raises ConfigurationError where the file is missing or no such table."""
+        """Read a snapshot. Raises ConfigurationError if the file is missing or no such table."""
         try:
             text = path.read_bytes()
             entries = json.loads(text, parse_float=Decimal)
@@ -100,9 +100,9 @@ class LitellmTable:
     def card(self, provider: str, upstream: str, *, model: str = "", seller: str = "") -> PriceCard:
         """Return the card of a provider's model, found behind the provider's name or, as that provider's, alone.
 
-        Raises NotFound where there is none, or one of 0: the table writes that for what is free and for what it does
-        not know. ConfigurationError where a price is by time, the character, the image or tiered by ranges, which a
-        card cannot say.
+        Raises NotFound if there is none, or one of 0: the table writes that for what is free and for what it does not
+        know. ConfigurationError where a price is by time, the character, the image or tiered by ranges, which a card
+        cannot say.
         """
         name = self._name_of(provider, upstream)
         if name is None:
@@ -146,7 +146,9 @@ class LitellmTable:
 
 
 def _is_sold_by(told: str, seller: str) -> bool:
-    """Say whether an entry's provider is the seller, or a part of its offer. An entry that names none is anyone's."""
+    """Return whether an entry's provider is the seller, or a part of its offer. An entry that names none is
+    anyone's.
+    """
     if not told or told == seller:
         return True
     return seller in _FAMILIES and told.startswith((f"{seller}-", f"{seller}_"))

@@ -20,7 +20,7 @@ _WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
 class GroupCost:
     """What a card asks for a group: pico-USD by leaf and for requests.
 
-    The total is the sum of the parts, `None` where nothing that was used has a price; `unpriced` names the used leaves
+    The total is the sum of the parts, `None` if nothing that was used has a price; `unpriced` names the used leaves
     without one.
     """
 
@@ -45,7 +45,7 @@ class RepricedLine:
 
     @property
     def difference_pico_usd(self) -> int:
-        """Give by how much it would be more."""
+        """Return by how much it would be more."""
         return self.repriced_pico_usd - self.recorded_pico_usd
 
     def __add__(self, other: "RepricedLine") -> "RepricedLine":
@@ -164,7 +164,7 @@ def price_group(group: UsageGroup, card: AnyCard | None) -> GroupCost:
 
 
 def repricing_as_json(repricing: Repricing) -> dict[str, object]:
-    """Give the answer with money as decimal text."""
+    """Return the answer with money as decimal text."""
     question = repricing.question
     return {
         "from": question.start.astimezone(question.zone).isoformat(),

@@ -27,10 +27,9 @@ class UsageGroup:
     """Requests that cost the same for each token. `tokens` has their sums in the order of LEAVES.
 
     `used` are the leaves that every request of the group has tokens in. `at` is a moment at which the cards hold that
-    held for all of them, `input_tokens` a number of input tokens in the same tier, `None` where it is not known.
-    `state` is the requests' `price_state` (migration 0030). `unpriced_requests` counts those that used something and
-    have no amount; `unpriced_leaves` are the kinds of tokens without a price of requests that have an amount for the
-    rest.
+    held for all of them, `input_tokens` a number of input tokens in the same tier, `None` if it is not known. `state`
+    is the requests' `price_state` (migration 0030). `unpriced_requests` counts those that used something and have no
+    amount; `unpriced_leaves` are the kinds of tokens without a price of requests that have an amount for the rest.
     """
 
     tenant: str
@@ -71,7 +70,7 @@ class UsageGroup:
 
     @property
     def total_tokens(self) -> int:
-        """Give all its tokens."""
+        """Return all its tokens."""
         return sum(self.tokens)
 
 
@@ -81,7 +80,7 @@ def usage_groups(
     """Read the requests of a question in groups that each of `cards` prices as one; of `by` LEVELS and "tags" count.
 
     Tenant, model, provider and price version always tell groups apart. `starts` cuts the range elsewhere than the
-    question's grain: Unix seconds, ascending, from the range's start. Raises InvalidRequest where the requests are no
+    question's grain: Unix seconds, ascending, from the range's start. Raises InvalidRequest if the requests are no
     longer kept, StoreUnavailable.
     """
     question.check_kept("requests")
@@ -152,7 +151,7 @@ def _thresholds(cards: Sequence[AnyCard]) -> list[int]:
 
 
 def _changes_ns(cards: Sequence[AnyCard], question: CostQuestion) -> list[int]:
-    """Give when a card begins or ends within the range: what lies outside changes nothing."""
+    """Return when a card begins or ends within the range: what lies outside changes nothing."""
     moments = {moment for card in cards for moment in (card.valid_from, card.valid_to) if moment is not None}
     within = sorted(moment for moment in moments if question.start < moment < question.end)
     return _few([(moment - _EPOCH) // timedelta(microseconds=1) * 1000 for moment in within], "changes of cards")

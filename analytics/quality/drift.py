@@ -26,7 +26,7 @@ class Distance:
 
 
 def stability_index(current: Mapping[str, int], reference: Mapping[str, int]) -> float:
-    """Give the PSI of two counts by category; 0 where both are the same shares. Needs a count on both sides."""
+    """Return the PSI of two counts by category; 0 if both are the same shares. Needs a count on both sides."""
     names = sorted({*current, *reference})
     now = _shares([current.get(name, 0) for name in names])
     then = _shares([reference.get(name, 0) for name in names])
@@ -48,7 +48,7 @@ def length_bins(current: Mapping[int, int], reference: Mapping[int, int]) -> tup
 
 
 def distance(current: Mapping[int, int], reference: Mapping[int, int]) -> Distance:
-    """Give the KS distance of two counts by value. Needs a count on both sides."""
+    """Return the KS distance of two counts by value. Needs a count on both sides."""
     n, m = sum(current.values()), sum(reference.values())
     below_now = below_then = 0
     widest = 0.0

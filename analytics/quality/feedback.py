@@ -27,7 +27,7 @@ VALUES (
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What somebody thought of an answer. `score` is from 0 (worst) to 1 (best)."""
+    """What someone thought of an answer. `score` is from 0 (worst) to 1 (best)."""
 
     request_id: UUID
     name: str
@@ -42,8 +42,8 @@ def write_feedback(
 ) -> dict[str, Any]:
     """Keep feedback; again by the same author and name, it takes the place of the earlier.
 
-    Raises NotFound where the request is not in the store, not yet, or not this tenant's and team's; InvalidRequest on
-    an id that is none of ours; StoreUnavailable.
+    Raises NotFound if the request is not in the store, not yet, or not this tenant's and team's; InvalidRequest on an
+    id that is none of ours; StoreUnavailable.
     """
     began = began_about(given.request_id)
     parameters = {
@@ -88,7 +88,7 @@ def insert_feedback(store: StoreClient, request: Row, given: Feedback, source: S
 def feedback_summary(
     store: StoreClient, start: datetime, end: datetime, tenant: str | None, team: str | None
 ) -> list[dict[str, Any]]:
-    """Give the mean scores of requests that began in a period, by tenant, model, prompt version, name and source."""
+    """Return the mean scores of requests that began in a period, by tenant, model, prompt version, name and source."""
     bounds = {"start": int(start.timestamp()), "end": int(end.timestamp()) + 1}  # the second that is now counts
     parameters = {**bounds, "tenant": tenant, "team": team}
     return [
@@ -108,7 +108,7 @@ def feedback_summary(
 
 
 def began_about(request_id: UUID) -> datetime:
-    """Give when a request began, from its id (UUIDv7, RFC 9562).
+    """Return when a request began, from its id (UUIDv7, RFC 9562).
 
     Raises InvalidRequest on another kind of id, and on one of a time that no request is of.
     """

@@ -58,7 +58,7 @@ class Judge:
         self._client = httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=settings.timeout_seconds)
 
     async def judge_some(self) -> int:
-        """Have some answers judged, the oldest first; give how many were.
+        """Have some answers judged, the oldest first; return how many were.
 
         Raises StoreUnavailable, and Unavailable where the judge does not answer, which is tried again, or gives an
         answer no score: that one is passed over, so that it does not keep those after it from being judged.

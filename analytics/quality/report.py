@@ -37,7 +37,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How one aspect moved. `current` and `reference` are its means or shares; `None` where nothing was reported."""
+    """How one aspect moved. `current` and `reference` are its means or shares; `None` if nothing was reported."""
 
     aspect: str
     verdict: Verdict
@@ -47,7 +47,7 @@ class Change:
     ks: Distance | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Give it as plain values."""
+        """Return this as plain values."""
         return {
             "aspect": self.aspect,
             "verdict": self.verdict,
@@ -70,7 +70,7 @@ class Quality:
     changes: tuple[Change, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Give it as plain values, the same for the command line and the HTTP interface."""
+        """Return this as plain values, the same for the command line and the HTTP interface."""
         return {
             "tenant": self.tenant,
             "model": self.model,
@@ -92,7 +92,7 @@ def quality_report(
 ) -> list[Quality]:
     """Compare the answers of the last `window` with those of `reference` before it, by tenant and model.
 
-    Raises InvalidRequest where the stretch is longer than requests are kept, StoreUnavailable.
+    Raises InvalidRequest if the stretch is longer than requests are kept, StoreUnavailable.
     """
     if window + reference > _KEPT:
         raise InvalidRequest(

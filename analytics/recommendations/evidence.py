@@ -26,7 +26,7 @@ class Part:
     produced: int
 
     def at(self, card: AnyCard) -> int | None:
-        """Price it with a card, in pico-USD; `None` where the card does not say, or says it by a request's length."""
+        """Price it with a card, in pico-USD; `None` if the card does not say, or says it by a request's length."""
         total = self.requests * card.request_pico_usd
         for leaf, tokens in (
             ("input_text", self.fresh),
@@ -71,7 +71,7 @@ class ReplicaHour:
 
 
 def read_uses(store: StoreClient, period: Period, tenant: str | None = None) -> list[Use]:
-    """Read the use of a period, the dearest first. Raises StoreUnavailable.
+    """Read the use of a period, the most expensive first. Raises StoreUnavailable.
 
     Copies to a rollout's candidate are left out: they are asked for by the rollout, whatever they cost.
     """

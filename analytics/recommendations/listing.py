@@ -12,5 +12,5 @@ from backends.store.client import StoreClient
 def recommended(
     store: StoreClient, cards: CardList, asked: AskedAt, days: int, tenant: str | None = None
 ) -> tuple[Recommendation, ...]:
-    """Give what `tollkeeper savings --days` prints, of one tenant or all. Raises StoreUnavailable."""
+    """Return what `tollkeeper savings --days` prints, of one tenant or all. Raises StoreUnavailable."""
     return recommendations(store, cards.cards, asked.moment, timedelta(days=days), tenant=tenant)

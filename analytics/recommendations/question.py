@@ -17,7 +17,7 @@ def recommended(
     tenant: str | None = None,
     usd_per_gpu_hour: Decimal | None = None,
 ) -> tuple[Recommendation, ...]:
-    """Give what could have been saved in the last days, the largest first. Raises StoreUnavailable."""
+    """Return what could have been saved in the last days, the largest first. Raises StoreUnavailable."""
     return recommendations(
         store, cards.cards, now, timedelta(days=days), tenant=tenant, usd_per_gpu_hour=usd_per_gpu_hour
     )

@@ -21,7 +21,7 @@ def recommendations(
     tenant: str | None = None,
     usd_per_gpu_hour: Decimal | None = None,
 ) -> tuple[Recommendation, ...]:
-    """Look at the time up to now, of one tenant or all, and say what could have been saved, the largest first.
+    """Look at the time up to now, of one tenant or all, and return what could have been saved, the largest first.
 
     Replicas are the platform's: they are looked at for all tenants only. Raises StoreUnavailable.
     """

@@ -27,11 +27,11 @@ class Recommendation:
 
     @property
     def saving_usd(self) -> Decimal | None:
-        """Give the saving in USD, exactly."""
+        """Return the saving in USD, exactly."""
         return None if self.saving_pico_usd is None else usd(self.saving_pico_usd)
 
     def as_json(self) -> dict[str, object]:
-        """Give what is printed of it; money as text."""
+        """Return what is printed of it; money as text."""
         return {
             "kind": self.kind,
             "tenant": self.tenant,

@@ -244,7 +244,7 @@ class _Work:
         return found
 
     def take(self, cell: Cell, tokens: int) -> None:
-        """Take tokens from what has no cause yet."""
+        """Accept tokens from what has no cause yet."""
         rest = self.left.get(cell, 0) - tokens
         if rest:
             self.left[cell] = rest

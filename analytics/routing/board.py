@@ -24,7 +24,7 @@ class RoutingBoard:
 
     @property
     def is_empty(self) -> bool:
-        """Say whether no request reached a target."""
+        """Return whether no request reached a target."""
         return not self.lines
 
     @property
@@ -39,7 +39,7 @@ class RoutingBoard:
 
     @property
     def mean_regret_ms(self) -> float | None:
-        """Give the mean regret of all sampled choices in milliseconds; `None` where there is none."""
+        """Return the mean regret of all sampled choices in milliseconds; `None` if there is none."""
         return sum(one.mean_ms * one.samples for one in self.regret) / self.samples if self.samples else None
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class PrefixHits:
-    """One pool in one step. `share` is `None` where no input was reported."""
+    """One pool in one step. `share` is `None` if no input was reported."""
 
     step: datetime
     pool: str
@@ -16,5 +16,5 @@ class PrefixHits:
 
     @property
     def share(self) -> float | None:
-        """Give the share of prompt tokens that a cache had, 0 to 1."""
+        """Return the share of prompt tokens that a cache had, 0 to 1."""
         return self.cached_tokens / self.input_tokens if self.input_tokens else None

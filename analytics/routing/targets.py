@@ -13,7 +13,7 @@ class TargetLine:
     """A target in a scope. `pool_share` is of its pool's requests, 0 to 1.
 
     `failed_tries` are tries of requests that went on elsewhere or were tried again; a request whose only try failed is
-    in `use.errors`. `commonest_error` is empty where nothing failed.
+    in `use.errors`. `commonest_error` is empty if nothing failed.
     """
 
     pool: str
@@ -25,7 +25,7 @@ class TargetLine:
 
 
 def target_lines(board: RoutingBoard) -> tuple[TargetLine, ...]:
-    """Give all targets that answered or failed, by pool, those with most requests first.
+    """Return all targets that answered or failed, by pool, those with most requests first.
 
     Requests that found no target at all stand under an empty one.
     """

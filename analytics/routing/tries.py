@@ -34,7 +34,7 @@ class Tries:
 
     @property
     def has_failed(self) -> bool:
-        """Say whether the target failed; a hedge's loser and a client that left did not."""
+        """Return whether the target failed; a hedge's loser and a client that left did not."""
         return self.outcome == "error"
 
 

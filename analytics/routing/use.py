@@ -30,22 +30,22 @@ class Use:
 
     @property
     def error_share(self) -> float | None:
-        """Give failed over all requests, 0 to 1; `None` where there was none."""
+        """Return failed over all requests, 0 to 1; `None` if there was none."""
         return self.errors / self.requests if self.requests else None
 
     @property
     def retried_share(self) -> float | None:
-        """Give the share that needed more than one try, 0 to 1; `None` where there was none."""
+        """Return the share that needed more than one try, 0 to 1; `None` if there was none."""
         return self.retried / self.requests if self.requests else None
 
     @property
     def cached_share(self) -> float | None:
-        """Give the share of prompt tokens found in a cache, 0 to 1; `None` where no input was reported."""
+        """Return the share of prompt tokens found in a cache, 0 to 1; `None` if no input was reported."""
         return self.cached_tokens / self.input_tokens if self.input_tokens else None
 
     @property
     def mean_ttft_ns(self) -> float | None:
-        """Give the mean time to first token in nanoseconds; `None` where none was measured."""
+        """Return the mean time to first token in nanoseconds; `None` if none was measured."""
         return self.ttft_sum_ns / self.ttft_count if self.ttft_count else None
 
 

@@ -31,7 +31,7 @@ class BudgetHistory:
 
 
 def budget_history(store: StoreClient, promised: Promises, objective_id: str, asked: AskedAt) -> BudgetHistory:
-    """Give how the budget of one objective was used up, with one read. Raises NotFound, StoreUnavailable."""
+    """Return how the budget of one objective was used up, with one read. Raises NotFound, StoreUnavailable."""
     objective = next((each for each in promised.objectives if each.id == objective_id), None)
     if objective is None:
         raise NotFound(f"objective {objective_id!r} does not exist; `tollkeeper slo list` shows those that do")

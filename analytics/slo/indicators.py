@@ -41,7 +41,7 @@ class _Group:
     counts: tuple[Counts, ...]
 
     def is_of(self, objective: Objective) -> bool:
-        """Say whether these requests count for an objective."""
+        """Return whether these requests count for an objective."""
         wanted = (objective.tenant, objective.model, objective.route, objective.prompt_class)
         found = (self.tenant, self.model, self.route, self.prompt_class)
         return all(each in ("", other) for each, other in zip(wanted, found, strict=True))

@@ -33,7 +33,7 @@ class Standing:
         return "burning" if self.burning else "kept"
 
     def as_json(self) -> dict[str, object]:
-        """Give it as plain values, the same for the command line and the HTTP interface. Shares are percents."""
+        """Return this as plain values, the same for the command line and the HTTP interface. Shares are percents."""
         objective, counts = self.objective, self.budget.counts
         return {
             "id": objective.id,
@@ -56,7 +56,7 @@ class Standing:
 
 
 def slo_report(store: StoreClient, objectives: Sequence[Objective], now: datetime) -> list[Standing]:
-    """Say how objectives stand, in their order. Raises StoreUnavailable.
+    """Return how objectives stand, in their order. Raises StoreUnavailable.
 
     Reads a rollup once for the burn rates' windows and once for each length of error budget.
     """

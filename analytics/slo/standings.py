@@ -26,5 +26,5 @@ def promises(session: Session, tenant: str | None = None) -> Promises:
 
 
 def standings(store: StoreClient, promised: Promises, asked: AskedAt) -> tuple[Standing, ...]:
-    """Say how objectives stand, as `tollkeeper slo report` does. Raises StoreUnavailable."""
+    """Return how objectives stand, as `tollkeeper slo report` does. Raises StoreUnavailable."""
     return tuple(slo_report(store, promised.objectives, asked.moment))

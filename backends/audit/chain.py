@@ -49,7 +49,7 @@ class ChainBounds:
 class AuditChain:
     """An append-only chain in a directory of its own, held by one process. Not safe between threads.
 
-    Raises ConfigurationError where the directory cannot be written, or another process holds it.
+    Raises ConfigurationError if the directory cannot be written, or another process holds it.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class AuditChain:
 
     @property
     def is_broken(self) -> bool:
-        """Say whether the disk refused the last write, and no other try is due yet."""
+        """Return whether the disk refused the last write, and no other try is due yet."""
         if self._is_gone:
             return True
         return self._broken_at_ns is not None and self._now_ns() - self._broken_at_ns < _RETRY_SECONDS * 1e9
@@ -117,7 +117,7 @@ class AuditChain:
     def tend(self) -> None:
         """Do what is due by time: a checkpoint, a new segment, another try after a failure. Call it every second.
 
-        Where the segment was removed, nothing is written any more: the chain is broken until a process opens it anew.
+        Where the segment was removed, nothing is written any more: the chain is broken until a process opens it again.
         """
         now = self._now_ns()
         if self._is_gone or os.fstat(self._descriptor).st_nlink == 0:

@@ -46,9 +46,9 @@ class StubLine(msgspec.Struct, frozen=True, gc=False):
 
 
 def find_end(directory: Path, writer: str, now_ns: int) -> ChainEnd:
-    """Give the end of a directory's chain; of an empty one, the beginning of a new chain.
+    """Return the end of a directory's chain; of an empty one, the beginning of a new chain.
 
-    Raises ConfigurationError where the last segment cannot be understood: it is for a person to look at.
+    Raises ConfigurationError if the last segment cannot be understood: it is for a person to look at.
     """
     place = DirectoryPlace(directory)
     segments = place.segments()
@@ -85,7 +85,7 @@ def require_key(directory: Path, secrets: SecretFiles) -> None:
 
 
 def stub_of(place: DirectoryPlace) -> StubLine | None:
-    """Give a directory's stub; `None` where nothing was cut. Raises ConfigurationError where it cannot be read."""
+    """Return a directory's stub; `None` if nothing was cut. Raises ConfigurationError if it cannot be read."""
     found = place.read(STUB)
     try:
         return None if found is None else msgspec.json.decode(found, type=StubLine)
@@ -106,7 +106,7 @@ def _head_of(place: DirectoryPlace) -> tuple[CheckpointLine, str] | None:
 
 
 def _last_of(place: DirectoryPlace, segments: list[str]) -> tuple[int, str] | None:
-    """Give the number and the hash of the last whole entry."""
+    """Return the number and the hash of the last whole entry."""
     for segment in reversed(segments):
         found: bytes = b""
         for line in place.lines(segment):
@@ -130,7 +130,7 @@ def _last_of(place: DirectoryPlace, segments: list[str]) -> tuple[int, str] | No
 
 
 def _torn_of(place: DirectoryPlace, segments: list[str]) -> tuple[TornEnd, ...]:
-    """Give what stands behind the last whole entry, in the last segments."""
+    """Return what stands behind the last whole entry, in the last segments."""
     found: list[TornEnd] = []
     for segment in reversed(segments):
         has_entry, last = False, b""

@@ -14,7 +14,7 @@ _CHECKPOINT: Final = f'"kind":"{KIND_CHECKPOINT}"'.encode()
 
 
 def copy_chains(root: Path, to: Path) -> list[str]:
-    """Copy every chain, each so that the copy verifies as the chain did; give their names. Raises OSError.
+    """Copy every chain, each so that the copy verifies as the chain did; return their names. Raises OSError.
 
     To be called before the control database is copied: no chain then vouches for more than the copy has.
     """
@@ -28,7 +28,7 @@ def copy_chains(root: Path, to: Path) -> list[str]:
 
 
 def restore_chains(backup: Path, root: Path, when: str) -> list[str]:
-    """Put a backup's chains beside those that are written here, as NAME.restored-WHEN; give their new names.
+    """Put a backup's chains beside those that are written here, as NAME.restored-WHEN; return their new names.
 
     Nobody goes on writing them: a sink may have more of them than the backup has, and would have two continuations.
     Raises OSError.
@@ -66,7 +66,7 @@ def _copy_chain(place: DirectoryPlace, copy: Path) -> None:
 
 
 def _newer_head(head: bytes, copy: DirectoryPlace) -> bytes:
-    """Give the last checkpoint of a copy where it is behind the head that was read first, else that head."""
+    """Return the last checkpoint of a copy where it is behind the head that was read first, else that head."""
     for segment in reversed(copy.segments()):
         newest = b""
         for line in copy.lines(segment):

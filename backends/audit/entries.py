@@ -25,7 +25,7 @@ SEQ_AT: Final = _PREV_AT + HASH_DIGITS + len('","seq":')
 
 
 class RequestFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One request. Hashes are keyed (`KeyedHash`); `None` where there was nothing to hash, or only a part of it."""
+    """One request. Hashes are keyed (`KeyedHash`); `None` if there was nothing to hash, or only a part of it."""
 
     at_ns: int  # Unix, when it came
     request: str  # its id
@@ -94,7 +94,7 @@ class EndHere(msgspec.Struct, frozen=True, gc=False):
 
 
 class AcceptedFacts(msgspec.Struct, frozen=True, gc=False):
-    """Somebody says that a backup was put back: what was vouched for behind what it had is not missed any more."""
+    """Someone says that a backup was put back: what was vouched for behind what it had is not missed any more."""
 
     at_ns: int
     actor: str
@@ -158,19 +158,19 @@ Facts = RequestFacts | ControlFacts | OpenedFacts | GapFacts | AcceptedFacts | C
 
 
 def beginning_of(chain: str) -> str:
-    """Give the hash that a chain's first entry carries: two chains share no entry."""
+    """Return the hash that a chain's first entry carries: two chains share no entry."""
     return _sha256(b"tollkeeper audit chain\n" + chain.encode()).hexdigest()
 
 
 def line_of(prev: str, seq: int, kind: str, facts: Facts) -> tuple[str, bytes]:
-    """Give an entry's hash and its line, with the line end."""
+    """Return an entry's hash and its line, with the line end."""
     body = b'{"prev":"%b","seq":%d,"kind":"%b",%b\n' % (prev.encode(), seq, kind.encode(), _encode(facts)[1:])
     digest = _sha256(body[:-1]).hexdigest()
     return digest, digest.encode() + b" " + body
 
 
 def is_chained(line: bytes, prev: bytes, seq: int) -> bool:
-    """Say whether a line, with its line end, is sound and the one that follows `prev`."""
+    """Return whether a line, with its line end, is sound and the one that follows `prev`."""
     body = line[HASH_DIGITS + 1 : -1]
     return (
         line[:HASH_DIGITS] == _sha256(body).hexdigest().encode()
@@ -180,16 +180,16 @@ def is_chained(line: bytes, prev: bytes, seq: int) -> bool:
 
 
 def kind_of(line: bytes, seq: int) -> bytes:
-    """Give the kind of a line that `is_chained`."""
+    """Return the kind of a line that `is_chained`."""
     start = SEQ_AT + len(str(seq)) + len(',"kind":"')
     return line[start : line.index(b'"', start)]
 
 
 def body_of(line: bytes) -> bytes:
-    """Give a line's JSON."""
+    """Return a line's JSON."""
     return line[HASH_DIGITS + 1 :].rstrip(b"\n")
 
 
 def signed_text(chain: str, seq: int, prev: str, at_ns: int) -> bytes:
-    """Give what a checkpoint's signature is over."""
+    """Return what a checkpoint's signature is over."""
     return f"tollkeeper audit checkpoint 1\n{chain}\n{seq}\n{prev}\n{at_ns}\n".encode()

@@ -58,12 +58,12 @@ class EntryHashes(MutableMapping[int, str]):
         return len(self._numbers)
 
     def pairs(self) -> Iterator[tuple[int, str]]:
-        """Give numbers with their hashes, ascending: quicker than `items`, which looks each up."""
+        """Yield numbers with their hashes, ascending: quicker than `items`, which looks each up."""
         for place, number in enumerate(self._numbers):
             yield number, self._at(place)
 
     def upto(self, last: int) -> "EntryHashes":
-        """Give those up to a number."""
+        """Release those to a number."""
         return EntryHashes(pair for pair in self.pairs() if pair[0] <= last)
 
     def cut(self, last: int) -> None:

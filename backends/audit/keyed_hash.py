@@ -22,15 +22,15 @@ class KeyedHash:
 
     @classmethod
     def of(cls, secrets: SecretFiles) -> "KeyedHash":
-        """Take the installation's key, made where there is none. Raises ConfigurationError."""
+        """Accept the installation's key, made where there is none. Raises ConfigurationError."""
         return cls(secrets.get_or_create(KEY_FILE).encode())
 
     def digest(self, tenant: str, what: bytes) -> str:
-        """Give the hash in 64 hexadecimal digits."""
+        """Return the hash in 64 hexadecimal digits."""
         return hmac.digest(self._key(tenant), what, _DIGEST).hex()
 
     def begin(self, tenant: str) -> "hmac.HMAC":
-        """Give a hash that takes its text in pieces; the same as `digest` of all of it."""
+        """Return a hash that takes its text in pieces; the same as `digest` of all of it."""
         return hmac.new(self._key(tenant), digestmod=_DIGEST)
 
     def _key(self, tenant: str) -> bytes:

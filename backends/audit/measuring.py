@@ -14,7 +14,8 @@ from backends.audit.verification import verify_chain
 
 
 def append_microseconds(directory: Path, entries: int = 20_000, said_bytes: int = 1024) -> tuple[float, float]:
-    """Give p50 and p99 of one request's audit, in microseconds: both hashes of so many bytes, and the append.
+    """Return p50 and p99 of one request's audit, in microseconds: both hashes of the given number of bytes, and the
+    append.
 
     Checkpoints are signed on the way, as a gateway does. `directory` must not hold a chain.
     """
@@ -34,7 +35,9 @@ def append_microseconds(directory: Path, entries: int = 20_000, said_bytes: int 
 
 
 def verify_seconds(directory: Path, entries: int = 1_000_000) -> float:
-    """Give how long the verification of a chain of so many requests takes; it is written first, and must be sound."""
+    """Return how long the verification of a chain of the given number of requests takes; it is written first, and must
+    be sound.
+    """
     signer = AuditSigner(Ed25519PrivateKey.generate())
     chain = AuditChain(directory, "bench", signer)
     digest = KeyedHash(b"bench").digest("acme", b"what was said")

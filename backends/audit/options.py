@@ -19,10 +19,10 @@ class AuditOptions:
     keep_days: int = 0
 
     def open_sink(self) -> Sink | None:
-        """Give the sink; `None` where none is set. Blocks. Raises ConfigurationError, Unavailable."""
+        """Return the sink; `None` if none is set. Blocks. Raises ConfigurationError, Unavailable."""
         return open_sink(self.sink, self.sink_days, self.s3_endpoint) if self.sink else None
 
 
 def audit_root(data: Path) -> Path:
-    """Give the directory that holds an installation's chains."""
+    """Return the directory that holds an installation's chains."""
     return data / ROOT

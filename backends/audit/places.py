@@ -20,16 +20,16 @@ class ChainPlace(Protocol):
     name: str
 
     def segments(self) -> list[str]:
-        """Give the segments' names, in their order."""
+        """Return the segments' names, in their order."""
 
     def lines(self, segment: str) -> Iterator[bytes]:
-        """Give a segment's lines with their ends; the last may have none."""
+        """Return a segment's lines with their ends; the last may have none."""
 
     def read(self, name: str) -> bytes | None:
-        """Give the head or the stub; `None` where there is none."""
+        """Return the head or the stub; `None` if there is none."""
 
     def is_written(self) -> bool:
-        """Say whether a process is writing the chain now."""
+        """Return whether a process is writing the chain now."""
 
 
 class DirectoryPlace:
@@ -40,23 +40,23 @@ class DirectoryPlace:
         self.name = name or directory.name
 
     def segments(self) -> list[str]:
-        """Give the segments' names, in their order."""
+        """Return the segments' names, in their order."""
         return segment_names(self.directory)
 
     def lines(self, segment: str) -> Iterator[bytes]:
-        """Give a segment's lines with their ends; the last may have none."""
+        """Yield a segment's lines with their ends; the last may have none."""
         with open(self.directory / segment, "rb", buffering=1 << 20) as file:
             yield from file
 
     def read(self, name: str) -> bytes | None:
-        """Give the head or the stub; `None` where there is none."""
+        """Return the head or the stub; `None` if there is none."""
         try:
             return (self.directory / name).read_bytes()
         except FileNotFoundError:
             return None
 
     def is_written(self) -> bool:
-        """Say whether a process is writing the chain now."""
+        """Return whether a process is writing the chain now."""
         try:
             descriptor = os.open(self.directory / LOCK, os.O_RDONLY)  # a copy may lie where nothing is written
         except FileNotFoundError:
@@ -76,12 +76,12 @@ def segment_name(first_seq: int, attempt: int = 0) -> str:
 
 
 def first_seq_of(segment: str) -> int:
-    """Give the number of a segment's first entry, as its name says."""
+    """Return the number of a segment's first entry, as its name says."""
     return int(segment[:20])
 
 
 def segment_names(directory: Path) -> list[str]:
-    """Give the names of a directory's segments, in their order."""
+    """Return the names of a directory's segments, in their order."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
@@ -90,12 +90,12 @@ def segment_names(directory: Path) -> list[str]:
 
 
 def is_segment(name: str) -> bool:
-    """Say whether a file is a segment, by its name."""
+    """Return whether a file is a segment, by its name."""
     return _SEGMENT.fullmatch(name) is not None
 
 
 def chain_directories(root: Path) -> list[Path]:
-    """Give the directories of the chains under the audit's root, by name."""
+    """Return the directories of the chains under the audit's root, by name."""
     if not root.is_dir():
         return []
     return sorted(path for path in root.iterdir() if path.is_dir() and (segment_names(path) or (path / HEAD).exists()))

@@ -16,7 +16,7 @@ _VOUCHING: Final = tuple(f'"kind":"{kind}"'.encode() for kind in (KIND_CONTROL, 
 
 
 def cut_before(directory: Path, before_ns: int, signer: AuditSigner, now_ns: int) -> list[str]:
-    """Remove the finished segments whose last entry is older than a moment; give their names.
+    """Remove the finished segments whose last entry is older than a moment; return their names.
 
     Each ends with a checkpoint, or is kept with all that follow. The last segment is always kept, and so is what last
     vouches for the control database: without it nothing would vouch for what was written there before. Raises
@@ -65,7 +65,7 @@ def _old_segments(place: DirectoryPlace, before_ns: int) -> list[str]:
 
 
 def _last_vouching(place: DirectoryPlace, old: list[str]) -> int | None:
-    """Give which of the old segments last vouches for the control database; `None` where a later one does, or none."""
+    """Return which of the old segments last vouches for the control database; `None` if a later one does, or none."""
     behind = place.segments()[len(old) :] if old else []
     if any(_vouches(place, segment) for segment in behind):
         return None

@@ -15,7 +15,9 @@ class S3Sink:
     """
 
     def __init__(self, address: str, keep_days: int, endpoint: str = "", client: Any = None) -> None:
-        """Take s3://BUCKET/PREFIX. Raises ConfigurationError without boto3, or where the bucket has no Object Lock."""
+        """Accept s3://BUCKET/PREFIX. Raises ConfigurationError without boto3, or where the bucket has no Object
+        Lock.
+        """
         bucket, _, prefix = address.removeprefix("s3://").partition("/")
         self._bucket, self._prefix = bucket, prefix.strip("/")
         self._keep = timedelta(days=keep_days)
@@ -23,12 +25,12 @@ class S3Sink:
         self._check_lock()
 
     def folders(self) -> list[str]:
-        """Give the folders there are, hidden ones too."""
+        """Return the folders there are, hidden ones too."""
         start = len(self._key("", ""))
         return sorted({key[start:].partition("/")[0] for key, _ in self._versions(self._key("", ""))})
 
     def names(self, folder: str) -> list[str]:
-        """Give the names of a folder's files, hidden ones too."""
+        """Return the names of a folder's files, hidden ones too."""
         start = len(self._key(folder, ""))
         return sorted({key[start:] for key, _ in self._versions(self._key(folder, ""))})
 
@@ -50,7 +52,7 @@ class S3Sink:
             raise self._away(error) from error
 
     def get(self, folder: str, name: str) -> bytes:
-        """Give the first version of a file. Raises Unavailable, also where there is none."""
+        """Return the first version of a file. Raises Unavailable, also where there is none."""
         version = self._first_version(folder, name)
         try:
             found = self._client.get_object(

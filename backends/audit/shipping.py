@@ -10,7 +10,7 @@ from backends.audit.verification import ChainReport, Fault, verify_chain
 
 
 def ship_finished(directory: Path, folder: str, sink: Sink) -> list[str]:
-    """Send the segments that are finished and not in the sink yet; give their names. Blocks.
+    """Send the segments that are finished and not in the sink yet; return their names. Blocks.
 
     The last one is being written, or will be gone on behind. Raises Unavailable or OSError, as the sink does.
     """

@@ -27,11 +27,11 @@ class AuditSigner:
 
     @classmethod
     def of(cls, secrets: SecretFiles) -> "AuditSigner":
-        """Take the installation's key, made where there is none. Raises ConfigurationError."""
+        """Accept the installation's key, made where there is none. Raises ConfigurationError."""
         return cls(_private_key(secrets.get_or_create(KEY_FILE)))
 
     def sign(self, text: bytes) -> str:
-        """Give the signature in hexadecimal."""
+        """Return the signature in hexadecimal."""
         return self._key.sign(text).hex()
 
 
@@ -47,13 +47,13 @@ class AuditPublicKey:
 
     @property
     def pem(self) -> str:
-        """The key as PEM, for whoever verifies elsewhere."""
+        """The key as PEM, for the one that verifies elsewhere."""
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
         return self._key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
     def is_signed(self, text: bytes, signature: str) -> bool:
-        """Say whether this key signed a text."""
+        """Return whether this key signed a text."""
         from cryptography.exceptions import InvalidSignature
 
         try:
@@ -70,11 +70,11 @@ class AuditKeys:
         self._keys = {key.id: key for key in keys}
 
     def has(self, key_id: str) -> bool:
-        """Say whether the named key is trusted."""
+        """Return whether the named key is trusted."""
         return key_id in self._keys
 
     def is_signed(self, key_id: str, text: bytes, signature: str) -> bool:
-        """Say whether the named key is trusted and signed a text."""
+        """Return whether the named key is trusted and signed a text."""
         key = self._keys.get(key_id)
         return key is not None and key.is_signed(text, signature)
 

@@ -1,4 +1,4 @@
-"""Where finished segments are kept out of the reach of whoever has this machine, and what they are told by."""
+"""Where finished segments are kept out of the reach of the one that has this machine, and what they are told by."""
 
 import io
 import os
@@ -17,16 +17,16 @@ class Sink(Protocol):
     """Keeps files that cannot be changed for as long as they are to be kept. Calls block."""
 
     def folders(self) -> list[str]:
-        """Give the folders there are: one for each chain."""
+        """Return the folders there are: one for each chain."""
 
     def names(self, folder: str) -> list[str]:
-        """Give a folder's files, in their order."""
+        """Return a folder's files, in their order."""
 
     def put(self, folder: str, name: str, content: bytes) -> None:
         """Keep a file. One that is there already stays as it is."""
 
     def get(self, folder: str, name: str) -> bytes:
-        """Give a file as it was first kept."""
+        """Return a file as it was first kept."""
 
 
 class DirectorySink:
@@ -36,13 +36,13 @@ class DirectorySink:
         self.directory = directory
 
     def folders(self) -> list[str]:
-        """Give the folders there are."""
+        """Return the folders there are."""
         if not self.directory.is_dir():
             return []
         return sorted(path.name for path in self.directory.iterdir() if path.is_dir())
 
     def names(self, folder: str) -> list[str]:
-        """Give a folder's segments."""
+        """Return a folder's segments."""
         place = self.directory / folder
         return sorted(filter(is_segment, os.listdir(place))) if place.is_dir() else []
 
@@ -64,7 +64,7 @@ class DirectorySink:
             os.unlink(draft)
 
     def get(self, folder: str, name: str) -> bytes:
-        """Give a file. Raises OSError."""
+        """Return a file. Raises OSError."""
         return (self.directory / folder / name).read_bytes()
 
 
@@ -77,19 +77,19 @@ class SinkPlace:
         self.name = f"sink:{folder}"
 
     def segments(self) -> list[str]:
-        """Give the segments' names."""
+        """Return the segments' names."""
         return [name for name in self._sink.names(self._folder) if is_segment(name)]
 
     def lines(self, segment: str) -> Iterator[bytes]:
-        """Give a segment's lines with their ends."""
+        """Yield a segment's lines with their ends."""
         yield from io.BytesIO(self._sink.get(self._folder, segment))
 
     def read(self, name: str) -> bytes | None:
-        """Give nothing: only finished segments are sent there."""
+        """Return nothing: only finished segments are sent there."""
         return None
 
     def is_written(self) -> bool:
-        """Say no."""
+        """Return False."""
         return False
 
 
@@ -99,7 +99,7 @@ def folder_of(chain: str) -> str:
 
 
 def open_sink(address: str, keep_days: int, endpoint: str = "") -> Sink:
-    """Give the sink at an address: s3://BUCKET/PREFIX, or a directory's path. Raises ConfigurationError."""
+    """Return the sink at an address: s3://BUCKET/PREFIX, or a directory's path. Raises ConfigurationError."""
     if address.startswith("s3://"):
         from backends.audit.s3_sink import S3Sink  # here: only who has a bucket needs its client
 

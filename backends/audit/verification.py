@@ -178,7 +178,9 @@ class _Walk:
         self._report.entries += count
 
     def _take_first(self, line: bytes, segment: str) -> bool:
-        """Take the first entry of a chain, which says itself whose it is; of a part of one, whatever stands there."""
+        """Remove and return the first entry of a chain, which says itself whose it is; of a part of one, whatever
+        stands there.
+        """
         if self._prev or self._chain:
             return False
         opening = _opening(line)
@@ -289,7 +291,7 @@ def _read_stub(place: ChainPlace) -> StubLine | None:
 
 
 def stub_text(stub: StubLine) -> bytes:
-    """Give what a stub's signature is over."""
+    """Return what a stub's signature is over."""
     facts = (stub.chain, stub.at_ns, stub.first_seq, stub.prev, stub.segments)
     return ("tollkeeper audit stub 1\n" + "\n".join(map(str, facts)) + "\n").encode()
 

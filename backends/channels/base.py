@@ -33,7 +33,7 @@ class Outcome:
 
     @property
     def is_delivered(self) -> bool:
-        """Say whether the receiver has it."""
+        """Return whether the receiver has it."""
         return not self.fault
 
 

@@ -1,4 +1,4 @@
-"""One POST to somebody else's server: bounded in time, not redirected, not led inwards."""
+"""One POST to someone else's server: bounded in time, not redirected, not led inwards."""
 
 import asyncio
 from collections.abc import Mapping

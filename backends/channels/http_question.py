@@ -1,4 +1,4 @@
-"""One question to somebody else's server, and its answer: bounded in time and size, not redirected, not led inwards."""
+"""One question to someone else's server, and its answer: bounded in time and size, not redirected, not led inwards."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -44,7 +44,9 @@ class InwardAddress(Exception):
 
 
 async def reachable_address(host: str, port: int, allowed: Sequence[Network]) -> str:
-    """Look a host up and give an address of it that may be called. Raises InwardAddress, and OSError where unknown."""
+    """Look a host up and return an address of it that may be called. Raises InwardAddress, and OSError where
+    unknown.
+    """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     addresses = [ip_address(str(each[4][0]).partition("%")[0]) for each in found]
@@ -58,7 +60,7 @@ async def reachable_address(host: str, port: int, allowed: Sequence[Network]) ->
 
 
 def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
-    """Say whether an address is public, or in a network that is allowed."""
+    """Return whether an address is public, or in a network that is allowed."""
     plain = _meant(address)
     if any(plain.version == network.version and plain in network for network in allowed):
         return True
@@ -70,7 +72,7 @@ def is_allowed(address: Address, allowed: Sequence[Network]) -> bool:
 
 
 def _meant(address: Address) -> Address:
-    """Give the IPv4 address that an IPv6 one stands for where it does: mapped, translated (NAT64) or 6to4."""
+    """Return the IPv4 address that an IPv6 one stands for where it does: mapped, translated (NAT64) or 6to4."""
     if isinstance(address, IPv4Address):
         return address
     if address in _TRANSLATED:

@@ -1,4 +1,4 @@
-"""A question to somebody else's server, and what comes of it: the seam, without what it takes to ask."""
+"""A question to someone else's server, and what comes of it: the seam, without what it takes to ask."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

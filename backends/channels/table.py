@@ -17,7 +17,7 @@ from contracts.rules.alerts import ChannelKind
 
 @asynccontextmanager
 async def open_senders(settings: ChannelSettings) -> AsyncIterator[Mapping[ChannelKind, Sender]]:
-    """Give a sender for every kind; their connections are closed at the end."""
+    """Provide a sender for every kind; their connections are closed at the end."""
     http = HttpPost(settings)
     try:
         yield {

@@ -41,7 +41,7 @@ def write_incidents(session: Session, incidents: Sequence[Incident]) -> None:
 
 
 def of_tenants_that_exist(session: Session, incidents: Sequence[Incident]) -> list[Incident]:
-    """Give the incidents of tenants that are there: a gateway may know of one for a while that was erased."""
+    """Return the incidents of tenants that are there: a gateway may know of one for a while that was erased."""
     here = set(session.scalars(select(Tenant.id).where(Tenant.id.in_({each.tenant for each in incidents}))))
     return [each for each in incidents if each.tenant in here]
 
@@ -56,7 +56,7 @@ def list_incidents(
     before: str = "",
     limit: int = 100,
 ) -> list[Incident]:
-    """Give up to `limit` incidents, the latest begun first; `before`: those that sort after this id. Ids are in the
+    """Return up to `limit` incidents, the latest begun first; `before`: those that sort after this id. Ids are in the
     order of time. Of one that is open, nothing was heard for its window and five minutes: its gateway is gone, and it
     counts as ended.
     """
@@ -74,7 +74,7 @@ def list_incidents(
 
 
 def get_incident(session: Session, incident_id: str, *, tenant: str = "", now: datetime) -> Incident:
-    """Give an incident. Raises NotFound, also for one of another tenant than named."""
+    """Return an incident. Raises NotFound, also for one of another tenant than named."""
     row = session.get(AbuseIncident, incident_id)
     if row is None or tenant not in ("", row.tenant_id):
         raise NotFound(

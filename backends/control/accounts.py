@@ -62,7 +62,7 @@ def create_user(session: Session, author: Author, granted_by: Role, new: NewUser
 
 
 def list_users(session: Session, *, tenant_id: str = "", after: str = "", limit: int = 100) -> list[Account]:
-    """Give up to `limit` accounts after an id, oldest first; of one tenant where it is not empty."""
+    """Return up to `limit` accounts after an id, oldest first; of one tenant where it is not empty."""
     wanted = (
         select(User, RoleGrant)
         .join(RoleGrant, RoleGrant.user_id == User.id)
@@ -76,7 +76,7 @@ def list_users(session: Session, *, tenant_id: str = "", after: str = "", limit:
 
 
 def get_account(session: Session, user: str, *, tenant_id: str = "") -> Account:
-    """Give an account by its id or e-mail address. Raises NotFound, also for one of another tenant than asked."""
+    """Return an account by its id or e-mail address. Raises NotFound, also for one of another tenant than asked."""
     by = User.email == user.strip().lower() if "@" in user else User.id == user
     wanted = select(User, RoleGrant).join(RoleGrant, RoleGrant.user_id == User.id).where(by)
     found = session.execute(wanted, execution_options={"populate_existing": True}).first()
@@ -88,7 +88,7 @@ def get_account(session: Session, user: str, *, tenant_id: str = "") -> Account:
 
 
 def find_account(session: Session, email: str) -> Account | None:
-    """Find the account of an e-mail address; `None` where there is none."""
+    """Find the account of an e-mail address; `None` if there is none."""
     try:
         return get_account(session, plain_email(email))
     except (InvalidRequest, NotFound):
@@ -98,7 +98,7 @@ def find_account(session: Session, email: str) -> Account | None:
 def grant_role(
     session: Session, author: Author, granted_by: Role, user: str, role: Role, tenant_id: str, team_id: str
 ) -> Account:
-    """Give an account another role in place of its own. Raises as `create_user` does."""
+    """Return an account another role in place of its own. Raises as `create_user` does."""
     entry, account = _begin_change_of(session, author, "user.grant", user)
     entry.subject = _subject(tenant_id, account.user.id)
     entry.detail = {"role": role.value, "tenant": tenant_id, "team": team_id, "was": account.role.value}
@@ -138,7 +138,7 @@ def change_user(
 
 
 def delete_user(session: Session, author: Author, granted_by: Role, user: str) -> str:
-    """Remove an account with its sessions and views, end the tokens it made, and give its id. Raises as `grant_role`
+    """Remove an account with its sessions and views, end the tokens it made, and return its id. Raises as `grant_role`
     does.
     """
     entry, account = _begin_change_of(session, author, "user.delete", user)
@@ -153,7 +153,7 @@ def delete_user(session: Session, author: Author, granted_by: Role, user: str) -
 
 
 def plain_email(text: str) -> str:
-    """Give an address as accounts are found by: in small letters. Raises InvalidRequest on what is none."""
+    """Return an address as accounts are found by: in small letters. Raises InvalidRequest on what is none."""
     email = text.strip().lower()
     local, at, domain = email.rpartition("@")
     if not at or not local or "." not in domain.strip(".") and domain != "localhost" or len(email) > MAX_EMAIL:
@@ -164,7 +164,7 @@ def plain_email(text: str) -> str:
 
 
 def _begin_change_of(session: Session, author: Author, action: str, user: str) -> tuple[AuditEntry, Account]:
-    """Open a change of an account, and give it as it is under the write lock: rights are checked on that alone."""
+    """Open a change of an account, and return it as it is under the write lock: rights are checked on that alone."""
     user_id = get_account(session, user, tenant_id=author.tenant_id).user.id
     entry = begin_change(session, author, action, user_id)
     account = get_account(session, user_id, tenant_id=author.tenant_id)

@@ -61,7 +61,7 @@ class ListedToken:
 
 
 def is_token_like(secret: str) -> bool:
-    """Say whether text has a token's form, so that nonsense costs no look-up."""
+    """Return whether text has a token's form, so that nonsense costs no look-up."""
     return secret.startswith(TOKEN_PREFIX) and is_well_formed(KEY_PREFIX + secret.removeprefix(TOKEN_PREFIX))
 
 
@@ -107,7 +107,7 @@ def create_token(
 def list_tokens(
     session: Session, now: datetime, *, tenant_id: str = "", after: str = "", limit: int = 100
 ) -> list[ListedToken]:
-    """Give up to `limit` tokens after an id, refused ones too, oldest first; of one tenant where it is not empty."""
+    """Return up to `limit` tokens after an id, refused ones too, oldest first; of one tenant where it is not empty."""
     wanted = _WITH_ACCOUNT.where(AdminToken.id > after).order_by(AdminToken.id).limit(limit)
     if tenant_id:
         wanted = wanted.where(AdminToken.tenant_id == tenant_id)
@@ -115,7 +115,7 @@ def list_tokens(
 
 
 def get_token(session: Session, token_id: str, now: datetime, *, tenant_id: str = "") -> ListedToken:
-    """Give a token. Raises NotFound, also for one of another tenant than asked."""
+    """Return a token. Raises NotFound, also for one of another tenant than asked."""
     found = session.execute(_WITH_ACCOUNT.where(AdminToken.id == token_id)).first()
     if found is None or tenant_id not in ("", found[0].tenant_id):
         raise NotFound(f"token {token_id!r} does not exist", rows=[row_name(AdminToken, token_id)])
@@ -140,7 +140,7 @@ def revoke_token(session: Session, author: Author, granted_by: Role, token_id: s
 
 
 def revoke_tokens_of(session: Session, user_id: str, at: datetime) -> Sequence[str]:
-    """End the tokens that an account made, as part of the change that removes it, and give their ids."""
+    """End the tokens that an account made, as part of the change that removes it, and return their ids."""
     made = (AdminToken.user_id == user_id, AdminToken.revoked_at.is_(None))
     tokens = list(session.scalars(select(AdminToken).where(*made).order_by(AdminToken.id)))
     for token in tokens:
@@ -150,7 +150,7 @@ def revoke_tokens_of(session: Session, user_id: str, at: datetime) -> Sequence[s
 
 
 def find_token(session: Session, secret: str, pepper: bytes, now: datetime) -> AdminToken | None:
-    """Find the token of this secret; `None` where there is none that works at this moment."""
+    """Find the token of this secret; `None` if there is none that works at this moment."""
     digest = digest_of(secret, pepper).hex()
     found = session.execute(_WITH_ACCOUNT.where(AdminToken.digest == digest)).first()
     if found is None or _listed(session, found[0], found[1], now).refused:
@@ -160,7 +160,7 @@ def find_token(session: Session, secret: str, pepper: bytes, now: datetime) -> A
 
 
 def refusal_of(token: AdminToken, grant: RoleGrant | None, now: datetime) -> str:
-    """Say why a token is refused; empty where it works. `grant` is what its account may do now, if it is let in."""
+    """Return why a token is refused; empty if it works. `grant` is what its account may do now, if it is let in."""
     if token.revoked_at is not None:
         return REVOKED
     if token.expires_at is not None and token.expires_at <= now:
@@ -237,8 +237,8 @@ def check_grant(granted_by: Role, role: Role) -> None:
 def check_reach(session: Session, author: Author, role: Role, tenant_id: str, team_id: str) -> None:
     """Make sure that a role goes with what it is to reach, and that the author reaches as far.
 
-    Raises InvalidRequest where it does not go with it, NotFound on an unknown tenant or team, and on another tenant
-    than the one the author is bound to.
+    Raises InvalidRequest if it does not go with it, NotFound on an unknown tenant or team, and on another tenant than
+    the one the author is bound to.
     """
     if author.tenant_id not in ("", tenant_id):
         raise NotFound(f"tenant {tenant_id!r} is not yours; name {author.tenant_id!r} in `tenant`")

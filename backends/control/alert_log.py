@@ -58,7 +58,7 @@ class _Notices:
     resolved: list[AnyAlert] = field(default_factory=list)
 
     def leave_out(self, rule: Rule, silences: Sequence[AlertSilence]) -> None:
-        """Leave out what is silenced; what is over is news to whoever was told of it."""
+        """Leave out what is silenced; what is over is news to the one that was told of it."""
         for name in ("firing", "escalated", "repeated"):
             kept = [alert for alert in getattr(self, name) if not _is_silenced(alert, rule, silences)]
             setattr(self, name, kept)
@@ -258,7 +258,7 @@ def notice_body(
 
 
 def alert_facts(alert: AnyAlert) -> dict[str, object]:
-    """Give an alert as plain values, the same for notices, the HTTP interface and the command line."""
+    """Return an alert as plain values, the same for notices, the HTTP interface and the command line."""
     return {
         "id": alert.id,
         "rule": alert.rule_id,
@@ -298,7 +298,7 @@ def _requests_link(alert: AnyAlert) -> str:
 def write_delivery(
     session: Session, channel: AlertChannel, event: Event, body: Mapping[str, object], now: datetime
 ) -> int:
-    """Put a notice in the outbox; 0 where the same one is there already, else 1."""
+    """Put a notice in the outbox; 0 if the same one is there already, else 1."""
     ids = body.get("ids")
     again = [str(body["at"])] if body.get("reason") in ("escalated", "repeated") else []
     named = "|".join([channel.id, event, *again, *(str(each) for each in (ids if isinstance(ids, list) else ()))])
@@ -321,7 +321,7 @@ def write_delivery(
 def list_alerts(
     session: Session, *, tenant: str = "", team: str = "", is_open: bool = False, before: str = "", limit: int = 100
 ) -> list[Alert]:
-    """Give up to `limit` alerts with ids below `before`, the latest first, about one tenant or team where named."""
+    """Return up to `limit` alerts with ids below `before`, the latest first, about one tenant or team where named."""
     wanted = select(Alert).order_by(Alert.id.desc()).limit(limit)
     conditions = [Alert.tenant_id == tenant] if tenant else []
     conditions += [Alert.team_id == team] if team else []
@@ -351,7 +351,7 @@ def acknowledge_alert(session: Session, author: Author, alert_id: str) -> Alert:
 
 
 def open_rules(session: Session) -> set[str]:
-    """Give the ids of rules that have open alerts, also of those that are gone."""
+    """Return the ids of rules that have open alerts, also of those that are gone."""
     return set(session.scalars(select(Alert.rule_id).where(Alert.resolved_at.is_(None)).distinct()))
 
 

@@ -36,10 +36,10 @@ class DueNotice:
 
 
 def due_notices(session: Session, now: datetime, *, limit: int = 50) -> list[DueNotice]:
-    """Give notices that are to be sent now, the oldest first, and end those that cannot be.
+    """Return notices that are to be sent now, the oldest first, and end those that cannot be.
 
-    A notice waits while an earlier one about the same alert is on its way to the same channel: nobody should hear of
-    an end before the beginning.
+    A notice waits while an earlier one about the same alert is on its way to the same channel: nobody should hear of an
+    end before the beginning.
     """
     if session.scalar(select(AlertDelivery.id).where(AlertDelivery.next_attempt_at <= now).limit(1)) is None:
         return []  # asked every second: what waits is read only where something is due
@@ -71,7 +71,7 @@ def due_notices(session: Session, now: datetime, *, limit: int = 50) -> list[Due
 
 
 def claim_notice(session: Session, notice: DueNotice, now: datetime) -> bool:
-    """Take a notice for one attempt; False where another process took it since it was read."""
+    """Reserve a notice for one attempt; False where another process took it since it was read."""
     claimed = session.execute(
         update(AlertDelivery)
         .where(
@@ -96,7 +96,7 @@ def finish_notice(session: Session, notice_id: str, now: datetime) -> None:
 def fail_notice(
     session: Session, notice: DueNotice, fault: str, now: datetime, *, may_have_arrived: bool, is_final: bool
 ) -> str:
-    """Note why an attempt failed; give the state the notice is in.
+    """Note why an attempt failed; return the state the notice is in.
 
     It waits for another attempt, unless it may have arrived at a receiver that would not know it again, the receiver
     said no for good, or a day has passed.
@@ -118,7 +118,7 @@ def fail_notice(
 def list_deliveries(
     session: Session, *, tenant: str = "", channel: str = "", before: str = "", limit: int = 100
 ) -> list[tuple[AlertDelivery, str]]:
-    """Give notices with their channels' kinds, the latest first, of one tenant's channels or one channel if named."""
+    """Return notices with their channels' kinds, the latest first, of one tenant's channels or one channel if named."""
     wanted = (
         select(AlertDelivery, AlertChannel.kind)
         .outerjoin(AlertChannel, AlertChannel.id == AlertDelivery.channel_id)

@@ -180,7 +180,7 @@ def update_channel(
 
 
 def create_silence(session: Session, author: Author, new: NewSilence) -> AlertSilence:
-    """Add a silence. Raises InvalidRequest where it would end before it begins or is over, NotFound on its rule."""
+    """Add a silence. Raises InvalidRequest if it would end before it begins or is over, NotFound on its rule."""
     silence_id = f"sil_{uuid7(unix_ns(author.at)).hex}"
     begin_change(session, author, "alert_silence.create", _subject(new.tenant, silence_id), {"rule": new.rule_id})
     _check_reach(session, author, new.tenant)
@@ -210,13 +210,13 @@ def create_silence(session: Session, author: Author, new: NewSilence) -> AlertSi
 def list_rows(
     session: Session, table: type[RowT], *, tenant: str = "", after: str = "", limit: int = 100
 ) -> list[RowT]:
-    """Give up to `limit` rows after an id, of one tenant where it is not empty."""
+    """Return up to `limit` rows after an id, of one tenant where it is not empty."""
     wanted = select(table).where(table.id > after).order_by(table.id).limit(limit)
     return list(session.scalars(wanted.where(table.tenant_id == tenant) if tenant else wanted))
 
 
 def get_row(session: Session, table: type[RowT], row_id: str, *, tenant: str = "") -> RowT:
-    """Give a rule, channel or silence. Raises NotFound, also for one of another tenant than named."""
+    """Return a rule, channel or silence. Raises NotFound, also for one of another tenant than named."""
     row = session.get(table, row_id)
     if row is None or tenant not in ("", row.tenant_id):
         noun = _NOUNS[table]

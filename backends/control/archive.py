@@ -112,7 +112,7 @@ def load_control(
 
 
 def _all_lines(database: ControlDatabase) -> Iterator[tuple[str, list[str]]]:
-    """Give every table's rows as of one moment: each database's own isolation sees to that."""
+    """Yield every table's rows as of one moment: each database's own isolation sees to that."""
     is_postgres = database.url.get_backend_name() == "postgresql"
     engine = database.engine.execution_options(isolation_level="REPEATABLE READ") if is_postgres else database.engine
     with engine.connect() as connection, connection.begin():
@@ -121,7 +121,7 @@ def _all_lines(database: ControlDatabase) -> Iterator[tuple[str, list[str]]]:
 
 
 def _tables(connection: Connection) -> list[Table]:
-    """Give the tables, those that others refer to first."""
+    """Return the tables, those that others refer to first."""
     found = MetaData()
     found.reflect(connection)
     return [table for table in found.sorted_tables if table.name != _HISTORY]

@@ -17,7 +17,7 @@ _OF_TENANTS: Final = (
 def list_audit(
     session: Session, *, tenant_id: str = "", action: str = "", before: int | None = None, limit: int = 100
 ) -> list[AuditEntry]:
-    """Give up to `limit` entries with ids below `before`, the latest first.
+    """Return up to `limit` entries with ids below `before`, the latest first.
 
     `tenant_id` keeps to what was done within a tenant; `action` to one ("key.revoke") or to a noun's ("key").
     """

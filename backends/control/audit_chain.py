@@ -114,12 +114,12 @@ def drop_pending(session: Session) -> None:
 
 
 def facts_hash(salt: str, subject: str, detail: Mapping[str, object]) -> str:
-    """Give the hash of what an entry is about; without its salt, nobody can compare it with guesses."""
+    """Return the hash of what an entry is about; without its salt, nobody can compare it with guesses."""
     return hashlib.sha256(_canonical([salt, subject, detail])).hexdigest()
 
 
 def entry_hash(entry: int, at: datetime, actor: str, action: str, address: str, facts: str, prev: str) -> str:
-    """Give an entry's hash: SHA-256 of canonical JSON (sorted keys, no blanks, UTF-8), the moment in microseconds."""
+    """Return an entry's hash: SHA-256 of canonical JSON (sorted keys, no blanks, UTF-8), the moment in microseconds."""
     moment = at.astimezone(UTC).isoformat(timespec="microseconds")
     stated = {"id": entry, "at": moment, "actor": actor, "action": action, "address": address}
     return hashlib.sha256(_canonical({**stated, "facts": facts, "prev": prev})).hexdigest()

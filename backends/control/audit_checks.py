@@ -32,7 +32,7 @@ class AuditFindings:
 
     @property
     def is_sound(self) -> bool:
-        """Say whether nothing is wrong."""
+        """Return whether nothing is wrong."""
         return not self.faults
 
 
@@ -136,7 +136,7 @@ class _Comparison:
             yield row
 
     def end(self) -> None:
-        """Take what is vouched for behind the last entry as gone."""
+        """Record what is vouched for behind the last entry as gone."""
         if self.first_wrong is None and self._next is not None:
             self.first_wrong, self.is_gone = self._next[0], True
 
@@ -187,7 +187,9 @@ def check_sink(
 
 
 def longest_of(reports: list[ChainReport]) -> dict[str, ChainReport]:
-    """Give the chains by name, of several copies the longest: a restored one may stand beside what it is a part of."""
+    """Return the chains by name, of several copies the longest: a restored one may stand beside what it is a part
+    of.
+    """
     found: dict[str, ChainReport] = {}
     for report in sorted(reports, key=lambda each: each.last):
         if report.chain:
@@ -196,12 +198,12 @@ def longest_of(reports: list[ChainReport]) -> dict[str, ChainReport]:
 
 
 def accepted_ends(reports: list[ChainReport]) -> dict[str, int]:
-    """Give the chains that were accepted to end here before they do in the sink, and with which entry."""
+    """Return the chains that were accepted to end here before they do in the sink, and with which entry."""
     return {end.chain: end.last for report in reports for one in report.accepted for end in one.chains}
 
 
 def _vouched(reports: list[ChainReport]) -> EntryHashes:
-    """Give what all chains vouch for; an acceptance in one of them holds for what others had vouched for before."""
+    """Return what all chains vouch for; an acceptance in one of them holds for what others had vouched for before."""
     parts = []
     for report in reports:
         later = [one.entry for other in reports for one in other.accepted if one.at_ns > report.witnessed_at_ns]

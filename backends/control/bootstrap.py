@@ -50,15 +50,14 @@ class EngineOffer:
 
 
 def is_fresh(session: Session) -> bool:
-    """Say whether the database knows no tenant, model or pool. One that someone has changed is left alone."""
+    """Return whether the database knows no tenant, model or pool. One that someone has changed is left alone."""
     return not any(session.scalars(select(table.id).limit(1)).first() for table in (Tenant, Model, Pool))
 
 
 def add_demo(session: Session, author: Author, demo_key: str, pepper: bytes) -> None:
     """Add the demonstration to a fresh database.
 
-    Raises Conflict where another control plane of the same database does so at this moment; its demonstration
-    then stands.
+    Raises Conflict if another control plane of the same database does so at this moment; its demonstration then stands.
     """
     create_pool(session, author, DEMO_POOL)
     create_target(session, author, DEMO_POOL, NewTarget(id="scripted", kind="scripted"))
@@ -81,11 +80,11 @@ def add_demo(session: Session, author: Author, demo_key: str, pepper: bytes) -> 
 
 
 def add_engine(session: Session, author: Author, offer: EngineOffer, *, is_first: bool) -> bool:
-    """Make an engine host's models reachable; say whether anything changed.
+    """Make an engine host's models reachable; return whether anything changed.
 
-    The built-in model and the embedder are added at an installation's first start only, with their standard costs:
-    what an operator removes stays removed. Models the operator names are added whenever they are missing, and the
-    target follows the host's URL.
+    The built-in model and the embedder are added at an installation's first start only, with their standard costs: what
+    an operator removes stays removed. Models the operator names are added whenever they are missing, and the target
+    follows the host's URL.
     """
     named = [name for name in offer.models if name != BUILTIN_MODEL]
     wanted = [name for name in named if session.get(Model, name) is None]
@@ -118,7 +117,7 @@ def _add_standard_cost(session: Session, author: Author, model: str) -> None:
 
 
 def add_upstream(session: Session, author: Author, upstream: Upstream) -> bool:
-    """Make the upstream's model reachable as the environment states it; say whether anything changed."""
+    """Make the upstream's model reachable as the environment states it; return whether anything changed."""
     target = session.get(Target, (UPSTREAM_POOL, _UPSTREAM_TARGET))
     stated = (upstream.url, upstream.model, upstream.key_ref)
     is_model_known = session.get(Model, upstream.model) is not None

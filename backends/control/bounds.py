@@ -13,7 +13,7 @@ from contracts.errors import PermissionDenied
 
 
 def visible_rules(table: type[Limit] | type[Budget], tenant_id: str, team_id: str) -> ColumnElement[bool]:
-    """Give the condition for the rules that are shown: all of a tenant, or of one team, its projects and its keys."""
+    """Return the condition for the rules that are shown: all of a tenant, or of one team, its projects and its keys."""
     of_tenant = table.tenant_id == tenant_id
     if not team_id:
         return of_tenant
@@ -27,7 +27,7 @@ def visible_rules(table: type[Limit] | type[Budget], tenant_id: str, team_id: st
 
 
 def refuse_beyond_bounds(session: Session, author: Author, level: str, subject: str) -> None:
-    """Raise PermissionDenied where a rule of this level and subject is not the author's to make, change or delete."""
+    """Raise PermissionDenied if a rule of this level and subject is not the author's to make, change or delete."""
     if author.team_id:
         if not _is_within_team(session, author, level, subject):
             raise PermissionDenied(

@@ -88,13 +88,13 @@ def refusing_budgets(session: Session, since: datetime) -> dict[tuple[str, str, 
 
 
 def events_of(session: Session, budget_id: str, *, limit: int = 100) -> list[BudgetEvent]:
-    """Give the latest `limit` events of a budget, the latest first."""
+    """Return the latest `limit` events of a budget, the latest first."""
     of_budget = select(BudgetEvent).where(BudgetEvent.budget_id == budget_id)
     return list(session.scalars(of_budget.order_by(BudgetEvent.at.desc(), BudgetEvent.id.desc()).limit(limit)))
 
 
 def due_events(session: Session, now: datetime, *, limit: int = 50) -> list[tuple[BudgetEvent, Budget]]:
-    """Give events whose webhook is to be called now, the longest due first, with their budgets.
+    """Return events whose webhook is to be called now, the longest due first, with their budgets.
 
     Where the webhook was taken away meanwhile, they wait for another.
     """
@@ -109,7 +109,7 @@ def due_events(session: Session, now: datetime, *, limit: int = 50) -> list[tupl
 
 
 def claim_event(session: Session, event_id: str, attempts: int, now: datetime) -> bool:
-    """Take an event for one attempt; False where another control plane took it since it was read.
+    """Reserve an event for one attempt; False where another control plane took it since it was read.
 
     Should this process die in the attempt, the event is due again after the wait.
     """
@@ -143,7 +143,7 @@ def fail_event(session: Session, event_id: str, error: str) -> bool:
 
 
 def wait_after(attempts: int) -> timedelta:
-    """Give how long after that many attempts the next one is due: 10 s, twice as long each time, at most an hour."""
+    """Return how long after that many attempts the next one is due: 10 s, twice as long each time, at most an hour."""
     doubled = 1 << min(attempts - 1, 20)  # bounded: the thousandth attempt's wait would not fit a timedelta
     return min(_FIRST_WAIT * doubled, _LONGEST_WAIT)
 

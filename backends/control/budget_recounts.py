@@ -1,8 +1,8 @@
 """Recounts of budgets: what the ledger says was spent beyond, or below, what gateways have counted.
 
-A recount is kept as one more state beside those of the gateways, so that whoever adds these up has it; gateways get
-it with the budget (`BudgetSpec.adjustments`). It states the whole difference for a period, not a step: the same recount
-twice is one, and what gateways count meanwhile is not touched.
+A recount is kept as one more state beside those of the gateways, so that the one that adds these up has it; gateways
+get it with the budget (`BudgetSpec.adjustments`). It states the whole difference for a period, not a step: the same
+recount twice is one, and what gateways count meanwhile is not touched.
 """
 
 from collections.abc import Mapping

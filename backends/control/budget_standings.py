@@ -19,7 +19,7 @@ from contracts.rules.periods import budget_period
 class BudgetStanding:
     """What one subject has used of a budget in one period, in the budget's base unit; times in Unix nanoseconds.
 
-    `end_ns` is `None` where the period has no end. `counts_since_ns` is when counting began in it.
+    `end_ns` is `None` if the period has no end. `counts_since_ns` is when counting began in it.
     """
 
     spec: BudgetSpec
@@ -32,7 +32,7 @@ class BudgetStanding:
 
 
 def load_standings(session: Session, since: datetime) -> list[BudgetStanding]:
-    """Give the standings of all budgets in periods that began since a moment; one read for all tenants.
+    """Return the standings of all budgets in periods that began since a moment; one read for all tenants.
 
     A budget whose row cannot be read is left out: gateways name it.
     """

@@ -82,7 +82,7 @@ def publish_states(session: Session, gateway: str, states: Sequence[GatewayState
 
 
 def states_of(session: Session, gateway: str, budget_ids: Iterable[str]) -> list[GatewayState]:
-    """Give what a gateway had written down itself: where it goes on after a restart without shared counters."""
+    """Return what a gateway had written down itself: where it goes on after a restart without shared counters."""
     wanted = set(budget_ids)
     rows = session.scalars(select(BudgetState).where(BudgetState.gateway == gateway))
     return [
@@ -100,7 +100,7 @@ def states_of(session: Session, gateway: str, budget_ids: Iterable[str]) -> list
 
 
 def spent_of(session: Session, budget_id: str, period_start_ns: int) -> dict[str, Spent]:
-    """Give what is charged to a budget in the period that began then, by subject: the sum over gateways."""
+    """Return what is charged to a budget in the period that began then, by subject: the sum over gateways."""
     rows = session.scalars(
         select(BudgetState).where(
             BudgetState.budget_id == budget_id, BudgetState.period_start == utc_moment(period_start_ns)
@@ -142,7 +142,7 @@ def forget_states(session: Session, before: datetime) -> None:
 
 
 def insert_into(session: Session, table: type[Base]) -> postgresql.Insert | sqlite.Insert:
-    """Give the database's own INSERT: the portable one knows no ON CONFLICT."""
+    """Return the database's own INSERT: the portable one knows no ON CONFLICT."""
     return (postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert)(table)
 
 

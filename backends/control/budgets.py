@@ -134,7 +134,7 @@ def create_budget(session: Session, author: Author, new: NewBudget) -> Budget:
 def list_budgets(
     session: Session, tenant_id: str, *, after: str = "", limit: int = 100, team_id: str = ""
 ) -> list[Budget]:
-    """Give up to `limit` budgets of a tenant after an id, oldest first; of one team where it is named.
+    """Return up to `limit` budgets of a tenant after an id, oldest first; of one team where it is named.
 
     Raises NotFound on the tenant.
     """
@@ -144,7 +144,7 @@ def list_budgets(
 
 
 def get_budget(session: Session, tenant_id: str, budget_id: str, *, team_id: str = "") -> Budget:
-    """Give a budget of this tenant, and of one team where it is named. Raises NotFound, also for anyone else's."""
+    """Return a budget of this tenant, and of one team where it is named. Raises NotFound, also for anyone else's."""
     get_tenant(session, tenant_id)
     of_it = (Budget.id == budget_id, visible_rules(Budget, tenant_id, team_id))
     row = session.scalars(select(Budget).where(*of_it)).first()
@@ -154,7 +154,7 @@ def get_budget(session: Session, tenant_id: str, budget_id: str, *, team_id: str
 
 
 def spec_of(session: Session, row: Budget) -> BudgetSpec:
-    """Give the budget that a row stands for, in its tenant's time zone. Raises ConfigurationError as it is built."""
+    """Return the budget that a row stands for, in its tenant's time zone. Raises ConfigurationError as it is built."""
     return budget_spec(row, get_tenant(session, row.tenant_id).time_zone)
 
 

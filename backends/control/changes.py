@@ -107,12 +107,12 @@ def begin_change(
 
 
 def read_revision(session: Session) -> int:
-    """Give the number that moves with every change; 0 before the first."""
+    """Return the number that moves with every change; 0 before the first."""
     return read_revisions(session).number
 
 
 def read_revisions(session: Session) -> Revisions:
-    """Give how far the database is, by area; all 0 before the first change."""
+    """Return how far the database is, by area; all 0 before the first change."""
     columns = (Revision.number, Revision.rules, Revision.serving, Revision.keys_floor)
     row = session.execute(select(*columns).where(Revision.id == _THE_ROW)).first()
     return Revisions() if row is None else Revisions(*row)

@@ -21,7 +21,7 @@ from contracts.rules.periods import budget_period
 class CurrentBudget:
     """A budget and its period of now, in Unix nanoseconds; without a period before it begins and after it has ended.
 
-    `spent` is by subject; empty where no gateway has told of any use.
+    `spent` is by subject; empty if no gateway has told of any use.
     """
 
     spec: BudgetSpec
@@ -32,7 +32,7 @@ class CurrentBudget:
 
 
 def current_budgets(session: Session, now: datetime, *, tenant: str = "", team: str = "") -> list[CurrentBudget]:
-    """Give the budgets of one tenant, or of one of its teams, or of all tenants, in the order they were made.
+    """Return the budgets of one tenant, or of one of its teams, or of all tenants, in the order they were made.
 
     Two reads, however many there are. A budget whose row cannot be read is left out: gateways name it.
     """
@@ -55,7 +55,7 @@ def current_budgets(session: Session, now: datetime, *, tenant: str = "", team: 
 
 
 def _spent(session: Session, starts_ns: Mapping[str, int], tenant: str) -> dict[str, dict[str, Spent]]:
-    """Give what is charged since each budget's period began, by budget and subject: the sum over gateways."""
+    """Return what is charged since each budget's period began, by budget and subject: the sum over gateways."""
     if not starts_ns:
         return {}
     # As in `load_standings`: the oldest start bounds what is read; the periods of each budget are told apart below.

@@ -42,7 +42,7 @@ class ControlDatabase:
     """A control-plane database. Connects at first use; safe to share between threads, one session each."""
 
     def __init__(self, url: str) -> None:
-        """Take a SQLAlchemy URL; `postgresql://` means psycopg 3. Raises ConfigurationError on an unusable one."""
+        """Accept a SQLAlchemy URL; `postgresql://` means psycopg 3. Raises ConfigurationError on an unusable one."""
         self.url: URL = database_url(url)
         self.engine: Engine = _engine(self.url)
         self._sessions = sessionmaker(self.engine, expire_on_commit=False)
@@ -56,9 +56,9 @@ class ControlDatabase:
     def session(self) -> Iterator[Session]:
         """Open a session that commits when the block ends and rolls back when it raises.
 
-        Rows that cannot be read are left out of results, except for queries with the option READS_ALL.
-        Raises ControlUnavailable where the database does not answer, Conflict where it refuses the change (a name
-        taken, or something that still refers to a row), and RowUnreadable where the row asked for cannot be read.
+        Rows that cannot be read are left out of results, except for queries with the option READS_ALL. Raises
+        ControlUnavailable if the database does not answer, Conflict where it refuses the change (a name taken, or
+        something that still refers to a row), and RowUnreadable where the row asked for cannot be read.
         """
         try:
             with self._sessions.begin() as session:
@@ -72,7 +72,7 @@ class ControlDatabase:
             raise self._translated(error) from error
 
     def is_healthy(self) -> bool:
-        """Say whether the database answers; never raises."""
+        """Return whether the database answers; never raises."""
         try:
             with self.session() as session:
                 session.execute(text("SELECT 1"))
@@ -83,8 +83,7 @@ class ControlDatabase:
     def check_schema(self) -> None:
         """Make sure that the database is at the revision this code is written for.
 
-        Raises NewerSchema, ConfigurationError where it is behind or empty, ControlUnavailable where it does not
-        answer.
+        Raises NewerSchema, ConfigurationError if it is behind or empty, ControlUnavailable where it does not answer.
         """
         found = self.revision()
         if found == SCHEMA_HEAD:
@@ -98,7 +97,7 @@ class ControlDatabase:
         raise ConfigurationError(f"the control database {self.shown_url} {state}; run `python -m migrations`")
 
     def revision(self) -> str | None:
-        """Give the migration revision the database is at; `None` where it was never migrated."""
+        """Return the migration revision the database is at; `None` if it was never migrated."""
         try:
             with self.engine.connect() as connection:
                 if not inspect(connection).has_table(_VERSION_TABLE):
@@ -110,7 +109,7 @@ class ControlDatabase:
 
     @property
     def is_there(self) -> bool:
-        """Say whether there may be a database: a file of SQLite's that is missing would be made by opening it."""
+        """Return whether there may be a database: a file of SQLite's that is missing would be made by opening it."""
         path = self.url.database
         return self.url.get_backend_name() != "sqlite" or (path not in (None, "", ":memory:") and Path(path).exists())
 
@@ -163,7 +162,7 @@ def _is_disk_full(error: BaseException | None) -> bool:
 
 
 def database_url(url: str) -> URL:
-    """Parse a database URL. Raises ConfigurationError where it names neither SQLite nor PostgreSQL."""
+    """Parse a database URL. Raises ConfigurationError if it names neither SQLite nor PostgreSQL."""
     try:
         parsed = make_url(url)
     except ArgumentError as error:

@@ -39,7 +39,7 @@ _NAMED_APART: Final = ("price", "issuer")  # kinds of audit entries whose subjec
 
 
 def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
-    """Delete an inactive tenant with all that is its own, and take its name out of the audit; gives how many rows.
+    """Delete an inactive tenant with all that is its own, and take its name out of the audit; return how many rows.
 
     Raises NotFound, and Conflict while it is active: its keys must be refused before its rows go, or they come back.
     """
@@ -68,7 +68,8 @@ def erase_tenant(session: Session, author: Author, tenant_id: str) -> int:
 
 
 def erase_user(session: Session, author: Author, tenant_id: str, user: str) -> int:
-    """Delete what counts or restricts an end user of a tenant, and take the name out of the audit; gives how many rows.
+    """Delete what counts or restricts an end user of a tenant, and take the name out of the audit; return how many
+    rows.
 
     What the tenant as a whole has spent is counted elsewhere and stays. Incidents of abuse do not say which of a key's
     callers was which user: the networks and user agents of all of them are taken out. Raises NotFound on the tenant.
@@ -95,7 +96,7 @@ def erase_user(session: Session, author: Author, tenant_id: str, user: str) -> i
 
 
 def export_tenant(session: Session, tenant_id: str) -> Iterator[tuple[str, list[str]]]:
-    """Give a tenant's rows by table, as JSON lines without digests of secrets; tables without are left out."""
+    """Yield a tenant's rows by table, as JSON lines without digests of secrets; tables without are left out."""
     of_its_budgets = select(Budget.id).where(Budget.tenant_id == tenant_id)
     for table in Base.metadata.sorted_tables:
         if table.name == Tenant.__tablename__:
@@ -115,14 +116,14 @@ def export_tenant(session: Session, tenant_id: str) -> Iterator[tuple[str, list[
 
 
 def export_user(session: Session, tenant_id: str, user: str) -> Iterator[tuple[str, list[str]]]:
-    """Give what counts or restricts an end user of a tenant, as `export_tenant` does."""
+    """Yield what counts or restricts an end user of a tenant, as `export_tenant` does."""
     for table, where in _of_user(session, tenant_id, user):
         if lines := _lines(session, table, where):
             yield table.name, lines
 
 
 def _of_user(session: Session, tenant_id: str, user: str) -> Iterator[tuple[Table, ColumnElement[bool]]]:
-    """Give the tables that name end users, with the rows of this one; what refers to others comes first."""
+    """Yield the tables that name end users, with the rows of this one; what refers to others comes first."""
     by_user = select(Budget.id).where(Budget.tenant_id == tenant_id, Budget.level == "user")
     for kind in (BudgetEvent, BudgetState):
         yield kind.__table__, and_(kind.subject == user, kind.budget_id.in_(by_user))  # type: ignore[misc]  # a Table
@@ -173,7 +174,9 @@ def _forget_accounts(session: Session) -> None:
 
 
 def _forget_in_notices(session: Session, tenant_id: str, user: str = "") -> None:
-    """Take alerts about a tenant, or about one end user of it, out of notices; one that tells of nothing else goes."""
+    """Accept alerts about a tenant, or about one end user of it, out of notices; one that tells of nothing else
+    goes.
+    """
     for row in session.scalars(select(AlertDelivery).where(AlertDelivery.tenant_id.in_(("", tenant_id)))):
         told = row.body.get("alerts")
         if not isinstance(told, list):
@@ -194,8 +197,8 @@ def _is_about(alert: Any, tenant_id: str, user: str) -> bool:
 def _forget_in_audit(session: Session, erasure: AuditEntry, where: ColumnElement[bool]) -> None:
     """Leave that something was done, when and by whom; to what goes. An audit with holes would prove nothing.
 
-    The erasure's own entry names those that it empties, and those that an erasure among these had named: any other
-    that is empty was emptied by somebody else.
+    The erasure's own entry names those that it empties, and those that an erasure among these had named: any other that
+    is empty was emptied by someone else.
     """
     found = session.execute(select(AuditEntry.id, AuditEntry.detail).where(where, AuditEntry.id < erasure.id)).all()
     emptied = {row.id for row in found}

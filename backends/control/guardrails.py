@@ -17,7 +17,7 @@ UNREADABLE: Final = "unreadable"  # no detector's name: a gateway refuses what s
 
 
 def create_guardrail(session: Session, author: Author, name: str, rules: Mapping[str, object]) -> Guardrail:
-    """Add a policy. Raises Conflict where there is one of that name, InvalidRequest where the rules cannot stand."""
+    """Add a policy. Raises Conflict if there is one of that name, InvalidRequest where the rules cannot stand."""
     begin_change(session, author, "guardrail.create", name, {"rules": dict(rules)})
     if session.get(Guardrail, name) is not None:
         raise Conflict(f"there is a guardrail {name!r} already; change that one", param="name")
@@ -30,13 +30,13 @@ def create_guardrail(session: Session, author: Author, name: str, rules: Mapping
 
 
 def list_guardrails(session: Session, *, after: str = "", limit: int = 100) -> list[Guardrail]:
-    """Give up to `limit` policies whose names sort after `after`."""
+    """Return up to `limit` policies whose names sort after `after`."""
     wanted = select(Guardrail).where(Guardrail.id > after).order_by(Guardrail.id)
     return list(session.scalars(wanted.limit(limit)))
 
 
 def get_guardrail(session: Session, name: str) -> Guardrail:
-    """Give a policy. Raises NotFound."""
+    """Return a policy. Raises NotFound."""
     guardrail = session.get(Guardrail, name)
     if guardrail is None:
         raise NotFound(f"there is no guardrail {name!r}", rows=[row_name(Guardrail, name)])
@@ -61,10 +61,10 @@ def delete_guardrail(session: Session, author: Author, name: str) -> None:
 
 
 def load_guardrails(rows: SoundRows) -> tuple[GuardrailPolicy, ...]:
-    """Give the policies by their names.
+    """Return the policies by their names.
 
-    One that cannot be read is not left out, which would let through what it guards: it becomes one that no gateway
-    can use, so that what it covers is refused, as far as that can be read, or else everything.
+    One that cannot be read is not left out, which would let through what it guards: it becomes one that no gateway can
+    use, so that what it covers is refused, as far as that can be read, or else everything.
     """
     return tuple(rows.build("guardrail", select(Guardrail).order_by(Guardrail.id), (Guardrail.id,), _policy))
 

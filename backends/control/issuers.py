@@ -55,10 +55,10 @@ class NewIssuer:
 
 
 def create_issuer(session: Session, author: Author, new: NewIssuer) -> Issuer:
-    """Take an identity provider's tokens.
+    """Create an identity provider whose tokens are accepted.
 
-    Raises Conflict where the id, or the issuer with this audience, is there already; InvalidRequest on an address that
-    is neither https nor on this machine, an algorithm with a shared secret, or none or two ways to find the tenant;
+    Raises Conflict if the id, or the issuer with this audience, is there already; InvalidRequest on an address that is
+    neither https nor on this machine, an algorithm with a shared secret, or none or two ways to find the tenant;
     NotFound on an unknown tenant.
     """
     entry = begin_change(session, author, "issuer.create", new.id)
@@ -80,12 +80,12 @@ def create_issuer(session: Session, author: Author, new: NewIssuer) -> Issuer:
 
 
 def list_issuers(session: Session, *, after: str = "", limit: int = 100) -> list[Issuer]:
-    """Give up to `limit` identity providers whose ids sort after `after`."""
+    """Return up to `limit` identity providers whose ids sort after `after`."""
     return list(session.scalars(select(Issuer).where(Issuer.id > after).order_by(Issuer.id).limit(limit)))
 
 
 def get_issuer(session: Session, issuer_id: str) -> Issuer:
-    """Give an identity provider. Raises NotFound."""
+    """Return an identity provider. Raises NotFound."""
     row = session.get(Issuer, issuer_id)
     if row is None:
         raise NotFound(f"issuer {issuer_id!r} does not exist", rows=[row_name(Issuer, issuer_id)])
@@ -113,7 +113,7 @@ def update_issuer(session: Session, author: Author, issuer_id: str, changes: Map
 
 
 def delete_issuer(session: Session, author: Author, issuer_id: str) -> None:
-    """Take an identity provider's tokens no longer. Raises NotFound."""
+    """Accept an identity provider's tokens no longer. Raises NotFound."""
     begin_change(session, author, "issuer.delete", issuer_id)
     session.delete(get_issuer(session, issuer_id))
     session.flush()

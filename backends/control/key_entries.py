@@ -50,7 +50,7 @@ class KeyBook(Mapping[bytes, KeyEntry]):
     __slots__ = ("_all", "_apart", "_count")
 
     def __init__(self, entries: dict[bytes, KeyEntry]) -> None:
-        """Take over `entries`, which nobody else changes from now on."""
+        """Adopt `entries`, which nobody else changes from now on."""
         self._all = entries
         self._apart: dict[bytes, KeyEntry | None] = {}  # None: there no longer
         self._count = len(entries)
@@ -133,7 +133,7 @@ class KeyReader:
         return LoadedKeys(self._known.entries.changed(changes), faults)
 
     def _pages(self, wanted: Where) -> Iterator[Where]:
-        """Give conditions that each take the next keys in the order of their ids, whatever is in their rows."""
+        """Yield conditions that each take the next keys in the order of their ids, whatever is in their rows."""
         after = ""
         while True:
             ids = select(ApiKey.id).where(*wanted, ApiKey.id > after).order_by(ApiKey.id)

@@ -31,7 +31,7 @@ class Permits:
 
 
 def normal_scopes(stated: Mapping[str, Any]) -> dict[str, object]:
-    """Give the scopes as the table keeps them; a field that is `None` restricts nothing and is left out.
+    """Return the scopes as the table keeps them; a field that is `None` restricts nothing and is left out.
 
     Networks are written the shortest way. Raises InvalidRequest on an empty list or on what is no network.
     """
@@ -47,7 +47,7 @@ def normal_scopes(stated: Mapping[str, Any]) -> dict[str, object]:
 
 
 def check_models(session: Session, scopes: Mapping[str, object]) -> None:
-    """Raise InvalidRequest where the scopes name a model that is neither a model nor a route here."""
+    """Raise InvalidRequest if the scopes name a model that is neither a model nor a route here."""
     for model in cast("Iterable[str]", scopes.get("models", ())):
         if session.get(Model, model) is None and session.get(Route, model) is None:
             raise InvalidRequest(f"models names {model!r}, which is neither a model nor a route here", param="models")

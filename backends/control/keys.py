@@ -49,7 +49,7 @@ class KeyRequest:
     max_thinking_tokens: int | None = None
 
     def scopes(self) -> dict[str, object]:
-        """Give the scopes as the table keeps them. Raises InvalidRequest."""
+        """Return the scopes as the table keeps them. Raises InvalidRequest."""
         return normal_scopes({name: getattr(self, name) for name in SCOPE_FIELDS})
 
 
@@ -98,7 +98,7 @@ def list_keys(
     team_id: str = "",
     is_service_account: bool | None = None,
 ) -> list[ApiKey]:
-    """Give up to `limit` keys of a tenant, revoked ones too, oldest first. Raises NotFound on the tenant.
+    """Return up to `limit` keys of a tenant, revoked ones too, oldest first. Raises NotFound on the tenant.
 
     `team_id` keeps to one team, where it is not empty; `is_service_account` to one kind.
     """
@@ -112,7 +112,7 @@ def list_keys(
 
 
 def get_key(session: Session, tenant_id: str, key_id: str, *, team_id: str = "") -> ApiKey:
-    """Give a key of this tenant. Raises NotFound, also for a key of another tenant or of another team than asked."""
+    """Return a key of this tenant. Raises NotFound, also for a key of another tenant or of another team than asked."""
     get_tenant(session, tenant_id)
     key = session.get(ApiKey, key_id)
     if key is None or key.tenant_id != tenant_id or team_id not in ("", key.team_id):
@@ -121,7 +121,7 @@ def get_key(session: Session, tenant_id: str, key_id: str, *, team_id: str = "")
 
 
 def list_former_secrets(session: Session, key_id: str) -> list[FormerSecret]:
-    """Give the secrets that rotations replaced and that may still work, the last to end first."""
+    """Return the secrets that rotations replaced and that may still work, the last to end first."""
     of_key = select(FormerSecret).where(FormerSecret.key_id == key_id)
     return list(session.scalars(of_key.order_by(FormerSecret.expires_at.desc(), FormerSecret.digest)))
 
@@ -182,7 +182,7 @@ def rotate_key(
     pepper: bytes,
     overlap_seconds: int,
 ) -> ApiKey:
-    """Give a key another secret. The present one works on for the overlap, and none before it for any longer.
+    """Return a key another secret. The present one works on for the overlap, and none before it for any longer.
 
     So a rotation without overlap ends every secret but the new one. Raises Conflict on a revoked or expired key,
     InvalidRequest on an overlap that is negative or above 30 days.

@@ -92,7 +92,7 @@ def remember_secrets(database: ControlDatabase, secrets: SecretFiles) -> None:
 def accept_secrets(
     database: ControlDatabase, secrets: SecretFiles, names: Collection[str], author: Author, reason: str
 ) -> dict[str, str]:
-    """Take these secrets for the installation's from now on, and make those that are missing; audited.
+    """Accept these secrets for the installation's from now on, and make those that are missing; audited.
 
     Return what that means, by name. Earlier checkpoints of the audit stay verifiable by the public key that the
     database knows. Raise ConfigurationError on a name that is not remembered, or if nothing differs.

@@ -22,7 +22,7 @@ class HeldLease:
 
 
 def take_lease(session: Session, name: str, holder: str, now: datetime, length: timedelta) -> HeldLease | None:
-    """Take or prolong a lease until `now + length`; `None` while another process holds it.
+    """Acquire or prolong a lease until `now + length`; `None` if another process holds it.
 
     One that ends later than twice that from now was taken by a clock that was wrong, and is free: its holder may be
     gone, and the day it names far away.
@@ -45,8 +45,8 @@ def take_lease(session: Session, name: str, holder: str, now: datetime, length: 
 def require_lease(session: Session, lease: HeldLease, now: datetime) -> None:
     """Make sure that a lease is still held, and that it stays so until this transaction ends.
 
-    Call it first: the update locks the row, so whoever takes the lease next waits for what is written here.
-    Raises Conflict where the lease was lost; nothing of the transaction may then be kept.
+    Call it first: the update locks the row, so the one that takes the lease next waits for what is written here. Raises
+    Conflict if the lease was lost; nothing of the transaction may then be kept.
     """
     mine = (Lease.name == lease.name, Lease.holder == lease.holder, Lease.term == lease.term)
     kept = session.execute(

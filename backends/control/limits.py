@@ -85,7 +85,7 @@ def create_limit(session: Session, author: Author, new: NewLimit) -> Limit:
 def list_limits(
     session: Session, tenant_id: str, *, after: str = "", limit: int = 100, team_id: str = ""
 ) -> list[Limit]:
-    """Give up to `limit` limits of a tenant after an id, oldest first; of one team where it is named.
+    """Return up to `limit` limits of a tenant after an id, oldest first; of one team where it is named.
 
     Raises NotFound on the tenant.
     """
@@ -95,7 +95,7 @@ def list_limits(
 
 
 def get_limit(session: Session, tenant_id: str, limit_id: str, *, team_id: str = "") -> Limit:
-    """Give a limit of this tenant, and of one team where it is named. Raises NotFound, also for anyone else's."""
+    """Return a limit of this tenant, and of one team where it is named. Raises NotFound, also for anyone else's."""
     get_tenant(session, tenant_id)
     of_it = (Limit.id == limit_id, visible_rules(Limit, tenant_id, team_id))
     row = session.scalars(select(Limit).where(*of_it)).first()

@@ -30,7 +30,7 @@ class TenantChange:
 def create_tenant(
     session: Session, author: Author, tenant_id: str, name: str, *, time_zone: str = "UTC", weight: int = 1
 ) -> Tenant:
-    """Add a tenant. Raises Conflict where the id is taken."""
+    """Add a tenant. Raises Conflict if the id is taken."""
     begin_change(session, author, "tenant.create", tenant_id, {"name": name, "time_zone": time_zone, "weight": weight})
     if session.get(Tenant, tenant_id) is not None:
         raise Conflict(f"tenant {tenant_id!r} exists already; choose another id", param="id")
@@ -49,13 +49,13 @@ def create_tenant(
 
 
 def list_tenants(session: Session, *, after: str = "", limit: int = 100, only: str = "") -> list[Tenant]:
-    """Give up to `limit` tenants whose ids sort after `after`, in their order; `only` this one where it is named."""
+    """Return up to `limit` tenants whose ids sort after `after`, in their order; `only` this one where it is named."""
     wanted = select(Tenant).where(Tenant.id > after).order_by(Tenant.id).limit(limit)
     return list(session.scalars(wanted.where(Tenant.id == only) if only else wanted))
 
 
 def get_tenant(session: Session, tenant_id: str) -> Tenant:
-    """Give a tenant. Raises NotFound."""
+    """Return a tenant. Raises NotFound."""
     tenant = session.get(Tenant, tenant_id)
     if tenant is None:
         raise NotFound(
@@ -97,9 +97,9 @@ def create_team(session: Session, author: Author, tenant_id: str, team_id: str, 
 
 
 def list_teams(session: Session, tenant_id: str, *, after: str = "", limit: int = 100, only: str = "") -> list[Team]:
-    """Give up to `limit` teams of a tenant after an id; `only` this one where it is named.
+    """Return up to `limit` teams of a tenant after an id; `only` this one where it is named.
 
-    Raises NotFound where the tenant does not exist.
+    Raises NotFound if the tenant does not exist.
     """
     get_tenant(session, tenant_id)
     wanted = select(Team).where(Team.tenant_id == tenant_id, Team.id > after).order_by(Team.id).limit(limit)
@@ -107,7 +107,7 @@ def list_teams(session: Session, tenant_id: str, *, after: str = "", limit: int 
 
 
 def get_team(session: Session, tenant_id: str, team_id: str) -> Team:
-    """Give a team. Raises NotFound."""
+    """Return a team. Raises NotFound."""
     get_tenant(session, tenant_id)
     team = session.get(Team, (tenant_id, team_id))
     if team is None:
@@ -116,7 +116,7 @@ def get_team(session: Session, tenant_id: str, team_id: str) -> Team:
 
 
 def rename_team(session: Session, author: Author, tenant_id: str, team_id: str, name: str) -> Team:
-    """Give a team another name; its id stays."""
+    """Return a team another name; its id stays."""
     begin_change(session, author, "team.update", f"{tenant_id}/{team_id}", {"name": name})
     team = get_team(session, tenant_id, team_id)
     team.name = name
@@ -159,14 +159,14 @@ def create_project(
 def list_projects(
     session: Session, tenant_id: str, team_id: str, *, after: str = "", limit: int = 100
 ) -> list[Project]:
-    """Give up to `limit` projects of a team after an id. Raises NotFound where the team does not exist."""
+    """Return up to `limit` projects of a team after an id. Raises NotFound if the team does not exist."""
     get_team(session, tenant_id, team_id)
     of_team = (Project.tenant_id == tenant_id, Project.team_id == team_id, Project.id > after)
     return list(session.scalars(select(Project).where(*of_team).order_by(Project.id).limit(limit)))
 
 
 def get_project(session: Session, tenant_id: str, team_id: str, project_id: str) -> Project:
-    """Give a project. Raises NotFound."""
+    """Return a project. Raises NotFound."""
     get_team(session, tenant_id, team_id)
     project = session.get(Project, (tenant_id, team_id, project_id))
     if project is None:
@@ -180,7 +180,7 @@ def get_project(session: Session, tenant_id: str, team_id: str, project_id: str)
 def rename_project(
     session: Session, author: Author, tenant_id: str, team_id: str, project_id: str, name: str
 ) -> Project:
-    """Give a project another name; its id stays."""
+    """Return a project another name; its id stays."""
     begin_change(session, author, "project.update", f"{tenant_id}/{team_id}/{project_id}", {"name": name})
     project = get_project(session, tenant_id, team_id, project_id)
     project.name = name

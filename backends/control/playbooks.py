@@ -14,7 +14,7 @@ from contracts.serving.failures import Playbook, playbook_of
 
 
 def create_playbook(session: Session, author: Author, provider: str, rules: Mapping[str, object]) -> OutagePlaybook:
-    """Add a provider's playbook. Raises Conflict where it has one, InvalidRequest where the rules cannot stand."""
+    """Add a provider's playbook. Raises Conflict if it has one, InvalidRequest where the rules cannot stand."""
     begin_change(session, author, "playbook.create", provider, {"rules": dict(rules)})
     if session.get(OutagePlaybook, provider) is not None:
         raise Conflict(f"provider {provider!r} has a playbook already; change that one", param="provider")
@@ -26,13 +26,13 @@ def create_playbook(session: Session, author: Author, provider: str, rules: Mapp
 
 
 def list_playbooks(session: Session, *, after: str = "", limit: int = 100) -> list[OutagePlaybook]:
-    """Give up to `limit` playbooks whose providers sort after `after`."""
+    """Return up to `limit` playbooks whose providers sort after `after`."""
     wanted = select(OutagePlaybook).where(OutagePlaybook.provider > after).order_by(OutagePlaybook.provider)
     return list(session.scalars(wanted.limit(limit)))
 
 
 def get_playbook(session: Session, provider: str) -> OutagePlaybook:
-    """Give a provider's playbook. Raises NotFound."""
+    """Return a provider's playbook. Raises NotFound."""
     playbook = session.get(OutagePlaybook, provider)
     if playbook is None:
         raise NotFound(f"provider {provider!r} has no playbook", rows=[row_name(OutagePlaybook, provider)])
@@ -58,7 +58,7 @@ def delete_playbook(session: Session, author: Author, provider: str) -> None:
 
 
 def load_playbooks(rows: SoundRows) -> dict[str, Playbook]:
-    """Give the playbooks by provider; what cannot be read is left out and named in the rows' faults."""
+    """Return the playbooks by provider; what cannot be read is left out and named in the rows' faults."""
     built = rows.build(
         "playbook",
         select(OutagePlaybook),

@@ -132,13 +132,13 @@ def create_standard_cost(session: Session, author: Author, new: NewStandardCost)
 
 
 def list_prices(session: Session, *, after: str = "", limit: int = 100, seen_by_tenant: str = "") -> list[Price]:
-    """Give up to `limit` price cards whose versions sort after `after`; no other tenant's where one is named."""
+    """Return up to `limit` price cards whose versions sort after `after`; no other tenant's where one is named."""
     wanted = select(Price).where(Price.version > after).order_by(Price.version).limit(limit)
     return list(session.scalars(wanted.where(Price.tenant_id.in_(("", seen_by_tenant))) if seen_by_tenant else wanted))
 
 
 def list_standard_costs(session: Session, *, after: str = "", limit: int = 100) -> list[StandardCost]:
-    """Give up to `limit` standard cost cards whose versions sort after `after`."""
+    """Return up to `limit` standard cost cards whose versions sort after `after`."""
     wanted = select(StandardCost).where(StandardCost.version > after).order_by(StandardCost.version).limit(limit)
     return list(session.scalars(wanted))
 
@@ -239,7 +239,7 @@ class EndEffect:
 
     @property
     def sentence(self) -> str:
-        """Say it."""
+        """Return the effect as a sentence."""
         when = self.ends_at.isoformat()
         said = f"requests from {when} on are unpriced: no other card holds for them then"
         if self.next_version is not None:
@@ -299,7 +299,7 @@ def _set_end(
 
 
 def load_cards(session: Session, model: str | None = None) -> list[AnyCard]:
-    """Give the cards of one model, or all of them."""
+    """Return the cards of one model, or all of them."""
     prices, standards = select(Price), select(StandardCost)
     if model is not None:
         prices, standards = prices.where(Price.model == model), standards.where(StandardCost.model == model)
@@ -309,7 +309,7 @@ def load_cards(session: Session, model: str | None = None) -> list[AnyCard]:
 
 
 def card_of_price(row: Price) -> PriceCard:
-    """Build the card a row stands for. Raises ConfigurationError where the row breaks a card's rules."""
+    """Build the card a row stands for. Raises ConfigurationError if the row breaks a card's rules."""
     written = cast("Mapping[str, object]", row.card)
     tiers = cast("Sequence[Mapping[str, object]]", written.get("tiers", ()))
     try:
@@ -339,7 +339,7 @@ def card_of_price(row: Price) -> PriceCard:
 
 
 def card_of_standard_cost(row: StandardCost) -> StandardCostCard:
-    """Build the card a row stands for. Raises ConfigurationError where the row breaks a card's rules."""
+    """Build the card a row stands for. Raises ConfigurationError if the row breaks a card's rules."""
     rates: dict[str, int] = {}
     batch_rates: dict[str, int | None] = {}
     for name in ("input_usd_per_mtok", "cached_input_usd_per_mtok", "output_usd_per_mtok"):

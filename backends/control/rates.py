@@ -77,18 +77,18 @@ def get_rate(session: Session, version: str) -> CostRate:
 
 
 def list_rates(session: Session, *, after: str = "", limit: int = 100) -> list[CostRate]:
-    """Give up to `limit` rates whose versions sort after `after`."""
+    """Return up to `limit` rates whose versions sort after `after`."""
     wanted = select(CostRate).where(CostRate.version > after).order_by(CostRate.version).limit(limit)
     return list(session.scalars(wanted))
 
 
 def load_rates(session: Session) -> RateBook:
-    """Give all rates as a book. Raises ConfigurationError where a row breaks the rules."""
+    """Return all rates as a book. Raises ConfigurationError if a row breaks the rules."""
     return RateBook(rate_of_row(row) for row in session.scalars(select(CostRate)))
 
 
 def rate_of_row(row: CostRate) -> AnyRate:
-    """Build the rate a row stands for. Raises ConfigurationError where the row breaks a rate's rules."""
+    """Build the rate a row stands for. Raises ConfigurationError if the row breaks a rate's rules."""
     return rate_of(row.kind, row.version, row.subject, row.rate, row.valid_from, row.valid_to)
 
 

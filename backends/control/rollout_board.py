@@ -47,7 +47,7 @@ def publish_observation(
 
 
 def others_observed(session: Session, gateway: str, rollout_id: str, term: int, at: datetime) -> list[Observed]:
-    """Give what the other gateways see of a term of a rollout. What cannot be read is left out.
+    """Return what the other gateways see of a term of a rollout. What cannot be read is left out.
 
     Of gateways that are gone there is what their incumbent did: what a candidate at 100 % is still compared with.
     """
@@ -64,14 +64,14 @@ def others_observed(session: Session, gateway: str, rollout_id: str, term: int, 
 
 
 def incumbent_before(session: Session, gateway: str, rollout_id: str) -> ArmTally | None:
-    """Give what a gateway has written down of the incumbent as a whole; `None` where it has not."""
+    """Return what a gateway has written down of the incumbent as a whole; `None` if it has not."""
     row = session.get(RolloutObservation, (rollout_id, gateway))
     seen = None if row is None else read_seen(row)
     return None if seen is None else seen.incumbent_before
 
 
 def read_seen(row: RolloutObservation) -> Observed | None:
-    """Give what a gateway has written down; `None` where it cannot be read, as of another version."""
+    """Return what a gateway has written down; `None` if it cannot be read, as of another version."""
     try:
         return from_plain(row.seen)
     except msgspec.ValidationError:
@@ -79,12 +79,12 @@ def read_seen(row: RolloutObservation) -> Observed | None:
 
 
 def is_fresh(row: RolloutObservation, at: datetime) -> bool:
-    """Say whether it is what the gateway sees now."""
+    """Return whether it is what the gateway sees now."""
     return row.updated_at > at - _FRESH
 
 
 def shadow_spent(session: Session, rollout_id: str, day: str) -> Mapping[str, int]:
-    """Give what copies of a rollout have cost on a day (ISO 8601, UTC), by gateway, in pico-USD."""
+    """Return what copies of a rollout have cost on a day (ISO 8601, UTC), by gateway, in pico-USD."""
     wanted = select(RolloutObservation).where(
         RolloutObservation.rollout_id == rollout_id, RolloutObservation.shadow_day == day
     )
@@ -92,7 +92,7 @@ def shadow_spent(session: Session, rollout_id: str, day: str) -> Mapping[str, in
 
 
 def observations_of(session: Session, rollout_id: str) -> list[RolloutObservation]:
-    """Give what every gateway has written down of a rollout."""
+    """Return what every gateway has written down of a rollout."""
     wanted = select(RolloutObservation).where(RolloutObservation.rollout_id == rollout_id)
     return list(session.scalars(wanted.order_by(RolloutObservation.gateway)))
 

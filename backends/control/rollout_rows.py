@@ -28,7 +28,7 @@ def spec_of_row(row: Rollout) -> RolloutSpec:
 
 
 def rollout_faults(session: Session, serving: Serving) -> dict[str, str]:
-    """Give what keeps live rollouts from standing where these are served, by rollout."""
+    """Return what keeps live rollouts from standing where these are served, by rollout."""
     found: dict[str, str] = {}
     for row in session.scalars(select(Rollout).where(Rollout.state.in_(LIVE)).order_by(Rollout.id)):
         try:

@@ -35,8 +35,9 @@ def create_rollout(
     candidate: str,
     rules: Mapping[str, object],
 ) -> Rollout:
-    """Begin a rollout at its first step. Raises Conflict where the name is taken or the route has one that is live,
-    InvalidRequest where it cannot stand."""
+    """Begin a rollout at its first step. Raises Conflict if the name is taken or the route has one that is live,
+    InvalidRequest where it cannot stand.
+    """
     entry = begin_change(session, author, "rollout.create", rollout_id)
     if session.get(Rollout, rollout_id) is not None:
         raise Conflict(f"rollout {rollout_id!r} exists already; choose another id", param="id")
@@ -67,13 +68,13 @@ def create_rollout(
 
 
 def list_rollouts(session: Session, *, route: str = "", after: str = "", limit: int = 100) -> list[Rollout]:
-    """Give up to `limit` rollouts whose ids sort after `after`; those of one route where it is named."""
+    """Return up to `limit` rollouts whose ids sort after `after`; those of one route where it is named."""
     wanted = select(Rollout).where(Rollout.id > after).order_by(Rollout.id).limit(limit)
     return list(session.scalars(wanted.where(Rollout.route == route) if route else wanted))
 
 
 def get_rollout(session: Session, rollout_id: str) -> Rollout:
-    """Give a rollout. Raises NotFound."""
+    """Return a rollout. Raises NotFound."""
     row = session.get(Rollout, rollout_id)
     if row is None:
         raise NotFound(f"rollout {rollout_id!r} does not exist", rows=[row_name(Rollout, rollout_id)])
@@ -105,12 +106,12 @@ def resume_rollout(session: Session, author: Author, rollout_id: str, reason: st
 
 
 def abort_rollout(session: Session, author: Author, rollout_id: str, reason: str = "") -> Rollout:
-    """Give everything back to the incumbent."""
+    """Abort a rollout: the incumbent answers everything again."""
     return _move(session, author, rollout_id, "abort", LIVE, "aborted", reason or "aborted")
 
 
 def roll_back(session: Session, author: Author, rollout_id: str, term: int, reason: str) -> Rollout:
-    """Give everything back to the incumbent for what a gateway has seen in a term.
+    """Roll back to the incumbent for what a gateway has seen in a term.
 
     Raises NotFound, and Conflict where that term is past.
     """
@@ -122,7 +123,7 @@ def advance_rollout(
 ) -> Rollout:
     """Go on to the next step. `seen_term`: only where it still is at that term.
 
-    Raises NotFound, Conflict where it is not live or the term is past, InvalidRequest where it stands at its last step.
+    Raises NotFound, Conflict if it is not live or the term is past, InvalidRequest where it stands at its last step.
     """
     entry, row = _opened(session, author, rollout_id, "advance", LIVE, seen_term)
     spec = spec_of_row(row)
@@ -159,7 +160,7 @@ def load_rollouts(
     models: Mapping[str, ModelSpec],
     pools: Mapping[str, PoolSpec],
 ) -> dict[str, RolloutSpec]:
-    """Give the live rollouts by route. One that cannot stand is left out and named in the rows' faults."""
+    """Return the live rollouts by route. One that cannot stand is left out and named in the rows' faults."""
     wanted = select(Rollout).where(Rollout.state.in_(LIVE))
     built = rows.build("rollout", wanted, (Rollout.id,), lambda row: spec_of_row(row[0]))
     kept: dict[str, RolloutSpec] = {}

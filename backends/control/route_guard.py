@@ -21,7 +21,7 @@ def spec_of(route: Route) -> RouteSpec:
 
 
 def read_serving(session: Session) -> Serving:
-    """Give what is served now, as far as routes depend on it: active routes and models, pools that have targets."""
+    """Return what is served now, as far as routes depend on it: active routes and models, pools that have targets."""
     regions = {pool.id: pool.region for pool in session.scalars(select(Pool))}
     targets: dict[str, list[TargetSpec]] = {}
     for target in session.scalars(select(Target).order_by(Target.pool_id, Target.id)):
@@ -35,7 +35,7 @@ def read_serving(session: Session) -> Serving:
 
 
 def faults_in(session: Session) -> dict[str, RouteFault]:
-    """Give what is wrong with active routes now, by route."""
+    """Return what is wrong with active routes now, by route."""
     session.flush()
     return {fault.route: fault for fault in find_faults(read_serving(session))}
 

@@ -19,7 +19,7 @@ from contracts.serving.routes import RouteSpec
 def create_route(session: Session, author: Author, route_id: str, rules: Mapping[str, object]) -> Route:
     """Add a name that applications may ask for, and where it leads.
 
-    Raises Conflict where the name is taken, InvalidRequest where the route cannot stand.
+    Raises Conflict if the name is taken, InvalidRequest where the route cannot stand.
     """
     begin_change(session, author, "route.create", route_id, {"rules": dict(rules)})
     if session.get(Route, route_id) is not None:
@@ -34,12 +34,12 @@ def create_route(session: Session, author: Author, route_id: str, rules: Mapping
 
 
 def list_routes(session: Session, *, after: str = "", limit: int = 100) -> list[Route]:
-    """Give up to `limit` routes whose ids sort after `after`."""
+    """Return up to `limit` routes whose ids sort after `after`."""
     return list(session.scalars(select(Route).where(Route.id > after).order_by(Route.id).limit(limit)))
 
 
 def get_route(session: Session, route_id: str) -> Route:
-    """Give a route. Raises NotFound."""
+    """Return a route. Raises NotFound."""
     route = session.get(Route, route_id)
     if route is None:
         raise NotFound(f"route {route_id!r} does not exist", rows=[row_name(Route, route_id)])
@@ -56,8 +56,8 @@ def set_route(
 ) -> Route:
     """Replace a route's rules whole, offer or withdraw it, or both.
 
-    Raises NotFound, InvalidRequest where the route cannot stand, or another that leads to it no longer could, and
-    Conflict where a live rollout on it no longer could.
+    Raises NotFound, InvalidRequest if the route cannot stand, or another that leads to it no longer could, and Conflict
+    where a live rollout on it no longer could.
     """
     entry = begin_change(session, author, "route.update", route_id)
     route = get_route(session, route_id)
@@ -84,7 +84,7 @@ def delete_route(session: Session, author: Author, route_id: str) -> None:
 def load_routes(
     rows: SoundRows, models: Mapping[str, ModelSpec], pools: Mapping[str, PoolSpec]
 ) -> dict[str, RouteSpec]:
-    """Give the active routes. One that cannot stand is left out and named in the rows' faults."""
+    """Return the active routes. One that cannot stand is left out and named in the rows' faults."""
     wanted = select(Route).where(Route.is_active)
     built = rows.build("route", wanted, (Route.id,), lambda row: spec_of(row[0]))
     kept, faults = sound_routes(Serving({route.id: route for route in built}, models, pools))

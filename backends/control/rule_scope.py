@@ -12,7 +12,7 @@ from contracts.rules.limits import EACH, Level, Scope
 
 
 def checked_scope(session: Session, tenant_id: str, level: str, subject: str, model: str) -> Scope:
-    """Give the scope that a rule names.
+    """Return the scope that a rule names.
 
     Raises NotFound on an unknown tenant; InvalidRequest naming `level`, `subject` or `model` where the level is
     unknown, the subject has another form than its level's, or nothing here has that name.
@@ -38,7 +38,7 @@ def checked_scope(session: Session, tenant_id: str, level: str, subject: str, mo
 
 
 def is_each(scope: Scope) -> bool:
-    """Say whether every subject of the scope is counted on its own."""
+    """Return whether every subject of the scope is counted on its own."""
     return scope.subject == EACH or (scope.level == "tag" and scope.subject.endswith(f"={EACH}"))
 
 

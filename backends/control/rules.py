@@ -35,7 +35,7 @@ FAILURES_SETTING = "failures"
 
 
 def limit_spec(row: Limit) -> LimitSpec:
-    """Build the limit a row stands for. Raises ConfigurationError where the row breaks a limit's rules."""
+    """Build the limit a row stands for. Raises ConfigurationError if the row breaks a limit's rules."""
     word = cast(MetricWord, row.metric)
     if word not in METRICS_BY_WORD:
         raise ConfigurationError(
@@ -78,16 +78,16 @@ def budget_spec(row: Budget, time_zone: str) -> BudgetSpec:
 
 
 def queue_spec(settings: Mapping[str, object]) -> QueueSpec | None:
-    """Build a pool's queue from its settings; `None` where it has none.
+    """Build a pool's queue from its settings; `None` if it has none.
 
-    Raises ConfigurationError, TypeError or ValueError where they are not what a queue takes.
+    Raises ConfigurationError, TypeError or ValueError if they are not what a queue takes.
     """
     stated = settings.get(QUEUE_SETTING)
     return None if stated is None else QueueSpec(**cast("dict[str, Any]", stated))
 
 
 def sound_queue(rows: SoundRows, pool_id: str, settings: Mapping[str, object]) -> QueueSpec | None:
-    """Give a pool's queue; what cannot be read is named in the faults, and the pool is served without."""
+    """Return a pool's queue; what cannot be read is named in the faults, and the pool is served without."""
     try:
         return queue_spec(settings)
     except (ConfigurationError, TypeError, ValueError) as error:
@@ -102,7 +102,7 @@ def failures_of(settings: Mapping[str, object]) -> FailurePolicy:
 
 
 def sound_failures(rows: SoundRows, pool_id: str, settings: Mapping[str, object]) -> FailurePolicy:
-    """Give what a pool does about failures; what cannot be read is named in the faults, and the defaults hold."""
+    """Return what a pool does about failures; what cannot be read is named in the faults, and the defaults hold."""
     try:
         return failures_of(settings)
     except (ConfigurationError, TypeError, ValueError) as error:

@@ -32,7 +32,7 @@ class NewView:
 
 @dataclass(frozen=True, slots=True)
 class ShownView:
-    """A view as somebody sees it: theirs, or one that `shared_by` shows them."""
+    """A view as someone sees it: theirs, or one that `shared_by` shows them."""
 
     view: SavedView
     is_own: bool
@@ -70,7 +70,7 @@ def create_view(session: Session, author: Author, owner_id: str, new: NewView) -
 def list_views(
     session: Session, author: Author, owner_id: str, *, page: str = "", after: str = "", limit: int = 100
 ) -> list[ShownView]:
-    """Give up to `limit` views that an owner has or is shown, after an id; of one page where it is not empty."""
+    """Return up to `limit` views that an owner has or is shown, after an id; of one page where it is not empty."""
     wanted = (
         select(SavedView, User)
         .outerjoin(User, User.id == SavedView.owner_id)
@@ -84,7 +84,7 @@ def list_views(
 
 
 def get_view(session: Session, author: Author, owner_id: str, view_id: str) -> ShownView:
-    """Give a view. Raises NotFound, also for one that is neither theirs nor shown to them."""
+    """Return a view. Raises NotFound, also for one that is neither theirs nor shown to them."""
     wanted = select(SavedView, User).outerjoin(User, User.id == SavedView.owner_id)
     found = session.execute(wanted.where(SavedView.id == view_id, _is_seen_by(author, owner_id))).first()
     if found is None:
@@ -134,7 +134,7 @@ def delete_views_of(session: Session, owner_id: str) -> None:
 
 
 def move_views_of(session: Session, owner_id: str, tenant_id: str) -> None:
-    """Take an owner's views along to another tenant; those whom they were shown to see them no more.
+    """Accept an owner's views along to another tenant; those whom they were shown to see them no more.
 
     What names something of a former tenant is told from what names the same of another: who now sees all tenants keeps
     it as a view of that one, and from elsewhere it is of no use, where an erasure would not find it.
@@ -151,7 +151,7 @@ def move_views_of(session: Session, owner_id: str, tenant_id: str) -> None:
 
 
 def views_about(session: Session, tenant_id: str, user: str = "") -> list[str]:
-    """Give the ids of views that ask for a tenant, or where `user` is not empty search for that end user of it.
+    """Return the ids of views that ask for a tenant, or where `user` is not empty search for that end user of it.
 
     A view of the platform that searches for such a user without naming a tenant is one of them.
     """

@@ -25,7 +25,7 @@ class Sealer:
     """
 
     def __init__(self, key: str | Sequence[str], reread: Callable[[], Sequence[str]] | None = None) -> None:
-        """Take keys of 256 bits as URL-safe Base64 without padding, as secret files hold them, the newest first.
+        """Accept keys of 256 bits as URL-safe Base64 without padding, as secret files hold them, the newest first.
 
         Raises ConfigurationError.
         """
@@ -35,7 +35,7 @@ class Sealer:
 
     @classmethod
     def of(cls, secrets: SecretFiles) -> "Sealer":
-        """Take the keys of the environment, else the installation's, made where there is none.
+        """Accept the keys of the environment, else the installation's, made where there is none.
 
         Raises ConfigurationError.
         """
@@ -50,15 +50,15 @@ class Sealer:
 
     @classmethod
     def existing(cls, secrets: SecretFiles) -> "Sealer | None":
-        """Give the same, where there are keys already; making one would be of no use to whoever only opens."""
+        """Return the same, where there are keys already; making one would be of no use to the one that only opens."""
         return cls.of(secrets) if environment_keys() or secrets.get(KEY_FILE) else None
 
     def seal(self, text: str) -> str:
-        """Give what may be kept: ASCII, some 100 characters and a third more than the text."""
+        """Return what may be kept: ASCII, some 100 characters and a third more than the text."""
         return self._fernet.encrypt(text.encode()).decode()
 
     def open(self, sealed: str) -> str:
-        """Give what was sealed. Raises ConfigurationError where it was sealed with another key, or is damaged."""
+        """Return what was sealed. Raises ConfigurationError if it was sealed with another key, or is damaged."""
         from cryptography.fernet import InvalidToken
 
         try:
@@ -81,11 +81,11 @@ class Sealer:
         return sealed if not sealed or sealed.startswith(_PLAIN) else self.open(sealed)
 
     def reseal(self, sealed: str) -> str:
-        """Give the same, sealed by the first key. Raises ConfigurationError as `open` does."""
+        """Return the same, sealed by the first key. Raises ConfigurationError as `open` does."""
         return self.seal(self.open(sealed))
 
     def is_current(self, sealed: str) -> bool:
-        """Say whether the first key sealed it."""
+        """Return whether the first key sealed it."""
         from cryptography.fernet import InvalidToken
 
         try:
@@ -100,7 +100,7 @@ class Sealer:
         return key_id_of(self._keys[0])
 
     def refresh(self) -> bool:
-        """Read the keys again; say whether they are others now. Raises ConfigurationError."""
+        """Read the keys again; return whether they are others now. Raises ConfigurationError."""
         found = list(self._reread()) if self._reread is not None else self._keys
         if found == self._keys:
             return False
@@ -109,12 +109,12 @@ class Sealer:
 
 
 def key_id_of(key: str) -> str:
-    """Give 16 hexadecimal digits of a key's SHA-256: of 256 random bits they tell nothing."""
+    """Return 16 hexadecimal digits of a key's SHA-256: of 256 random bits they tell nothing."""
     return hashlib.sha256(key.encode()).hexdigest()[:_KEY_ID_DIGITS]
 
 
 def environment_keys() -> list[str]:
-    """Give the keys that the environment names, the newest first; none where it names none."""
+    """Return the keys that the environment names, the newest first; none if it names none."""
     return [key for key in os.environ.get(KEYS_VARIABLE, "").replace(",", " ").split() if key]
 
 

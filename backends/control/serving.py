@@ -36,7 +36,7 @@ class NewTarget:
 
 
 def create_pool(session: Session, author: Author, pool_id: str, *, policy: str = "cost", region: str = "") -> Pool:
-    """Add a pool without targets. Raises Conflict where the id is taken."""
+    """Add a pool without targets. Raises Conflict if the id is taken."""
     begin_change(session, author, "pool.create", pool_id, {"policy": policy, "region": region})
     if session.get(Pool, pool_id) is not None:
         raise Conflict(f"pool {pool_id!r} exists already; choose another id", param="id")
@@ -47,12 +47,12 @@ def create_pool(session: Session, author: Author, pool_id: str, *, policy: str =
 
 
 def list_pools(session: Session, *, after: str = "", limit: int = 100) -> list[Pool]:
-    """Give up to `limit` pools whose ids sort after `after`."""
+    """Return up to `limit` pools whose ids sort after `after`."""
     return list(session.scalars(select(Pool).where(Pool.id > after).order_by(Pool.id).limit(limit)))
 
 
 def get_pool(session: Session, pool_id: str) -> Pool:
-    """Give a pool. Raises NotFound."""
+    """Return a pool. Raises NotFound."""
     pool = session.get(Pool, pool_id)
     if pool is None:
         raise NotFound(f"pool {pool_id!r} does not exist", rows=[row_name(Pool, pool_id)])
@@ -154,7 +154,7 @@ def create_target(session: Session, author: Author, pool_id: str, new: NewTarget
 
 
 def list_targets(session: Session, pool_id: str) -> list[Target]:
-    """Give a pool's targets, in the order of their ids. Raises NotFound on the pool."""
+    """Return a pool's targets, in the order of their ids. Raises NotFound on the pool."""
     get_pool(session, pool_id)
     return list(session.scalars(select(Target).where(Target.pool_id == pool_id).order_by(Target.id)))
 
@@ -220,10 +220,10 @@ def create_model(
     context_tokens: int | None = None,
     sampling: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Model:
-    """Add a name that applications may ask for. `sampling` is its settings' part of `SAMPLING_SETTINGS`, and
-    of `CACHE_SETTING`.
+    """Add a name that applications may ask for. `sampling` is its settings' part of `SAMPLING_SETTINGS`, and of
+    `CACHE_SETTING`.
 
-    Raises Conflict where the name is taken, InvalidRequest where the pool is unknown or has no targets, or where the
+    Raises Conflict if the name is taken, InvalidRequest where the pool is unknown or has no targets, or where the
     sampling is none.
     """
     begin_change(session, author, "model.create", model_id, {"pool": pool_id})
@@ -248,12 +248,12 @@ def create_model(
 
 
 def list_models(session: Session, *, after: str = "", limit: int = 100) -> list[Model]:
-    """Give up to `limit` models whose ids sort after `after`."""
+    """Return up to `limit` models whose ids sort after `after`."""
     return list(session.scalars(select(Model).where(Model.id > after).order_by(Model.id).limit(limit)))
 
 
 def get_model(session: Session, model_id: str) -> Model:
-    """Give a model. Raises NotFound."""
+    """Return a model. Raises NotFound."""
     model = session.get(Model, model_id)
     if model is None:
         raise NotFound(f"model {model_id!r} does not exist", rows=[row_name(Model, model_id)])
@@ -261,7 +261,7 @@ def get_model(session: Session, model_id: str) -> Model:
 
 
 def set_model_active(session: Session, author: Author, model_id: str, is_active: bool) -> Model:
-    """Offer a model to applications, or withdraw it and keep its definition. Raises Conflict where a route needs it."""
+    """Offer a model to applications, or withdraw it and keep its definition. Raises Conflict if a route needs it."""
     begin_change(session, author, "model.update", model_id, {"is_active": is_active})
     model = get_model(session, model_id)
     with routes_kept(session):
@@ -325,7 +325,7 @@ def set_model_sampling(
 
 
 def model_spec(model: Model) -> ModelSpec:
-    """Build the model a row stands for. Raises ConfigurationError where its sampling or its cache breaks the rules."""
+    """Build the model a row stands for. Raises ConfigurationError if its sampling or its cache breaks the rules."""
     defaults, pinned = (cast("Mapping[str, object] | None", model.settings.get(name)) for name in SAMPLING_SETTINGS)
     return ModelSpec(
         id=model.id,

@@ -90,13 +90,13 @@ def put_slo(session: Session, author: Author, new: NewSlo, *, replaces: bool) ->
 
 
 def list_slos(session: Session, *, tenant: str = "", after: str = "", limit: int = 100) -> list[Slo]:
-    """Give up to `limit` objectives after an id; those of one tenant where it is not empty."""
+    """Return up to `limit` objectives after an id; those of one tenant where it is not empty."""
     wanted = select(Slo).where(Slo.id > after).order_by(Slo.id).limit(limit)
     return list(session.scalars(wanted.where(Slo.tenant_id == tenant) if tenant else wanted))
 
 
 def get_slo(session: Session, slo_id: str, *, tenant: str = "") -> Slo:
-    """Give an objective. Raises NotFound, also for one of another tenant than named."""
+    """Return an objective. Raises NotFound, also for one of another tenant than named."""
     row = session.get(Slo, slo_id)
     if row is None or tenant not in ("", row.tenant_id):
         raise NotFound(
@@ -118,7 +118,7 @@ def delete_slo(session: Session, author: Author, slo_id: str) -> None:
 
 
 def objective_of(row: Slo) -> Objective:
-    """Build the objective that a row stands for. Raises InvalidRequest where the row breaks an objective's rules."""
+    """Build the objective that a row stands for. Raises InvalidRequest if the row breaks an objective's rules."""
     return Objective(
         id=row.id,
         indicator=cast(Indicator, row.indicator),
@@ -135,7 +135,7 @@ def objective_of(row: Slo) -> Objective:
 
 
 def load_objectives(session: Session, *, tenant: str = "") -> list[Objective]:
-    """Give all objectives, or those of one tenant, by id. One that cannot be read is left out and logged."""
+    """Return all objectives, or those of one tenant, by id. One that cannot be read is left out and logged."""
     wanted = select(Slo).order_by(Slo.id)
     found = []
     for row in session.scalars(wanted.where(Slo.tenant_id == tenant) if tenant else wanted):
@@ -159,7 +159,7 @@ class Hold:
 
 
 def write_holds(session: Session, wanted: Iterable[Hold], now: datetime) -> int:
-    """Make these holds active and end all others; give how many changed. `since` is when a hold last changed.
+    """Make these holds active and end all others; return how many changed. `since` is when a hold last changed.
 
     A hold lasts 15 minutes, and is prolonged once less than 10 are left. Where one changed or was prolonged gateways
     are told, as of any rule, and the audit trail says so.
@@ -193,7 +193,7 @@ def write_holds(session: Session, wanted: Iterable[Hold], now: datetime) -> int:
 
 
 def list_holds(session: Session, now: datetime, *, tenant: str = "") -> list[PolicyHold]:
-    """Give the holds that act now, of one tenant where it is named."""
+    """Return the holds that act now, of one tenant where it is named."""
     wanted = select(PolicyHold).where(PolicyHold.is_active, PolicyHold.until > now)
     wanted = wanted.order_by(PolicyHold.slo_id, PolicyHold.hook)
     return list(session.scalars(wanted.where(PolicyHold.tenant_id == tenant) if tenant else wanted))

@@ -121,7 +121,7 @@ def _load_keys(
 
 
 def _awakened(before: Mapping[str, TenantSpec], after: Mapping[str, TenantSpec]) -> Iterator[str]:
-    """Give tenants whose keys may be missing. Of one put to sleep they stay: every request asks if it is active."""
+    """Yield tenants whose keys may be missing. Of one put to sleep they stay: every request asks if it is active."""
     for name, tenant in after.items():
         known = before.get(name)
         if tenant.is_active and (known is None or not known.is_active):

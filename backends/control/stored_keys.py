@@ -1,4 +1,4 @@
-"""Keys of providers, kept sealed: written, never shown, referred to by targets, and sealed anew by a rotation."""
+"""Keys of providers, kept sealed: written, never shown, referred to by targets, and sealed again by a rotation."""
 
 import re
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ def put_key(session: Session, author: Author, name: str, value: str, sealer: Sea
 
 
 def list_keys(session: Session, *, after: str = "", limit: int = 100) -> list[StoredKey]:
-    """Give up to `limit` keys whose names sort after `after`."""
+    """Return up to `limit` keys whose names sort after `after`."""
     return list(session.scalars(select(StoredKey).where(StoredKey.name > after).order_by(StoredKey.name).limit(limit)))
 
 
@@ -67,10 +67,10 @@ def delete_key(session: Session, author: Author, name: str) -> None:
 
 
 def reseal_all(session: Session, author: Author, sealer: Sealer) -> dict[str, int]:
-    """Seal everything anew by the sealer's first key; give how many, by what they are.
+    """Seal everything again by the sealer's first key; return how many, by what they are.
 
-    Raises ConfigurationError where something cannot be opened by any of its keys, and RowUnreadable: nothing is
-    changed then.
+    Raises ConfigurationError if something cannot be opened by any of its keys, and RowUnreadable: nothing is changed
+    then.
     """
     entry = begin_change(session, author, "stored_key.rotate", "all")
     counts = {"stored_keys": 0, "alert_channels": 0, "budgets": 0}
@@ -91,12 +91,12 @@ def reseal_all(session: Session, author: Author, sealer: Sealer) -> dict[str, in
 
 
 def load_stored(session: Session) -> dict[str, str]:
-    """Give what the stored keys are sealed as, by name."""
+    """Return what the stored keys are sealed as, by name."""
     return {name: sealed for name, sealed in session.execute(select(StoredKey.name, StoredKey.sealed))}
 
 
 def with_sealed(reference: str, stored: Mapping[str, str]) -> str:
-    """Give a reference as gateways have it: stored:NAME becomes sealed:NAME:TOKEN, so that a new value is seen."""
+    """Return a reference as gateways have it: stored:NAME becomes sealed:NAME:TOKEN, so that a new value is seen."""
     name = reference.removeprefix(STORED)
     if name == reference or name not in stored:
         return reference

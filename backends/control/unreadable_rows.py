@@ -2,7 +2,7 @@
 
 A value that its column does not promise (a JSON text that was edited by hand, a role of a later version) fails as the
 driver makes values of a row, and with it the whole result. So a result that fails is asked for again without the rows
-at fault; which rows those were is noted for whoever shows the list.
+at fault; which rows those were is noted for the one that shows the list.
 """
 
 import logging
@@ -62,7 +62,7 @@ class UnreadableRow:
 
 
 def leave_out_unreadable(state: ORMExecuteState) -> "Result[Any] | None":
-    """Give a query's result without rows that cannot be read, and note them. For a session's `do_orm_execute`."""
+    """Return a query's result without rows that cannot be read, and note them. For a session's `do_orm_execute`."""
     if not state.is_select or state.is_column_load or state.is_relationship_load:
         return None
     if state.execution_options.get(READS_ALL):
@@ -89,7 +89,7 @@ def begin_noting(session: Session) -> None:
 
 
 def left_out() -> list[UnreadableRow]:
-    """Give the rows that this thread's last session left out of its results."""
+    """Return the rows that this thread's last session left out of its results."""
     info = _CURRENT.get()
     return [] if info is None else list(info.get(_LEFT_OUT, {}).values())
 
@@ -102,13 +102,13 @@ def refuse_missing(session: Session, error: NotFound) -> None:
 
 
 def require_all_read(session: Session) -> None:
-    """Raise RowUnreadable where a query of this session left a row out: for changes that must not miss any."""
+    """Raise RowUnreadable if a query of this session left a row out: for changes that must not miss any."""
     for row in session.info.get(_LEFT_OUT, {}).values():
         raise RowUnreadable(unreadable_sentence(row))
 
 
 def unreadable_sentence(row: UnreadableRow) -> str:
-    """Say what is wrong with a row and what to do."""
+    """Return what is wrong with a row and what to do."""
     return (
         f"row {row.id!r} of {row.table} cannot be read: {row.column} {row.reason}; repair it with `tollkeeper rows "
         f"repair {row.table} {row.id}`, or delete it with `tollkeeper rows delete {row.table} {row.id}`"
@@ -125,8 +125,8 @@ def repair_row(
 ) -> None:
     """Put values into an unreadable row, after which it can be read; audited.
 
-    Raises NotFound where there is no such row, or it can be read, and InvalidRequest on values that its columns do
-    not take or that repair nothing.
+    Raises NotFound if there is no such row, or it can be read, and InvalidRequest on values that its columns do not
+    take or that repair nothing.
     """
     begin_change(session, author, "row.repair", f"{table}/{row}", {"columns": sorted(values)})
     key = _find(session, table, row, shapes)
@@ -150,7 +150,7 @@ def repair_row(
 def delete_row(session: Session, author: Author, table: str, row: str, shapes: Shapes) -> None:
     """Delete an unreadable row; audited.
 
-    Raises NotFound where there is no such row, or it can be read, and Conflict while another row refers to it.
+    Raises NotFound if there is no such row, or it can be read, and Conflict while another row refers to it.
     """
     begin_change(session, author, "row.delete", f"{table}/{row}")
     key = _find(session, table, row, shapes)
@@ -194,12 +194,12 @@ def _faulty(session: Session, table: Table, shapes: Shapes) -> dict[tuple[Any, .
 
 
 def row_id(row: object) -> str:
-    """Give a row's id as lists of unreadable rows have it."""
+    """Return a row's id as lists of unreadable rows have it."""
     return "/".join(str(part) for part in inspect(type(row)).primary_key_from_instance(row))
 
 
 def shown_reason(error: Exception) -> str:
-    """Say what is wrong with a row that was read, without its values."""
+    """Return what is wrong with a row that was read, without its values."""
     found = getattr(error, "errors", None)
     if callable(found):  # pydantic's
         first = found(include_url=False, include_input=False, include_context=False)[0]
@@ -262,7 +262,7 @@ def _wrong(kind: object, error: Exception) -> str:
 
 
 def _among(table: Table, keys: "list[tuple[Any, ...]]") -> ColumnElement[bool]:
-    """Say that a row is one of these. In pieces: a database takes so many values in a statement only."""
+    """Return the condition that a row is one of these, in pieces: a database limits the values in one statement."""
     named = list(table.primary_key.columns)
     if len(named) == 1:
         return or_(

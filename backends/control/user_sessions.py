@@ -35,7 +35,7 @@ def new_secret() -> str:
 
 
 def is_session_like(secret: str) -> bool:
-    """Say whether text has a session's form, so that nonsense costs no look-up."""
+    """Return whether text has a session's form, so that nonsense costs no look-up."""
     return secret.startswith(SESSION_PREFIX) and is_well_formed(KEY_PREFIX + secret.removeprefix(SESSION_PREFIX))
 
 
@@ -44,8 +44,8 @@ def begin_session(
 ) -> UserSession:
     """Begin a session for who has proved to be the account's user. `author.at` is its first moment.
 
-    `account` is what the proof was held against. Raises AuthenticationFailed where it no longer counts: the account
-    was closed or removed, or its password changed, after it was read.
+    `account` is what the proof was held against. Raises AuthenticationFailed if it no longer counts: the account was
+    closed or removed, or its password changed, after it was read.
     """
     proved = account.user.password_digest
     begun = UserSession(
@@ -74,7 +74,7 @@ def begin_session(
 
 
 def find_session(session: Session, secret: str, pepper: bytes, now: datetime) -> Found | None:
-    """Find the session of this secret; `None` where none works at this moment, or its user is kept out."""
+    """Find the session of this secret; `None` if none works at this moment, or its user is kept out."""
     digest = digest_of(secret, pepper).hex()
     row = session.execute(
         select(UserSession, User, RoleGrant)

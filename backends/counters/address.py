@@ -11,7 +11,7 @@ _FORMS: Final = "redis://HOST:PORT/DATABASE, rediss://... for TLS, or unix:///PA
 
 @dataclass(frozen=True, slots=True)
 class CountersAddress:
-    """A Redis server's URL. Raises ConfigurationError where it is unusable, naming what is wrong."""
+    """A Redis server's URL. Raises ConfigurationError if it is unusable, naming what is wrong."""
 
     url: str = field(repr=False)
 

@@ -7,12 +7,12 @@ _BASE: Final = 10**9
 
 
 def split(amount: int) -> tuple[int, int]:
-    """Give the parts of an amount; the sign is in the first."""
+    """Return the parts of an amount; the sign is in the first."""
     return divmod(amount, _BASE)
 
 
 def joined(parts: Sequence[int]) -> int:
-    """Give the amount of two parts."""
+    """Return the amount of two parts."""
     return parts[0] * _BASE + parts[1]
 
 
@@ -23,5 +23,5 @@ def merge(changes: Mapping[int, int], into: dict[int, int]) -> None:
 
 
 def deltas(by_bucket: Mapping[int, int]) -> list[tuple[int, int, int]]:
-    """Give changes by bucket as they travel: bucket and the two parts."""
+    """Return changes by bucket as they travel: bucket and the two parts."""
     return [(bucket, *divmod(amount, _BASE)) for bucket, amount in by_bucket.items() if amount]

@@ -1,4 +1,6 @@
-"""One connection to Redis that runs the script. It never sends anything twice by itself: whoever asks knows better."""
+"""One connection to Redis that runs the script. It never sends anything twice by itself: the one that asks knows
+better.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,7 +27,7 @@ _MOST_PATIENCE: Final = 8  # times the first: each try after one without an answ
 
 
 class CountersConnection:
-    """A connection that is made at first use and made anew after a failure."""
+    """A connection that is made at first use and made again after a failure."""
 
     def __init__(self, address: CountersAddress, timeout_seconds: float) -> None:
         """`timeout_seconds` is how long a try waits for its answer; after tries without one it is longer."""
@@ -80,5 +82,5 @@ class CountersConnection:
 
 
 def _first_line(error: ResponseError) -> str:
-    """Give what Redis says, shortened: it quotes key names of ours, and never a password."""
+    """Return what Redis says, shortened: it quotes key names of ours, and never a password."""
     return str(error).splitlines()[0][:160] if str(error) else type(error).__name__

@@ -38,7 +38,7 @@ class Keys:
         self._places = {name: place for place, name in enumerate(self.names, 1)}
 
     def place(self, name: str) -> int:
-        """Give the place of a key, as Lua counts."""
+        """Return the place of a key, as Lua counts."""
         place = self._places.get(name)
         if place is None:
             self.names.append(name)
@@ -63,13 +63,13 @@ class Parcel(Protocol):
         """How many counters it touches."""
 
     def pack(self, keys: Keys) -> list[object] | None:
-        """Give what is sent, as things stand at this moment; `None` where nobody waits for it any more."""
+        """Return what is sent, as things stand at this moment; `None` if nobody waits for it any more."""
 
     def deliver(self, result: list[Any], answer: Answer) -> None:
-        """Take what was done."""
+        """Receive what was done."""
 
     def undo(self) -> None:
-        """Take back what `pack` did: Redis has not done it and never will."""
+        """Undo what `pack` did: Redis has not done it and never will."""
 
 
 class Recipient(Protocol):
@@ -113,7 +113,7 @@ class Courier:
         prefix: str,
         expiry_seconds: float,
     ) -> None:
-        """Take the gateway's name, and for how long it is taken to live without being heard of."""
+        """Accept the gateway's name, and for how long it is taken to live without being heard of."""
         self._connection = connection
         self._name = name
         self._clock = clock
@@ -150,7 +150,7 @@ class Courier:
         self._start()
 
     async def finish(self, seconds: float) -> None:
-        """Carry what waits and take leave, within so many seconds; then let go of the connection."""
+        """Carry what waits and take leave, within the given number of seconds; then let go of the connection."""
         try:
             async with asyncio.timeout(seconds):
                 if self._pump is not None:
@@ -217,7 +217,7 @@ class Courier:
         return msgspec.msgpack.encode((*head, self._clock.told_us, items, *times, lease_us))
 
     def _take(self, batch: _Batch, reply: list[Any]) -> bool:
-        """Take an answer; return whether the batch was taken."""
+        """Accept an answer; return whether the batch was accepted."""
         status = reply[0]
         if status == "in doubt":  # what time it is: a gateway that has been there for longer is to tell first
             self._put_back(batch)

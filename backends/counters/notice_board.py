@@ -15,7 +15,7 @@ _SECONDS: Final = 1.0  # to connect, and for an answer: nobody waits for it
 
 
 class NoticeBoard:
-    """Notes by name, the last one written holding. Connects at first use, and anew after a failure."""
+    """Notes by name, the last one written holding. Connects at first use, and again after a failure."""
 
     def __init__(self, address: CountersAddress, prefix: str) -> None:
         self._address = address
@@ -30,9 +30,9 @@ class NoticeBoard:
         )
 
     async def exchange(self, posted: Mapping[str, tuple[bytes, int]], wanted: Sequence[str]) -> dict[str, bytes]:
-        """Leave notes, each for so many milliseconds, and give those of the wanted names that there are.
+        """Leave notes, each for the given number of milliseconds, and return those of the wanted names that there are.
 
-        Raises CountersUnavailable where Redis does not answer.
+        Raises CountersUnavailable if Redis does not answer.
         """
         if not posted and not wanted:
             return {}

@@ -10,7 +10,7 @@ _PARTS: Final = ("exact", "gateways", "sliding", "open", "places", "escrow", "ba
 
 @cache
 def batch_script() -> tuple[bytes, str]:
-    """Give the script and its digest as Redis knows it."""
+    """Return the script and its digest as Redis knows it."""
     folder = files("backends.counters")
     source = "\n".join(folder.joinpath(f"{part}.lua").read_text() for part in _PARTS).encode()
     return source, hashlib.sha1(source, usedforsecurity=False).hexdigest()

@@ -28,11 +28,11 @@ class ServerClock:
         self.offset_ns = self._low_ns
 
     def now_ns(self, told_ns: int = 0) -> int:
-        """Give this process's monotonic time. What the caller takes for the time is not used: it may jump."""
+        """Return this process's monotonic time. What the caller takes for the time is not used: it may jump."""
         return self._monotonic_ns()
 
     def error_ns(self, now_ns: int) -> int:
-        """Give how far `now_ns + offset_ns` may be from the time at Redis."""
+        """Return how far `now_ns + offset_ns` may be from the time at Redis."""
         return (self._high_ns - self._low_ns) // 2 + (now_ns - self._seen_ns) // _DRIFT + 1
 
     def expected_us(self, now_ns: int) -> int:
@@ -40,7 +40,7 @@ class ServerClock:
         return (now_ns + self._low_ns) // 1000 if self._is_known else 0
 
     def observe(self, sent_ns: int, received_ns: int, server_ns: int) -> None:
-        """Take an answer's time, with the monotonic times around it."""
+        """Record an answer's time, with the monotonic times around it."""
         low_ns, high_ns = server_ns - received_ns, server_ns - sent_ns
         if self._is_known:
             drift_ns = (received_ns - self._seen_ns) // _DRIFT + 1

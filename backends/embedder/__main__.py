@@ -56,7 +56,7 @@ def _serve() -> int:
 
 
 def _next_turn(waiting: list[tuple[Ask, list[int], bool]]) -> list[tuple[Ask, list[int], bool]]:
-    """Take what has waited longest, as much as is embedded at once, and at least one."""
+    """Record what has waited longest, as much as is embedded at once, and at least one."""
     tokens = count = 0
     for _, ids, _ in waiting:
         tokens += len(ids)

@@ -26,10 +26,10 @@ class Embedder(Protocol):
 
     @property
     def identity(self) -> str:
-        """Say what makes the vectors; only those of the same can be compared. Empty before the first."""
+        """Return what makes the vectors; only those of the same can be compared. Empty before the first."""
 
     async def embed(self, text: str, owner: str, most_tokens: int = MOST_TOKENS) -> Embedding:
         """Embed one text. Vectors are kept for a while, each for its `owner` (a tenant) alone.
 
-        Raises EmbedderUnavailable where none can be made now. Waits as long as it takes: give up by cancelling.
+        Raises EmbedderUnavailable if none can be made now. Waits as long as it takes: give up by cancelling.
         """

@@ -64,7 +64,7 @@ class EmbedderChild:
 
     @property
     def is_ready(self) -> bool:
-        """Say whether it is loaded and answers."""
+        """Return whether it is loaded and answers."""
         return self._process is not None and bool(self.identity)
 
     async def embed(
@@ -206,6 +206,6 @@ class EmbedderChild:
 
 
 def _look_at_its_end(flight: asyncio.Future[Embedding]) -> None:
-    """Take note of a failure that nobody waits for any more."""
+    """Record a failure that nobody waits for any more."""
     if not flight.cancelled():
         flight.exception()

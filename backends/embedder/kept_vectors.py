@@ -10,7 +10,7 @@ VectorKey: TypeAlias = tuple[str, int, bytes]
 
 
 def key_of(text: bytes, owner: str, most_tokens: int) -> VectorKey:
-    """Name a text's vector. Another owner's equal text has another name: its time would tell that somebody asked."""
+    """Name a text's vector. Another owner's equal text has another name: its time would tell that someone asked."""
     return owner, most_tokens, blake2b(text, digest_size=16).digest()
 
 
@@ -25,7 +25,7 @@ class KeptVectors:
         return len(self._kept)
 
     def get(self, key: VectorKey) -> Embedding | None:
-        """Give one, where it is kept."""
+        """Return one, where it is kept."""
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)

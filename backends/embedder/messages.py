@@ -46,13 +46,13 @@ read_answer = msgspec.msgpack.Decoder(FromEmbedder).decode
 
 
 def frame(message: Ask | FromEmbedder) -> bytes:
-    """Give a message as it goes over the pipe."""
+    """Return a message as it goes over the pipe."""
     body = _encoder.encode(message)
     return len(body).to_bytes(_LENGTH_BYTES, "little") + body
 
 
 def take_frames(buffer: bytearray) -> list[bytes]:
-    """Take the complete frames' bodies out of what was read so far. Raises ValueError where that is no frame."""
+    """Remove the complete frames' bodies from what was read so far. Raises ValueError if that is no frame."""
     found: list[bytes] = []
     at = 0
     while len(buffer) - at >= _LENGTH_BYTES:

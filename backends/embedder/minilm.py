@@ -38,7 +38,7 @@ _HEAD_SHARE: Final = 0.75
 
 class _Linear(Protocol):
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Give x W^T + b: [tokens, in] to [tokens, out]."""
+        """Return x W^T + b: [tokens, in] to [tokens, out]."""
 
 
 class _Float32:
@@ -117,7 +117,7 @@ class _Encoder:
             )
 
     def __call__(self, texts: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Give [texts, DIMENSIONS] for the texts' token ids. They lie behind one another: nothing is padded."""
+        """Return [texts, DIMENSIONS] for the texts' token ids. They lie behind one another: nothing is padded."""
         lengths = [len(text) for text in texts]
         ids = torch.tensor([one for text in texts for one in text])
         places = torch.cat([self._places[:length] for length in lengths])
@@ -143,7 +143,7 @@ class MiniLM:
     """The model with its tokenizer, loaded from the package that carries its weights."""
 
     def __init__(self, threads: int = 1) -> None:
-        """Load and check it. Raises ConfigurationError where the package is missing or damaged."""
+        """Load and check it. Raises ConfigurationError if the package is missing or damaged."""
         path = packaged_minilm(_NEEDED_BY, _REMEDY)
         torch.set_num_threads(threads)
         try:
@@ -161,7 +161,7 @@ class MiniLM:
         self.identity = f"all-minilm-l6-v2:{digest[:16]}:{arithmetic}"
 
     def tokenize(self, text: str, most_tokens: int) -> tuple[list[int], bool]:
-        """Give a text's token ids, at most that many, and whether they are all of it.
+        """Return a text's token ids, at most that many, and whether they are all of it.
 
         They are not where a word is in no vocabulary: each such word has the same id, whatever it says.
         """
@@ -172,7 +172,7 @@ class MiniLM:
         return ids[:head] + ids[len(ids) - (most_tokens - head) :], False
 
     def embed(self, texts: Sequence[Sequence[int]]) -> list[bytes]:
-        """Give the vector of each list of token ids: float32, little-endian."""
+        """Return the vector of each list of token ids: float32, little-endian."""
         return [vector.numpy().astype("<f4", copy=False).tobytes() for vector in self._encoder(texts)]
 
     def _fastest(self, weights: dict[str, torch.Tensor]) -> tuple[_Encoder, str]:

@@ -29,7 +29,7 @@ _LAST_WORDS_SECONDS: Final = 2.0  # for aborted requests' accounts and step reco
 
 
 def torch_builder(settings: EngineHostSettings, loading: threading.Lock) -> EngineBuilder:
-    """Give the builder of torch engines. Torch is imported by the first load, so the socket answers before."""
+    """Return the builder of torch engines. Torch is imported by the first load, so the socket answers before."""
 
     def build(order: ModelOrder) -> Engine:
         path = find_model(order.source)
@@ -42,7 +42,7 @@ def torch_builder(settings: EngineHostSettings, loading: threading.Lock) -> Engi
 
 
 def vllm_builder(settings: EngineHostSettings, loading: threading.Lock) -> EngineBuilder:
-    """Give the builder of vLLM engines. vLLM is imported by the first load, so the socket answers before."""
+    """Return the builder of vLLM engines. vLLM is imported by the first load, so the socket answers before."""
 
     def build(order: ModelOrder) -> Engine:
         path = find_model(order.source)
@@ -110,7 +110,7 @@ async def serve(
 
 
 def _version(kind: str) -> str:
-    """Say which release serves: in vLLM's environment ours is not installed, it is found by its path."""
+    """Return which release serves: in vLLM's environment ours is not installed, it is found by its path."""
     try:
         return metadata.version("vllm" if kind == "vllm" else "tollkeeper")
     except metadata.PackageNotFoundError:

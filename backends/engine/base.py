@@ -33,17 +33,17 @@ class Engine(Protocol):
     """One model. `submit` and `abort` may be called from any thread, all else by the thread that steps."""
 
     def submit(self, submit: Submit, /) -> None:
-        """Take a request; what is wrong with it comes as its `Finished`."""
+        """Accept a request; what is wrong with it comes as its `Finished`."""
 
     def abort(self, request_id: bytes, /) -> None:
         """End a request at the next step; one unknown or finished is left alone."""
 
     @property
     def has_work(self) -> bool:
-        """Say whether `step` would do or tell anything."""
+        """Return whether `step` would do or tell anything."""
 
     def step(self) -> Sequence[EngineEvent]:
-        """Compute one step and give what it produced, in order."""
+        """Compute one step and return what it produced, in order."""
 
     def warm_up(self) -> None:
         """Compute something, so that the first request does not pay for first times."""
@@ -58,13 +58,13 @@ class Engine(Protocol):
         """Describe the model as it is served."""
 
     def take_steps(self) -> list[StepRecord]:
-        """Give the step records since the last call."""
+        """Return the step records since the last call."""
 
     def take_kv_events(self) -> list[KvRecord]:
-        """Give the KV cache's changes since the last call."""
+        """Return the KV cache's changes since the last call."""
 
     def stats(self) -> Facts:
-        """Give counters and gauges; `running` and `waiting` among them."""
+        """Return counters and gauges; `running` and `waiting` among them."""
 
     def close(self) -> None:
         """Stop what runs beside the loop."""
@@ -75,7 +75,7 @@ class EmbeddingEngine(Protocol):
     """An engine that can also hold a model that embeds. Such a model's hello says so."""
 
     def embed(self, embed: Embed, /) -> None:
-        """Take inputs, from any thread; their vectors come as `Embedded`. Raises InvalidRequest."""
+        """Accept inputs, from any thread; their vectors come as `Embedded`. Raises InvalidRequest."""
 
 
 EngineBuilder = Callable[[ModelOrder], Engine]  # called in the thread that will step; raises TollkeeperError

@@ -28,7 +28,7 @@ _STATS_SECONDS: Final = 5.0  # an engine that does not answer between two steps 
 
 
 class Calls:
-    """Runs each call as a task, so that a slow one delays nobody. The answer goes to whoever asked."""
+    """Runs each call as a task, so that a slow one delays no other. The answer goes to the caller."""
 
     def __init__(self, host: "EngineHost") -> None:
         self._host = host
@@ -65,7 +65,7 @@ class Calls:
         connection.flush()
 
     async def _kv_blocks(self, connection: Connection, call: Call) -> Facts:
-        """Tell what a model's cache holds, in frames before the answer."""
+        """Return what a model's cache holds, in frames before the answer."""
         held = await self._generating(call).call(cached_blocks)
         assert isinstance(held, CachedBlocks)
         frames = kv_frames(call.model, held)
@@ -157,7 +157,7 @@ class Calls:
     # Questions.
 
     async def _health(self, call: Call) -> Facts:
-        """Say how one model is, or all; answered without the engines, which may be stuck."""
+        """Return how one model is, or all; answered without the engines, which may be stuck."""
         models = [self._host.models.get(call.model)] if call.model else list(self._host.models)
         facts: Facts = {
             "healthy": all(model.state == "ready" for model in models) and not self._host.is_draining,
@@ -174,7 +174,7 @@ class Calls:
         return facts
 
     async def _stats(self, call: Call) -> Facts:
-        """Give the host's counters and those of one model or all."""
+        """Return the host's counters and those of one model or all."""
         counters = self._host.counters
         facts: Facts = {
             "requests_taken": counters.requests,
@@ -237,7 +237,7 @@ class Calls:
 
 
 def _memory_option(call: Call) -> tuple[int | None, Facts]:
-    """Take the option `gpu_memory_bytes` out of a call's. Raises InvalidRequest where it is no size."""
+    """Remove the option `gpu_memory_bytes` from a call's. Raises InvalidRequest if it is no size."""
     options = dict(call.options)
     needed = options.pop("gpu_memory_bytes", None)
     if needed is None:

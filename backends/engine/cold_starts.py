@@ -21,11 +21,11 @@ class ColdStarts:
         self._seen.setdefault((model, kind), deque(maxlen=_REMEMBERED)).append(took_ns)
 
     def expected_ns(self, model: str, kind: ColdStart) -> int | None:
-        """Give the median of the last ones; `None` where there was none."""
+        """Return the median of the last ones; `None` if there was none."""
         seen = self._seen.get((model, kind))
         return round(median(seen)) if seen else None
 
     def last_ns(self, model: str, kind: ColdStart) -> int | None:
-        """Give the last one."""
+        """Return the last one."""
         seen = self._seen.get((model, kind))
         return seen[-1] if seen else None

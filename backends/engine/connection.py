@@ -30,7 +30,7 @@ class ConnectionHost(Protocol):
         """Note who it is. Raises TollkeeperError to refuse it."""
 
     def on_message(self, connection: "Connection", message: FromGateway) -> None:
-        """Take anything but an attach."""
+        """Receive anything but an attach."""
 
     def on_choked(self, connection: "Connection") -> None:
         """Note that the gateway does not read: nothing more may be made for it."""
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes. What cannot be read is answered with its reason, and ends the connection."""
+        """Receive bytes. What cannot be read is answered with its reason, and ends the connection."""
         try:
             for body in self._splitter.feed(data):
                 self._take(from_gateway(body))
@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell the host."""
+        """Notify the host."""
         self._cancel_timer()
         self._transport = None
         self._waiting.clear()

@@ -43,7 +43,7 @@ def device_record(
     replica: str = "",
     xid: int | None = None,
 ) -> DeviceRecord:
-    """Give a look as a record; what could not be measured stays unknown."""
+    """Return a look as a record; what could not be measured stays unknown."""
     reasons = sample.throttle_reasons
     return DeviceRecord(
         host=host,

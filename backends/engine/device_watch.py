@@ -78,14 +78,14 @@ class DeviceWatch:
 
     @property
     def is_shared(self) -> bool | None:
-        """Say whether another process computed on one of our GPUs in the last second; `None` where nobody knows."""
+        """Return whether another process computed on one of our GPUs in the last second; `None` if nobody knows."""
         states = [one.is_shared for one in self._samples.values()]
         if any(states):
             return True
         return None if None in states else False
 
     def rooms(self) -> list[DeviceRoom]:
-        """Give the memory of the GPUs that can be used, as far as it is known."""
+        """Return the memory of the GPUs that can be used, as far as it is known."""
         return [
             DeviceRoom(uuid, one.memory_total_bytes, one.memory_free_bytes, self._devices[uuid].parent is not None)
             for uuid, one in self._samples.items()
@@ -93,7 +93,7 @@ class DeviceWatch:
         ]
 
     def devices_of(self, model: str) -> tuple[str, ...]:
-        """Give the UUIDs of the GPUs a model computed on; none where it has not yet."""
+        """Return the UUIDs of the GPUs a model computed on; none if it has not yet."""
         mine = list(self._devices)
         found = []
         for name in self._devices_of.get(model, ()):
@@ -106,7 +106,7 @@ class DeviceWatch:
         return tuple(found)
 
     def held_bytes(self) -> int | None:
-        """Give what our processes hold of the GPU where they hold most; `None` where the driver does not tell."""
+        """Return what our processes hold of the GPU where they hold most; `None` if the driver does not tell."""
         most = None
         for sample in self._samples.values():
             mine = [one.memory_bytes for one in sample.processes or () if one.is_ours]
@@ -116,7 +116,7 @@ class DeviceWatch:
         return most
 
     def facts(self) -> Facts:
-        """Give every GPU's facts, and what looking at them costs."""
+        """Return every GPU's facts, and what looking at them costs."""
         facts: Facts = {}
         for uuid, sample in self._samples.items():
             facts |= device_facts(self._devices[uuid], sample)
@@ -129,7 +129,7 @@ class DeviceWatch:
         return facts
 
     def marked(self, output: Output) -> Output:
-        """Give what an engine brought with confidence 0 on what was measured while the GPU was shared."""
+        """Return what an engine brought with confidence 0 on what was measured while the GPU was shared."""
         is_shared = self.is_shared is True
         for record in output.steps:
             if _is_on_gpu(record):
@@ -166,7 +166,7 @@ class DeviceWatch:
             self._on_lost(fault.text, models)
 
     def _tell_sharing(self, is_shared: bool | None) -> None:
-        """Log that somebody else computes here, or does no more: not each second in which that changes."""
+        """Log that another process computes here, or no longer does; once for each change."""
         self._alone_looks = self._alone_looks + 1 if is_shared is False else 0
         if is_shared == self._told or (is_shared is False and self._told and self._alone_looks < _ALONE_LOOKS):
             return

@@ -66,7 +66,7 @@ class EmbedMeter:
         return parts
 
     def take(self, *, idle: bool) -> list[StepRecord]:
-        """Give the records since the last call; with `idle` those of idleness too, once a second."""
+        """Return the records since the last call; with `idle` those of idleness too, once a second."""
         if idle:
             self._book.tell_idleness()
         return self._book.take()

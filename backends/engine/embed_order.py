@@ -8,5 +8,5 @@ EMBEDDER_NAME: Final = "minilm-l6-v2"
 
 
 def embedder_order() -> ModelOrder:
-    """Give the order that loads the embedder."""
+    """Return the order that loads the embedder."""
     return ModelOrder(EMBEDDER_NAME, EMBEDDER_NAME)

@@ -38,7 +38,7 @@ class EmbedOwner(Protocol):
     """Is told what the embedder does, on its event loop."""
 
     def on_embedded(self, thread: Served, answers: list[Embedded], steps: list[StepRecord]) -> None:
-        """Take answers and step records."""
+        """Receive answers and step records."""
 
     def on_state(self, thread: Served) -> None:
         """Note that its `hello` says something else now."""
@@ -119,12 +119,12 @@ class EmbedThread:
 
     @property
     def state(self) -> ModelState:
-        """Give the state now."""
+        """Return the state now."""
         return self._hello.state
 
     @property
     def failure(self) -> str:
-        """Say why the state is failed; empty where it is not."""
+        """Return why the state is failed; empty if it is not."""
         return self._failure
 
     def set_state(self, state: ModelState, failure: str = "") -> None:
@@ -134,7 +134,7 @@ class EmbedThread:
         self._owner.on_state(self)
 
     def embed(self, embed: Embed) -> None:
-        """Take a request. Raises InvalidRequest, with the limit it breaks."""
+        """Accept a request. Raises InvalidRequest, with the limit it breaks."""
         check_embed(embed, self._hello)
         self._arrived.append(_Job(embed, embed.dimensions or self._hello.dimensions, time.monotonic_ns()))
         self._wake.set()
@@ -150,12 +150,12 @@ class EmbedThread:
         self._wake.set()
 
     def stalled_ns(self) -> int:
-        """Give for how long the running batch has been running; 0 between batches."""
+        """Return how long the running batch has been running; 0 between batches."""
         began = self._began_ns
         return time.monotonic_ns() - began if began else 0
 
     def health(self) -> Facts:
-        """Say how it is, without asking the thread."""
+        """Return how it is, without asking the thread."""
         ordered = sorted(self._latencies_ns.copy())
         return {
             "state": self.state,
@@ -223,7 +223,7 @@ class EmbedThread:
         self._post(answers)
 
     def _receive(self) -> list[Embedded]:
-        """Take in what arrived; gives the ends of what was aborted."""
+        """Add what arrived; return the ends of what was aborted."""
         while self._arrived:
             job = self._arrived.popleft()
             if not self._jobs:
@@ -243,7 +243,7 @@ class EmbedThread:
         return answers
 
     def _choose(self) -> list[_Input]:
-        """Take as many tokens from each job, at least one input, so that a large one keeps no small one waiting."""
+        """Accept as many tokens from each job, at least one input, so that a large one keeps no small one waiting."""
         room = _BATCH_TOKENS * self._threads * _TURN_BATCHES
         share = max(1, room // len(self._jobs))
         chosen: list[_Input] = []

@@ -47,7 +47,7 @@ class EngineOwner(Protocol):
     """Is told what an engine does, on its event loop."""
 
     def on_output(self, thread: Served, output: Output) -> None:
-        """Take what a step brought."""
+        """Receive what a step brought."""
 
     def on_state(self, thread: Served) -> None:
         """Note that its `hello` says something else now."""
@@ -97,17 +97,17 @@ class EngineThread:
 
     @property
     def is_started(self) -> bool:
-        """Say whether it was told to load; one that was put away is not, until it is needed."""
+        """Return whether it was told to load; one that was put away is not, until it is needed."""
         return self._thread.ident is not None
 
     @property
     def is_awake(self) -> bool:
-        """Say whether requests are computed at once: it is loaded and does not sleep."""
+        """Return whether requests are computed at once: it is loaded and does not sleep."""
         return self._awake.is_set() and self._engine is not None
 
     @property
     def can_sleep(self) -> bool:
-        """Say whether its engine can sleep."""
+        """Return whether its engine can sleep."""
         return sleeper(self._engine) is not None
 
     async def sleep(self, level: int) -> None:
@@ -138,12 +138,12 @@ class EngineThread:
 
     @property
     def state(self) -> ModelState:
-        """Give the state now."""
+        """Return the state now."""
         return self._status.hello.state
 
     @property
     def failure(self) -> str:
-        """Say why the state is failed; empty where it is not."""
+        """Return why the state is failed; empty if it is not."""
         return self._status.failure
 
     def set_state(self, state: ModelState, failure: str = "") -> None:
@@ -215,12 +215,12 @@ class EngineThread:
             self._close_future()
 
     def stalled_ns(self) -> int:
-        """Give for how long the running step has been running; 0 between steps."""
+        """Return how long the running step has been running; 0 between steps."""
         began = self._status.step_began_ns
         return time.monotonic_ns() - began if began else 0
 
     def health(self) -> Facts:
-        """Give what can be told without asking the engine, which may be stuck."""
+        """Return what can be told without asking the engine, which may be stuck."""
         status = self._status
         ordered = sorted(status.latencies_ns.copy())
         now = time.monotonic_ns()
@@ -241,7 +241,7 @@ class EngineThread:
         return self._engine
 
     def _take(self, submit: Submit) -> None:
-        """Take a request in, once the engine is awake; a model that was put away or sleeps is being brought back."""
+        """Add a request, once the engine is awake; a model that was put away or sleeps is being brought back."""
         engine: Engine | None = None
         try:
             self._awake.wait()
@@ -326,7 +326,7 @@ class EngineThread:
         self._tell(msgspec.structs.replace(self._status.hello, state="failed"))
 
     def _finish(self) -> None:
-        """Give the engine's memory back: nobody else holds it."""
+        """Release the engine's memory: nobody else holds it."""
         engine, self._engine = self._engine, None
         self._awake.set()  # whoever waits is refused
         self._intake.shutdown(wait=True)

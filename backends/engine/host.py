@@ -80,7 +80,7 @@ class EngineHost:
     def __init__(
         self, settings: EngineHostSettings, build: EngineBuilder, loading: threading.Lock, *, kind: str, version: str
     ) -> None:
-        """Hold no model yet. `loading` is held by whoever imports and loads: libraries' imports race."""
+        """Hold no model yet. `loading` is held by the one that imports and loads: libraries' imports race."""
         self.settings = settings
         self.send_buffer_bytes = settings.engine_send_buffer_bytes
         self.engine = f"{settings.replica}/{uuid7(time.time_ns()).hex}"
@@ -113,11 +113,11 @@ class EngineHost:
 
     @property
     def subscriber(self) -> Connection | None:
-        """Give the gateway that takes step records."""
+        """Return the gateway that takes step records."""
         return self._subscriber
 
     def requests_of(self, model: Served) -> list[bytes]:
-        """Give the requests a model is serving."""
+        """Return the requests a model is serving."""
         return [ticket.request_id for ticket in self._tickets.values() if ticket.model is model]
 
     def drain(self) -> None:
@@ -146,7 +146,7 @@ class EngineHost:
         self.say_hello()
 
     def say_hello(self) -> None:
-        """Tell every gateway what is served now; one that does not read is told when it does."""
+        """Notify every gateway of what is served now; one that does not read is told when it does."""
         if not self._connections:
             return
         hello = self._hello()
@@ -195,7 +195,7 @@ class EngineHost:
         self.on_output(thread, Output(steps=steps))
 
     def on_state(self, thread: Served) -> None:
-        """Tell the gateways of a model's new state; what a failed one leaves undone is answered."""
+        """Notify the gateways of a model's new state; what a failed one leaves undone is answered."""
         self.say_hello()
         if thread.state == "failed":
             error = Unavailable(f"model {thread.order.name!r} failed: {thread.failure}", code="engine_failure")
@@ -445,7 +445,7 @@ def _refused_embedding(answer: Embedded, error: TollkeeperError) -> Embedded:
 
 
 def _failed(ticket: Ticket, error: TollkeeperError) -> Finished | Embedded:
-    """Give the end of a request whose model will not give it."""
+    """Return the end of a request whose model will not give it."""
     if ticket.model.hello.kind == "embed":
         return embed_refusal(ticket.request_id, error)
     code, message = named(error)

@@ -48,7 +48,7 @@ class HotPrefixes:
             self._count((packed[: length * longest.itemsize], adapter, cache_salt))
 
     def hottest(self, most: int) -> list[Prefix]:
-        """Give the prefixes to compute, most tokens saved first: none seen only once, none that begins another."""
+        """Return the prefixes to compute, most tokens saved first: none seen only once, none that begins another."""
         worth = [(key, (count - 1) * len(key[0])) for key, count in self._counts.items() if count > 1]
         found: list[_Key] = []
         for key, _ in sorted(worth, key=lambda one: (-one[1], -len(one[0][0]))):

@@ -12,7 +12,7 @@ _FRAME_BLOCKS: Final = 8_192  # some milliseconds of a gateway's time
 
 @dataclass(frozen=True, slots=True)
 class CachedBlocks:
-    """What a cache holds at a moment: for whoever begins to mirror it, or has missed something."""
+    """What a cache holds at a moment: for a gateway that begins to mirror it, or has missed something."""
 
     engine: str
     sequence: int  # of the first event that is not in it
@@ -25,11 +25,11 @@ class CachingEngine(Protocol):
     """An engine that can say what its cache holds."""
 
     def cached_blocks(self) -> CachedBlocks:
-        """Give what the cache holds now."""
+        """Return what the cache holds now."""
 
 
 def cached_blocks(engine: Engine) -> CachedBlocks:
-    """Ask an engine what its cache holds. Raises Unavailable where it cannot say."""
+    """Ask an engine what its cache holds. Raises Unavailable if it cannot say."""
     if not isinstance(engine, CachingEngine):
         raise Unavailable("this engine does not tell what its cache holds", code="unsupported_call")
     return engine.cached_blocks()

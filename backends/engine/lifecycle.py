@@ -73,7 +73,7 @@ class Lifecycle:
             task.add_done_callback(lambda _: self._waking.pop(name, None))
 
     def saw(self, model: Served, output: Output) -> None:
-        """Take what a model's engine brought: its last use and its pace."""
+        """Record what a model's engine brought: its last use and its pace."""
         if output.events:
             self._life(model.order.name).used_ns = time.monotonic_ns()
         limit = self._host.settings.engine_slow_ratio
@@ -156,7 +156,7 @@ class Lifecycle:
             return took_ns / 1e9
 
     def hot_prefixes(self, name: str) -> HotPrefixes:
-        """Give what a model's prompts begin with."""
+        """Return what a model's prompts begin with."""
         return self._life(name).prefixes
 
     async def room_for(self, name: str, needed_bytes: int | None, *, beside: EngineThread | None = None) -> None:
@@ -177,7 +177,7 @@ class Lifecycle:
             await self._make_room(place(Need(name, needed, ranks=len(rooms)), rooms, residents))
 
     def facts(self, model: Served) -> Facts:
-        """Say how a model fares: cold starts, memory, pace."""
+        """Return how a model fares: cold starts, memory, pace."""
         name = model.order.name
         life, starts = self._life(name), self.cold_starts
         return {
@@ -203,7 +203,7 @@ class Lifecycle:
             self._host.fail_all(error, model)
 
     def _plan(self, model: EngineThread, kind: ColdStart) -> Plan | None:
-        """Plan the room a model needs; `None` where nothing is known of memory: then it is simply tried."""
+        """Plan the room a model needs; `None` if nothing is known of memory: then it is simply tried."""
         name = model.order.name
         rooms = self._rooms_of(name)
         awake_bytes = self.memory.awake_bytes(name)
@@ -217,7 +217,7 @@ class Lifecycle:
         return wake(asleep, rooms, others)
 
     def _rooms_of(self, name: str) -> list[DeviceRoom]:
-        """Give the GPUs a model is on; of one that has not computed yet the first, which every engine begins with."""
+        """Return the GPUs a model is on; of one that has not computed yet the first, which every engine begins with."""
         rooms, devices = self._host.devices.rooms(), self._host.devices.devices_of(name)
         return [room for room in rooms if room.uuid in devices] or rooms[:1]
 

@@ -34,15 +34,15 @@ class MemoryBook:
     _alone_looks: int = 0
 
     def awake_bytes(self, model: str) -> int | None:
-        """Give what a model takes of each GPU while it is awake."""
+        """Return what a model takes of each GPU while it is awake."""
         return self._awake.get(model)
 
     def expect(self, model: str, size: int) -> None:
-        """Take an operator's word for a model that was never measured."""
+        """Accept an operator's word for a model that was never measured."""
         self._awake.setdefault(model, size)
 
     def asleep_bytes(self, model: str) -> int | None:
-        """Give what it keeps while it sleeps."""
+        """Return what it keeps while it sleeps."""
         return self._asleep.get(model)
 
     def begin(self, model: str, now_ns: int, rooms: Sequence[DeviceRoom]) -> None:
@@ -56,14 +56,14 @@ class MemoryBook:
             self._change = _Change(model, change.free_before, now_ns, asleep)
 
     def alone(self, model: str, held_bytes: int, *, asleep: bool) -> None:
-        """Take a look at a host with one model: after a few alike, what is held is the model's."""
+        """Accept a look at a host with one model: after a few alike, what is held is the model's."""
         self._alone_looks = self._alone_looks + 1 if self._alone == (model, asleep) else 1
         self._alone = model, asleep
         if self._alone_looks >= _STEADY_LOOKS and self._change is None:
             (self._asleep if asleep else self._awake)[model] = held_bytes
 
     def look(self, now_ns: int, rooms: Sequence[DeviceRoom]) -> None:
-        """Take a look at the GPUs; a change that ended long enough ago is measured by it."""
+        """Record a look at the GPUs; a change that ended long enough ago is measured by it."""
         change = self._change
         if change is None or change.ended_ns is None or now_ns - change.ended_ns < _SETTLED_NS:
             return

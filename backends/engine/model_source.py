@@ -11,7 +11,7 @@ _WANTED: Final = ["*.safetensors", "*.json", "*.jinja"]
 
 
 def find_model(source: str) -> Path:
-    """Give the directory of a model, fetching it first where it is a hub's. Blocks. Raises ConfigurationError."""
+    """Return the directory of a model, fetching it first where it is a hub's. Blocks. Raises ConfigurationError."""
     path = Path(source).expanduser()
     if path.is_dir():
         return path.resolve()

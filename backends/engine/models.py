@@ -42,7 +42,9 @@ class ModelSet:
         return [model.hello for model in self._models.values()]
 
     def find(self, name: str) -> Served:
-        """Give the model that serves requests for a name. Raises UnknownModel, or Unavailable while it cannot serve."""
+        """Return the model that serves requests for a name. Raises UnknownModel, or Unavailable while it cannot
+        serve.
+        """
         model = self.get(name)
         if model.state != "ready":
             reason = f": {model.failure}" if model.failure else ""
@@ -50,7 +52,7 @@ class ModelSet:
         return model
 
     def get(self, name: str) -> Served:
-        """Give a model in whatever state. Raises UnknownModel."""
+        """Return a model in whatever state. Raises UnknownModel."""
         model = self._models.get(name)
         if model is None:
             known = ", ".join(self._models) or "none"
@@ -78,7 +80,7 @@ class ModelSet:
         return model
 
     def beside(self, order: ModelOrder) -> EngineThread:
-        """Give a further engine for a name, not started, that requests do not come to before `replace`."""
+        """Return a further engine for a name, not started, that requests do not come to before `replace`."""
         return EngineThread(self._numbered(order), self._build, self._owner)
 
     def replace(self, old: EngineThread, new: EngineThread) -> None:

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 async def listen_on_network(
     settings: EngineHostSettings, make: Callable[[], asyncio.Protocol]
 ) -> asyncio.Server | None:
-    """Listen where the settings say, if anywhere. Raises ConfigurationError where that cannot be, or not safely."""
+    """Listen where the settings say, if anywhere. Raises ConfigurationError if that cannot be, or not safely."""
     if not settings.engine_listen:
         return None
     address = EngineAddress.parse(settings.engine_listen)

@@ -38,21 +38,23 @@ class Pace:
 
     @property
     def has_reference(self) -> bool:
-        """Say whether anything can be judged yet."""
+        """Return whether anything can be judged yet."""
         return self._reference is not None
 
     @property
     def ratio(self) -> float | None:
-        """Give how many times slower than foretold the last window was; `None` before there was one."""
+        """Return how many times slower than foretold the last window was; `None` before there was one."""
         return self._ratios[-1] if self._ratios else None
 
     @property
     def is_slow(self) -> bool:
-        """Say whether every one of the last windows was slower than the limit."""
+        """Return whether every one of the last windows was slower than the limit."""
         return self.limit > 0 and len(self._ratios) == self.windows and all(one > self.limit for one in self._ratios)
 
     def see(self, records: Sequence[StepRecord]) -> None:
-        """Take step records. Those without their requests' rows say nothing, nor do a processor's, which others use."""
+        """Record step records. Those without their requests' rows say nothing, nor do a processor's, which others
+        use.
+        """
         for record in records:
             sample = _sample(record)
             if sample is None:
@@ -64,7 +66,7 @@ class Pace:
 
     @property
     def samples(self) -> list[StepSample]:
-        """Give the first steps once there are enough for a reference and none is set; else nothing."""
+        """Return the first steps once there are enough for a reference and none is set; else nothing."""
         is_enough = self._reference is None and len(self._samples) >= self.reference_steps
         return list(self._samples) if is_enough else []
 

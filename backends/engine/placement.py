@@ -43,7 +43,7 @@ class Need:
 
     @property
     def bytes_per_device(self) -> int:
-        """Give the sum."""
+        """Return the sum."""
         return self.weight_bytes + self.kv_bytes + self.overhead_bytes
 
 
@@ -63,12 +63,12 @@ class Resident:
 
     @property
     def held_bytes(self) -> int:
-        """Give what it holds of each device now."""
+        """Return what it holds of each device now."""
         return self.asleep_bytes if self.is_asleep else self.awake_bytes
 
     @property
     def may_leave(self) -> bool:
-        """Say whether it may be put out."""
+        """Return whether it may be put out."""
         return not self.is_busy and not self.is_warm
 
 
@@ -130,7 +130,7 @@ def wake(resident: Resident, rooms: Sequence[DeviceRoom], others: Sequence[Resid
 
 
 def _groups(rooms: Sequence[DeviceRoom], ranks: int, residents: Sequence[Resident]) -> Iterable[tuple[DeviceRoom, ...]]:
-    """Give the groups of devices to compare. Of very many only those of the devices that could be emptiest."""
+    """Yield the groups of devices to compare. Of very many only those of the devices that could be emptiest."""
     could = {room.uuid: room.free_bytes + _leaving(room.uuid, residents) for room in rooms}
     ordered = sorted(rooms, key=lambda room: (-could[room.uuid], room.uuid))
     for count, group in enumerate(combinations(ordered, ranks)):
@@ -140,7 +140,7 @@ def _groups(rooms: Sequence[DeviceRoom], ranks: int, residents: Sequence[Residen
 
 
 def _room_for(needed_bytes: int, group: Sequence[DeviceRoom], residents: Sequence[Resident]) -> tuple[Step, ...] | None:
-    """Give the least that has to be done for so many bytes to be free on each device; `None` where it does not help.
+    """Return the least that has to be done to free a number of bytes on each device; `None` if that is not enough.
 
     Models used longest ago leave first. Sleep comes before unloading, and what turns out not to be needed is not done.
     """
@@ -192,7 +192,7 @@ def _fits(needed_bytes: int, free: dict[str, int], chosen: _Chosen) -> bool:
 
 
 def _freed(free: dict[str, int], chosen: _Chosen) -> dict[str, int]:
-    """Give what is free on each device after all that. A model is counted once, for the more it gives back."""
+    """Return what is free on each device after all that. A model is counted once, for the more it gives back."""
     most: dict[str, tuple[Resident, int]] = {}
     for resident, step in chosen:
         freed = max(step.freed_bytes, most[resident.model][1] if resident.model in most else 0)
@@ -233,7 +233,7 @@ def in_gib(size: int) -> str:
 
 
 def applied(plan: Plan, residents: Sequence[Resident]) -> list[Resident]:
-    """Give the models that are there once a plan's steps are done."""
+    """Return the models that are there once a plan's steps are done."""
     gone = {step.model for step in plan.steps if step.deed == "unload"}
     asleep = {step.model for step in plan.steps if step.deed == "sleep"}
     return [replace(one, is_asleep=True) if one.model in asleep else one for one in residents if one.model not in gone]

@@ -1,4 +1,4 @@
-"""The answers to what is not served: the same message whoever refuses, and never more than it may say."""
+"""The answers to what is not served: the same message the one that refuses, and never more than it may say."""
 
 from contracts.engine.wire import Answer, Embedded, Finished
 from contracts.errors import TollkeeperError
@@ -9,14 +9,14 @@ _NOTHING = Usage(input_text=0, cache_read_text=0, output_text=0)
 
 
 def named(error: Exception) -> tuple[str, str]:
-    """Give the code and message of an error; those of a defect of ours say nothing of its inside."""
+    """Return the code and message of an error; those of a defect of ours say nothing of its inside."""
     if isinstance(error, TollkeeperError):
         return error.error_code, error.message
     return TollkeeperError.code, "the engine host failed at this request; its log says why"
 
 
 def refusal(request_id: bytes, error: Exception) -> Finished:
-    """Give the account of a generation that never began: nothing was used."""
+    """Return the account of a generation that never began: nothing was used."""
     code, message = named(error)
     return Finished(
         request_id=request_id, finish_reason="error", usage=_NOTHING, error_code=code, error_message=message
@@ -32,6 +32,6 @@ def embed_refusal(
 
 
 def call_refusal(call_id: int, error: Exception) -> Answer:
-    """Give the answer to a call that failed; call id 0 is the connection itself."""
+    """Return the answer to a call that failed; call id 0 is the connection itself."""
     code, message = named(error)
     return Answer(call_id=call_id, ok=False, error_code=code, error_message=message)

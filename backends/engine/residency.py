@@ -26,12 +26,12 @@ class StayPolicy:
             )
 
     def is_warm(self, model: str) -> bool:
-        """Say whether a model always stays awake."""
+        """Return whether a model always stays awake."""
         return model in self.warm
 
 
 def due(residents: Iterable[Resident], policy: StayPolicy, now_ns: int) -> list[tuple[Deed, str]]:
-    """Say which idle models' time is up, and what is done with each."""
+    """Return which idle models' time is up, and what is done with each."""
     found: list[tuple[Deed, str]] = []
     for one in residents:
         if one.is_busy or one.is_warm or policy.is_warm(one.model):

@@ -27,7 +27,9 @@ class _Fate:
 
 @dataclass(slots=True)
 class Revival:
-    """`look` is called again and again on the event loop. A model that never served is left to whoever loaded it."""
+    """`look` is called again and again on the event loop. A model that never served is left to the one that loaded
+    it.
+    """
 
     models: Iterable[Served]
     load: Callable[[ModelOrder], object]
@@ -35,7 +37,7 @@ class Revival:
     _fates: dict[str, _Fate] = field(default_factory=dict)
 
     def look(self) -> None:
-        """Note who serves, and load whoever has been dead for long enough."""
+        """Note who serves, and load the one that has been dead for long enough."""
         now = self.now()
         for model in list(self.models):
             name = model.order.name

@@ -12,7 +12,7 @@ class Served(Protocol):
 
     @property
     def order(self) -> ModelOrder:
-        """Say what was asked for."""
+        """Return what was asked for."""
 
     @property
     def closed(self) -> "asyncio.Future[None]":
@@ -24,11 +24,11 @@ class Served(Protocol):
 
     @property
     def state(self) -> ModelState:
-        """Give the state now."""
+        """Return the state now."""
 
     @property
     def failure(self) -> str:
-        """Say why the state is failed."""
+        """Return why the state is failed."""
 
     def start(self) -> None:
         """Begin to load."""
@@ -40,10 +40,10 @@ class Served(Protocol):
         """End a request."""
 
     def stalled_ns(self) -> int:
-        """Give for how long what it computes has been running."""
+        """Return how long what it computes has been running."""
 
     def health(self) -> Facts:
-        """Say how it is, without asking the model."""
+        """Return how it is, without asking the model."""
 
     def close(self) -> None:
         """Stop."""

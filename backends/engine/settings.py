@@ -67,7 +67,7 @@ class EngineHostSettings(LogSettings):
 
     @property
     def stay_policy(self) -> StayPolicy:
-        """Say how long idle models stay. Raises ConfigurationError where they would be unloaded before they sleep."""
+        """Return how long idle models stay. Raises ConfigurationError if they would be unloaded before they sleep."""
         return StayPolicy(
             self.engine_sleep_after_seconds,
             self.engine_unload_after_seconds,
@@ -109,7 +109,7 @@ class EngineHostSettings(LogSettings):
 
     @property
     def has_embedder(self) -> bool:
-        """Say whether the built-in embedder is loaded; a vLLM host has it only where that is stated."""
+        """Return whether the built-in embedder is loaded; a vLLM host has it only where that is stated."""
         return self.engine_embedder and (self.engine_kind == "torch" or "engine_embedder" in self.model_fields_set)
 
     @property
@@ -119,7 +119,7 @@ class EngineHostSettings(LogSettings):
 
     @property
     def models(self) -> list[ModelOrder]:
-        """Give the models to load at start. Raises ValueError on an adapter without a name."""
+        """Return the models to load at start. Raises ValueError on an adapter without a name."""
         if self.engine_model.strip() == "none":
             return []
         found: list[ModelOrder] = []

@@ -12,14 +12,14 @@ class Sleeper(Protocol):
     """
 
     def sleep(self, level: int, /) -> None:
-        """Give memory back."""
+        """Release memory."""
 
     def wake(self) -> None:
-        """Take it again; may take seconds."""
+        """Accept it again; may take seconds."""
 
 
 def sleeper(engine: object) -> Sleeper | None:
-    """Give an engine that can sleep as it is set up, else `None`."""
+    """Return an engine that can sleep as it is set up, else `None`."""
     if isinstance(engine, Sleeper) and getattr(engine, "can_sleep", True):
         return engine
     return None

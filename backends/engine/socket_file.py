@@ -16,7 +16,7 @@ class SocketFile:
     """A listening socket at a path. The lock beside it goes with its holder, so a killed host blocks nobody."""
 
     def __init__(self, path: Path, owner: str = "an engine host", setting: str = "TOLLKEEPER_ENGINE_SOCKET") -> None:
-        """Take the path and listen. Raises ConfigurationError when it is in use or cannot be.
+        """Accept the path and listen. Raises ConfigurationError when it is in use or cannot be.
 
         Its message names the kind of owner and the setting that chooses the path.
         """
@@ -71,7 +71,7 @@ class SocketFile:
         return listener
 
     def _remove_stale(self) -> None:
-        """Remove a socket left behind. Anything else at the path is somebody's file and makes `bind` fail."""
+        """Remove a socket left behind. Anything else at the path is someone's file and makes `bind` fail."""
         if not (self.path.exists() and stat.S_ISSOCK(os.stat(self.path).st_mode)):
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

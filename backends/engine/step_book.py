@@ -67,7 +67,7 @@ class StepBook:
     def place(
         self, started_ns: int, busy_ns: int, *, kv_blocks_used: int | None = None, kv_blocks_total: int | None = None
     ) -> Stretch:
-        """Give a step's place in the engine's time, once what lay before it is written."""
+        """Return a step's place in the engine's time, once what lay before it is written."""
         *before, step = self._clock.step(started_ns, busy_ns)
         self._told_ns = started_ns + busy_ns
         self._write_stretches(before, kv_blocks_used, kv_blocks_total)
@@ -78,7 +78,7 @@ class StepBook:
         return monotonic_ns + self.wall_offset_ns
 
     def next_sequence(self) -> int:
-        """Give the next record's number."""
+        """Return the next record's number."""
         self.sequence += 1
         return self.sequence
 
@@ -94,7 +94,7 @@ class StepBook:
             self._told_ns = now
 
     def take(self) -> list[StepRecord]:
-        """Give the records since the last call."""
+        """Return the records since the last call."""
         taken, self._records = self._records, []
         return taken
 

@@ -77,7 +77,7 @@ class StepOutbox:
         self._sent_bytes = 0
 
     def next_frames(self) -> list[Steps]:
-        """Give what to send now: at most 4 MiB, and a frame, may be on the way without acknowledgement."""
+        """Return what to send now: at most 4 MiB, and a frame, may be on the way without acknowledgement."""
         frames: list[Steps] = []
         while self._unsent and self._sent_bytes < IN_FLIGHT_BYTES:
             packed: list[bytes] = []
@@ -93,7 +93,7 @@ class StepOutbox:
         return frames
 
     def _drop_half(self) -> None:
-        """Replace the older half by "lost" records; one already sent is replaced only for whoever comes next."""
+        """Replace the older half by "lost" records; one already sent is replaced only for the one that comes next."""
         dropped: list[_Entry] = []
         while self.pending_bytes > self.max_bytes // 2 and self.pending > 1:
             entry = (self._sent or self._unsent).popleft()

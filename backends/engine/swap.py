@@ -38,7 +38,7 @@ class Swaps:
         self._probes: dict[bytes, asyncio.Future[Finished]] = {}
 
     def saw(self, output: Output) -> None:
-        """Take the ends of its own requests from what an engine brought."""
+        """Record the ends of its own requests from what an engine brought."""
         if not self._probes:
             return
         for event in output.events:
@@ -115,7 +115,7 @@ class Swaps:
     async def _run(
         self, model: EngineThread, token_ids: list[int], adapter: str = "", cache_salt: str = ""
     ) -> Finished:
-        """Have the model compute a prompt and a few tokens. Raises Unavailable where it does not in time."""
+        """Have the model compute a prompt and a few tokens. Raises Unavailable if it does not in time."""
         request_id = uuid7(time.time_ns()).bytes
         end: asyncio.Future[Finished] = asyncio.get_running_loop().create_future()
         self._probes[request_id] = end

@@ -120,7 +120,7 @@ def _closed_on_failure(order: ModelOrder) -> Iterator[list[Callable[[], None]]]:
 
 
 def _start(order: ModelOrder, config: Any, gauges: Gauges, *, can_sleep: bool) -> Any:
-    """Start vLLM's processes. Raises ConfigurationError where they do not."""
+    """Start vLLM's processes. Raises ConfigurationError if they do not."""
     from backends.engine.vllm_engine.async_llm import AsyncLlmClient
 
     try:
@@ -166,7 +166,7 @@ def model_hello(name: str, card: ModelCard, facts: LlmFacts) -> ModelHello:
 
 
 def can_meter(data_parallel: int = 1) -> bool:
-    """Say whether the installed vLLM's steps can be metered; warn where not: serving goes before measuring.
+    """Return whether the installed vLLM's steps can be metered; warn where not: serving goes before measuring.
 
     Data-parallel ranks are engines of their own, whose steps one account cannot hold.
     """
@@ -189,7 +189,7 @@ def _metering(settings: EngineHostSettings, order: ModelOrder, config: Any, gpus
 
 
 def _weights_settings(arguments: Any) -> str:
-    """Say how the weights differ from those in the files; empty where they do not."""
+    """Return how the weights differ from those in the files; empty if they do not."""
     found: Mapping[str, object] = {
         "load_format": arguments.load_format if arguments.load_format == "dummy" else None,
         "quantization": arguments.quantization,

@@ -190,7 +190,7 @@ def _by_reason(samples: list[Sample]) -> dict[str, int]:
 
 
 def _is_asleep(samples: list[Sample]) -> bool | None:
-    """Say whether vLLM sleeps: its states are series, 1 for the one that it is in."""
+    """Return whether vLLM sleeps: its states are series, 1 for the one that it is in."""
     awake = [one.value for one in samples if one.name == _SLEEP_STATE and one.labels.get("sleep_state") == "awake"]
     return not all(awake) if awake else None
 

@@ -60,7 +60,7 @@ class Scraper:
         *,
         every_seconds: float = SCRAPE_SECONDS,
     ) -> None:
-        """Take the page's whole URL, its query included. Raise ConfigurationError on one that cannot be asked."""
+        """Accept the page's whole URL, its query included. Raise ConfigurationError on one that cannot be asked."""
         address, _, query = url.partition("?")
         origin = Origin.parse(address)
         if not re.fullmatch(r"[!-~]*", query) or "#" in query:

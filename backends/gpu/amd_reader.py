@@ -51,7 +51,7 @@ class AmdReader:
             raise Unavailable(f"AMD's driver does not answer: {error}", code="gpu_driver_missing") from error
 
     def devices(self) -> tuple[DeviceIdentity, ...]:
-        """Give the GPUs there are."""
+        """Return the GPUs there are."""
         return tuple(identity for _, identity in self._devices)
 
     def keep(self, uuids: Collection[str]) -> None:

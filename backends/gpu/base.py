@@ -1,4 +1,6 @@
-"""What is known of a GPU at a moment, whoever made it: the nouns, and the seam that each maker's library fills."""
+"""What is known of a GPU at a moment, no matter who made it: the nouns, and the seam that each maker's library
+fills.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -36,7 +38,7 @@ class DeviceIdentity:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProcess:
-    """A process that computes on a GPU. `is_ours` is `None` where it is of another PID namespace.
+    """A process that computes on a GPU. `is_ours` is `None` if it is of another PID namespace.
 
     `sm_ratio` is its part of the multiprocessors' time since the last sample, as far as the driver says.
     """
@@ -83,14 +85,14 @@ class DeviceSample:
 
     @property
     def other_processes(self) -> int | None:
-        """Count the processes that are not ours; `None` where that cannot be told."""
+        """Count the processes that are not ours; `None` if that cannot be told."""
         if self.processes is None or any(one.is_ours is None for one in self.processes):
             return None
         return sum(not one.is_ours for one in self.processes)
 
     @property
     def is_shared(self) -> bool | None:
-        """Say whether somebody else computed here since the last sample.
+        """Return whether another process computed here since the last sample.
 
         A process that is there and idle (a model asleep) takes no time from ours. Where the driver does not say who
         computes, one that is there may have.
@@ -133,7 +135,7 @@ class GpuReader(Protocol):
     """One maker's library. Called by one thread; no method waits for anything but the driver."""
 
     def devices(self) -> tuple[DeviceIdentity, ...]:
-        """Give the GPUs and slices that are kept: at first all there are, which do not change while it is open."""
+        """Return the GPUs and slices that are kept: at first all there are, which do not change while it is open."""
 
     def keep(self, uuids: Collection[str]) -> None:
         """Look at these only, from now on: each GPU costs milliseconds."""
@@ -142,4 +144,4 @@ class GpuReader(Protocol):
         """Measure all that are kept. What cannot be measured is `None`; nothing is raised."""
 
     def close(self) -> None:
-        """Give the library back."""
+        """Close the library."""

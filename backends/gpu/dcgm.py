@@ -37,7 +37,7 @@ class DcgmOverlay:
         self._is_away = False
 
     def devices(self) -> tuple[DeviceIdentity, ...]:
-        """Give the reader's."""
+        """Return the reader's."""
         return self._reader.devices()
 
     def keep(self, uuids: Collection[str]) -> None:
@@ -65,7 +65,7 @@ class DcgmOverlay:
 
 
 def activities_by_device(page: str) -> dict[str, dict[str, float]]:
-    """Give each GPU's activities, 0 to 1, by its UUID. Series of a GPU's slices are left out: they have its UUID."""
+    """Return each GPU's activities, 0 to 1, by its UUID. Series of a GPU's slices are left out: they have its UUID."""
     found: dict[str, dict[str, float]] = {}
     for sample in read_samples(page, tuple(_FIELDS)):
         field, uuid = _FIELDS.get(sample.name), sample.labels.get("UUID")
@@ -75,7 +75,7 @@ def activities_by_device(page: str) -> dict[str, dict[str, float]]:
 
 
 def fetch_page(url: str) -> Fetch:
-    """Give what fetches a page, waiting at most half a second."""
+    """Return what fetches a page, waiting at most half a second."""
 
     def fetch() -> str:
         with urlopen(Request(url, headers={"Accept": "text/plain"}), timeout=_TIMEOUT_SECONDS) as answer:

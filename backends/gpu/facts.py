@@ -13,7 +13,7 @@ _NOT_PLAIN: Final = frozenset({"uuid", "at_ns", "throttle_reasons", "processes"}
 
 
 def device_facts(identity: DeviceIdentity, sample: DeviceSample) -> dict[str, Fact]:
-    """Give `gpu.UUID.NAME` for everything that is known of a GPU; `None` is what could not be measured."""
+    """Return `gpu.UUID.NAME` for everything that is known of a GPU; `None` is what could not be measured."""
     reasons = sample.throttle_reasons
     plain: dict[str, Fact] = {
         "name": identity.name,
@@ -29,7 +29,7 @@ def device_facts(identity: DeviceIdentity, sample: DeviceSample) -> dict[str, Fa
 
 
 def facts_by_device(facts: Mapping[str, Fact]) -> dict[str, dict[str, Fact]]:
-    """Give each GPU's facts by its UUID, out of all that a host told."""
+    """Return each GPU's facts by its UUID, out of all that a host told."""
     found: dict[str, dict[str, Fact]] = {}
     for key, value in facts.items():
         if not key.startswith(PREFIX):

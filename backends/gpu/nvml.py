@@ -152,7 +152,7 @@ class Nvml:
         return found
 
     def close(self) -> None:
-        """Give back what was taken and shut the library down."""
+        """Release what was taken and shut the library down."""
         for sample in (one for pair in self._samples.values() for one in pair):
             pynvml.nvmlGpmSampleFree(sample)
         self._samples = {}

@@ -50,7 +50,7 @@ class NvmlReader:
         self._uuids = {handle: one.uuid for handle, one in self._identities.items()}  # also of those not kept
 
     def devices(self) -> tuple[DeviceIdentity, ...]:
-        """Give the GPUs there are, each followed by its slices."""
+        """Return the GPUs there are, each followed by its slices."""
         return tuple(self._identities.values())
 
     def keep(self, uuids: Collection[str]) -> None:
@@ -132,7 +132,7 @@ class NvmlReader:
         return tuple(replace(one, sm_ratio=None if ratios is None else ratios.get(one.pid, 0.0)) for one in processes)
 
     def _activity_by_process(self, handle: Handle) -> dict[int, float] | None:
-        """Give each process' part of the multiprocessors since the last look; `None` where it is not told."""
+        """Return each process' part of the multiprocessors since the last look; `None` if it is not told."""
         since_us = self._seen_us.get(handle, self._now_ns() // 1000 - 1_000_000)
         if (handle, "process_activity") in self._never:
             return None

@@ -20,7 +20,7 @@ class OwnProcesses:
         self._known: dict[int, tuple[str, bool]] = {}  # by pid: when it started, and whether it is ours
 
     def is_ours(self, pid: int) -> bool | None:
-        """Say whether a process is ours; `None` where there is none of this number here (another PID namespace)."""
+        """Return whether a process is ours; `None` if there is none of this number here (another PID namespace)."""
         if pid in self._roots:
             return True
         found = self._stat(pid)
@@ -44,7 +44,7 @@ class OwnProcesses:
         return False
 
     def _stat(self, pid: int) -> tuple[int, str] | None:
-        """Give a process' parent and the clock tick it started at. Its name may hold anything but is in brackets."""
+        """Return a process' parent and the clock tick it started at. Its name may hold anything but is in brackets."""
         try:
             text = (self._proc / str(pid) / "stat").read_text(errors="replace")
         except OSError:

@@ -19,7 +19,7 @@ _NONE: Final = frozenset({"-1", "nodevfiles", "none", "void"})  # what hides all
 
 
 def open_readers() -> tuple[list[GpuReader], list[str]]:
-    """Give the readers of the makers that are here, and for each that is not why."""
+    """Return the readers of the makers that are here, and for each that is not why."""
     readers: list[GpuReader] = []
     missing: list[str] = []
     for opening in (_nvidia, AmdReader.open):
@@ -31,7 +31,7 @@ def open_readers() -> tuple[list[GpuReader], list[str]]:
 
 
 def require_gpu() -> list[GpuReader]:
-    """Give the readers. Raises Unavailable, code `gpu_driver_missing`, where no driver answers or it has no GPU."""
+    """Return the readers. Raises Unavailable, code `gpu_driver_missing`, where no driver answers or it has no GPU."""
     readers, missing = open_readers()
     found = [reader for reader in readers if reader.devices()]
     if found:
@@ -43,10 +43,10 @@ def require_gpu() -> list[GpuReader]:
 
 
 def visible(devices: Iterable[DeviceIdentity], environment: Mapping[str, str] | None = None) -> list[DeviceIdentity]:
-    """Give the GPUs that CUDA_VISIBLE_DEVICES leaves this process, in its order; all of them where it is not set.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves this process, in its order; all of them where it is not set.
 
-    Numbers are in the driver's order, as with CUDA_DEVICE_ORDER=PCI_BUS_ID. A whole GPU that is cut into slices is
-    not among them: programs are given the slices. Raises ConfigurationError on a name that no GPU has.
+    Numbers are in the driver's order, as with CUDA_DEVICE_ORDER=PCI_BUS_ID. A whole GPU that is cut into slices is not
+    among them: programs are given the slices. Raises ConfigurationError on a name that no GPU has.
     """
     known = list(devices)
     cut = {one.parent for one in known if one.parent}

@@ -1,4 +1,4 @@
-"""What NVIDIA's XID numbers mean to whoever computes there, from the action its Xid catalog asks for at once."""
+"""What NVIDIA's XID numbers mean to the one that computes there, from the action its Xid catalog asks for at once."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -32,5 +32,7 @@ _KNOWN: Final[Mapping[int, tuple[FaultScope, str]]] = {
 
 
 def meaning_of(xid: int) -> tuple[FaultScope, str]:
-    """Say what is lost with an XID, and what it means. One not listed here is a notice: nothing is stopped for it."""
+    """Return what is lost with an XID, and what it means. One not listed here is a notice: nothing is stopped for
+    it.
+    """
     return _KNOWN.get(xid, ("notice", "a fault that is not known here"))

@@ -1,4 +1,4 @@
-"""Whoever has asked a server something, and is told how its reply ended."""
+"""The one that has asked a server something, and is told how its reply ended."""
 
 from abc import ABC, abstractmethod
 
@@ -13,7 +13,7 @@ class Asker(ABC):
 
     @abstractmethod
     def reply_ended(self, error: Exception | None) -> None:
-        """Take note, once, that the reply has ended: well, or with what went wrong.
+        """Note, once, that the reply has ended: well, or with what went wrong.
 
         An UpstreamError is the server's fault. Anything else was raised where the reply was taken, and is ours.
         """

@@ -10,5 +10,7 @@ class ChunkTaker:
     __slots__ = ()
 
     def take(self, framed: bytes) -> bool:
-        """Take a chunk; say whether it was. False: it is another than is known here, and comes as any does."""
+        """Remove and return a chunk; return whether it was. False: it is another than is known here, and comes as any
+        does.
+        """
         return False

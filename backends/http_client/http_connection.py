@@ -30,18 +30,18 @@ class StaleConnection(UpstreamBroken):
 
 
 class Receiver(Protocol):
-    """Takes a reply as it arrives. All calls happen on the event loop; none may block."""
+    """Accepts a reply as it arrives. All calls happen on the event loop; none may block."""
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None: ...
     def on_body(self, data: bytes) -> bool | None:
-        """Take a piece. False: the reply has not got on by it, it was only kept alive."""
+        """Receive a piece. False: the reply has not got on by it, it was only kept alive."""
 
 
 class ChunkReceiver(Receiver, Protocol):
     """A receiver that knows some chunks of a body by their bytes, the framing of the chunked coding among them."""
 
     def chunk_taker(self) -> ChunkTaker | None:
-        """Give what takes the chunks that are known. Asked after each that came as any does; `None`: none is known.
+        """Return what takes the chunks that are known. Asked after each that came as any does; `None`: none is known.
 
         What is taken gets the reply on.
         """
@@ -110,7 +110,7 @@ class Connection:
             self._take_portion()
 
     def _take_portion(self) -> None:
-        """Take some of what has come in big pieces; the rest, and more, in the next turns of the event loop.
+        """Accept some of what has come in big pieces; the rest, and more, in the next turns of the event loop.
 
         A server that sends without a break would else be read, and its pieces be taken, before others have theirs.
         """
@@ -186,7 +186,7 @@ class Connection:
             self._end(None)
 
     def _take_like_last(self, headers: dict[bytes, bytes], body: bytes) -> None:
-        """Take a whole reply whose head, its length aside, is the last one's."""
+        """Accept a whole reply whose head, its length aside, is the last one's."""
         assert self.receiver is not None
         self._headers, self._head_bytes = headers, 1
         self._has_head = self._has_body = self._keep = True
@@ -291,7 +291,7 @@ class Connection:
             self.transport.writelines((head, body))
 
     def release(self) -> None:
-        """Give the connection back to the pool, or close it where it cannot be used again."""
+        """Release the connection to the pool, or close it where it cannot be used again."""
         self.receiver = self._asker = self._chunks = None
         self._is_awaited = False
         if self._is_paused:
@@ -341,7 +341,7 @@ class Connection:
         self.abort()
 
     def _end(self, error: Exception | None) -> None:
-        """Tell how the reply ended, the first time. What comes after it nobody asked for."""
+        """Report how the reply ended, the first time. What comes after it was not asked for."""
         self._is_awaited = False
         asker, self._asker = self._asker, None
         if asker is not None:
@@ -357,7 +357,7 @@ class Connection:
 
 
 def _rest_of(data: bytes, chunks: ChunkTaker) -> bytes:
-    """Let chunks be taken that came in one piece, as far as they are known; give what is left for the parser.
+    """Let chunks be taken that came in one piece, as far as they are known; return what is left for the parser.
 
     The piece as a whole is not one that is known.
     """
@@ -379,7 +379,7 @@ def _rest_of(data: bytes, chunks: ChunkTaker) -> bytes:
 def _fault_of(raised: BaseException | None) -> Exception:
     """Return what a reply ends with: what its receiver has raised, or, if it raised nothing, that this is not HTTP.
 
-    A fault of the receiver's is not the server's: it stays what it is, for whoever waits for the reply to log.
+    A fault of the receiver's is not the server's: it stays what it is, for the one that waits for the reply to log.
     """
     if isinstance(raised, Exception):
         return raised

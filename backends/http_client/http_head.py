@@ -18,7 +18,7 @@ class LastHead:
     """The bytes of a head that a parser has taken, but for the number of its Content-Length and its `traceparent`.
 
     Another message with the same bytes means the same but for the length of its body and the trace that it belongs to,
-    which every traced client says anew: it needs no parser. Where heads differ in more from one message to the next,
+    which every traced client says again: it needs no parser. Where heads differ in more from one message to the next,
     none is kept after a few.
     """
 
@@ -31,7 +31,9 @@ class LastHead:
         self.trace = b""  # the `traceparent` of the message whose body was given last; empty if its head has none
 
     def learn(self, message: bytes) -> bool:
-        """Keep the head of a message that was parsed; say whether it is: it states its length, and all came at once."""
+        """Keep the head of a message that was parsed; return whether it is: it states its length, and all came at
+        once.
+        """
         self._before = b""
         if self._misses > _MAX_MISSES:
             return False
@@ -58,7 +60,9 @@ class LastHead:
         return True
 
     def body_of(self, message: bytes) -> bytes | None:
-        """Give the body of a message that has the same head and is whole; `None` for any other: it is to be parsed."""
+        """Return the body of a message that has the same head and is whole; `None` for any other: it is to be
+        parsed.
+        """
         before, after, end = self._before, self._after, len(message)
         if not before or not message.startswith(before):
             return None

@@ -34,6 +34,6 @@ class Origin:
 
     @property
     def authority(self) -> str:
-        """Give the Host header's value."""
+        """Return the Host header's value."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"

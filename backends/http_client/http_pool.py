@@ -122,14 +122,14 @@ class HttpPool:
         self._is_closed = False
 
     def clock(self) -> float:
-        """Give the event loop's time in seconds."""
+        """Return the event loop's time in seconds."""
         if self._loop is None:
             self._join(asyncio.get_running_loop())
         return self._time()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Give the event loop of whoever asked first: the pool is for that one alone."""
+        """Return the event loop of the first caller: the pool is for that one alone."""
         return self._loop or self._join(asyncio.get_running_loop())
 
     def _join(self, loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
@@ -139,7 +139,7 @@ class HttpPool:
         return loop
 
     async def send(self, head: bytes, body: bytes, receiver: Receiver) -> Exchange:
-        """Send a request. Raises UpstreamUnreachable or ConnectTimeout where no connection can be made.
+        """Send a request. Raises UpstreamUnreachable or ConnectTimeout if no connection can be made.
 
         `head` is the complete request head including the blank line.
         """
@@ -147,7 +147,7 @@ class HttpPool:
         return Exchange(self, request, *await self.begin(request, self._take_idle()))
 
     def send_idle(self, head: bytes, body: bytes, receiver: Receiver) -> Exchange | None:
-        """Send a request where a connection is idle; `None` where there is no such one."""
+        """Send a request where a connection is idle; `None` if there is no such one."""
         connection = self._take_idle()
         if connection is None:
             return None
@@ -184,7 +184,7 @@ class HttpPool:
         return done
 
     def keep(self, connection: Connection) -> None:
-        """Take back a connection whose exchange ended well."""
+        """Undo a connection whose exchange ended well."""
         self._busy.discard(connection)
         if self._is_closed or len(self._idle) >= _MAX_IDLE:
             connection.abort()
@@ -259,7 +259,7 @@ class HttpPool:
                 self._idle.popleft().abort()
 
     def _expire(self, now: float) -> float:
-        """End what has outstayed a deadline; give the time before which nothing else will."""
+        """End what has outstayed a deadline; return the time before which nothing else will."""
         timeouts = self.timeouts
         next_due = now + min(timeouts.first_byte, timeouts.between, timeouts.total)  # of what begins from now on
         for connection in tuple(self._busy):

@@ -1,4 +1,6 @@
-"""Reads an answer in OpenAI's shape for accounting, whoever brought it: its bytes go on to the client as they came."""
+"""Reads an answer in OpenAI's shape for accounting, no matter who brought it: its bytes go on to the client as they
+came.
+"""
 
 from collections.abc import Callable
 from typing import Final, TypeAlias, TypeVar, cast
@@ -55,7 +57,7 @@ class AnswerReader:
     advances = 0  # events that brought tokens or an end, rather than kept a stream alive
 
     def __init__(self, target: str, sink: Sink | None, form: ReplyForm = GENERATED, expected: str = "") -> None:
-        """Without a sink a whole answer, and what answers, stay here for whoever takes the result."""
+        """Without a sink a whole answer, and what answers, stay here for the one that takes the result."""
         self._target = target
         self._sink = sink
         self._form = form
@@ -65,11 +67,11 @@ class AnswerReader:
 
     @property
     def is_complete(self) -> bool:
-        """Say whether a stream's answer has come to its end."""
+        """Return whether a stream's answer has come to its end."""
         return self.is_done or bool(self.finish_reason)
 
     def result(self) -> Result:
-        """Conclude, and give the account."""
+        """Conclude, and return the account."""
         self.conclude()
         return self.account()
 
@@ -81,7 +83,7 @@ class AnswerReader:
             self.count_method = "estimate"
 
     def account(self) -> Result:
-        """Give the account of an answer that is concluded."""
+        """Return the account of an answer that is concluded."""
         return Result(
             usage=self.usage,
             count_method=self.count_method,
@@ -93,7 +95,7 @@ class AnswerReader:
         )
 
     def take_event(self, event: bytes) -> None:
-        """Take one complete server-sent event. Raises UpstreamBroken on what is no chunk, or an error."""
+        """Accept one complete server-sent event. Raises UpstreamBroken on what is no chunk, or an error."""
         if self.is_done:
             return
         data = data_of(event)
@@ -149,7 +151,7 @@ class AnswerReader:
         return self._tokens
 
     def take_whole(self, body: bytes) -> None:
-        """Take a whole reply. Raises UpstreamBroken on what is none."""
+        """Accept a whole reply. Raises UpstreamBroken on what is none."""
         if self._form is GENERATED:
             self._take_generated(body)
         else:
@@ -205,7 +207,7 @@ class AnswerReader:
         return message_in(body, self.sent_credentials)
 
     def take_usage(self, reported: OpenAIUsage) -> None:
-        """Take what the target says was used; one that contradicts itself stays unknown."""
+        """Record what the target says was used; one that contradicts itself stays unknown."""
         if reported.service_tier is not None or reported.speed is not None:
             self._take_tier(reported.speed, reported.service_tier)
         # Some servers repeat cumulative usage on every chunk: the last report holds.
@@ -224,7 +226,7 @@ class AnswerReader:
             self._sink.report(usage, self.count_method)
 
     def _take_tier(self, said: object, said_besides: object) -> None:
-        """Take the service tier that an answer reports: the latest word holds, unless that is the standard one."""
+        """Accept the service tier that an answer reports: the latest word holds, unless that is the standard one."""
         tier = reported_tier(said, said_besides)
         if tier is None or tier == self.service_tier or (not tier and self.service_tier):
             return
@@ -233,7 +235,7 @@ class AnswerReader:
             self._sink.answered_at(tier)
 
     def _name(self, model: str | None, version: str | None) -> None:
-        """Tell the sink what answers: as a stream's first chunk says it, or the first one that does."""
+        """Notify the sink of what answers: as a stream's first chunk says it, or the first one that does."""
         self._is_named = True
         self.model = model or ""
         self.served_model, self.served_version = model or self._expected, version or ""
@@ -275,7 +277,7 @@ def _least_of(text: str, reasoning: str, refusal: str, calls: bytes) -> int:
 
 
 def _has_no_more(said: tuple[object, ...]) -> bool:
-    """Say whether a delta's fields hold nothing but its content, as of most; that may be empty."""
+    """Return whether a delta's fields hold nothing but its content, as of most; that may be empty."""
     for place in range(1, len(said)):
         if said[place]:
             return False
@@ -283,7 +285,7 @@ def _has_no_more(said: tuple[object, ...]) -> bool:
 
 
 def only_delta(event: bytes) -> Delta | None:
-    """Give what an event carries where it is a chunk of one choice that reports nothing besides; `None` otherwise."""
+    """Return what an event carries where it is a chunk of one choice that reports nothing besides; `None` otherwise."""
     try:
         chunk = _decode_chunk(data_of(event))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -295,13 +297,13 @@ def only_delta(event: bytes) -> Delta | None:
 
 
 def _given(value: msgspec.Raw) -> bytes:
-    """Give a field's JSON; nothing where it is `null`, as from servers that state every field."""
+    """Return a field's JSON; nothing where it is `null`, as from servers that state every field."""
     given = bytes(value)
     return b"" if given == b"null" else given
 
 
 def without_usage(data: bytes) -> tuple[bytes, bool]:
-    """Give an answer's JSON without its usage, and whether it had one: where only that is wrong, the rest is good.
+    """Return an answer's JSON without its usage, and whether it had one: where only that is wrong, the rest is good.
 
     Raises msgspec.DecodeError.
     """

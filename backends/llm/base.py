@@ -57,48 +57,48 @@ class DeltaSink(Protocol):
     """What a target needs of a sink where it gives tokens and nothing else."""
 
     def delta(self, delta: Delta) -> None:
-        """Take a piece of generated output."""
+        """Accept a piece of generated output."""
 
     def account(self, result: Result) -> None:
-        """Take the account of a call that raises instead of returning one: cancelled, or failed on the way."""
+        """Record the account of a call that raises instead of returning one: cancelled, or failed on the way."""
 
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         """Register how to hold the producer back while the client is slow."""
 
     def report(self, usage: Usage, count_method: CountMethod) -> None:
-        """Take what is known of the usage before the end, such as the exact input count."""
+        """Record what is known of the usage before the end, such as the exact input count."""
 
 
 class Sink(DeltaSink, Protocol):
-    """Takes what a target produces, as it is produced. Calls never block and never raise for a slow client.
+    """Accepts what a target produces, as it is produced. Calls never block and never raise for a slow client.
 
-    A target uses either `event` and `whole` (bytes of OpenAI's protocol that go through as they are) or `delta`
-    (tokens that the gateway renders).
+    A target uses either `event` and `whole` (bytes of OpenAI's protocol that go through as they are) or `delta` (tokens
+    that the gateway renders).
     """
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Take one complete server-sent event, with what it carries. Held back where the caller did not ask."""
+        """Accept one complete server-sent event, with what it carries. Held back where the caller did not ask."""
 
     def whole(self, body: bytes) -> None:
-        """Take a complete JSON reply."""
+        """Accept a complete JSON reply."""
 
     def vectors(self, vectors: Vectors) -> None:
-        """Take embeddings, which the gateway renders."""
+        """Accept embeddings, which the gateway renders."""
 
     def scores(self, scores: list[float]) -> None:
-        """Take how well the texts of each pair go together, which the gateway renders."""
+        """Record how well the texts of each pair go together, which the gateway renders."""
 
     def native(self) -> None:
         """Note that what follows is in the words of the client's own API, and goes on as it is."""
 
     def served(self, model: str, version: str) -> None:
-        """Take what answers, before any of its answer: the model as it is called there, and which version of it.
+        """Record what answers, before any of its answer: the model as it is called there, and which version of it.
 
-        Either is empty where it is not known. Told again where another target answers in the end.
+        Either is empty if it is not known. Told again where another target answers in the end.
         """
 
     def answered_at(self, tier: str) -> None:
-        """Take the service tier that the target says it answers at; empty: the standard one."""
+        """Accept the service tier that the target says it answers at; empty: the standard one."""
 
     async def drained(self) -> None:
         """Wait until the client has taken enough to go on."""
@@ -113,10 +113,10 @@ class Target(Protocol):
     spec: TargetSpec
 
     def can_continue(self, continuation: Continuation) -> bool:
-        """Say whether `call` could go on with an answer that another replica began."""
+        """Return whether `call` could go on with an answer that another replica began."""
 
     async def count_input(self, call: ModelCall) -> int | None:
-        """Count the input tokens as `call` will; `None` where only the call itself can tell.
+        """Count the input tokens as `call` will; `None` if only the call itself can tell.
 
         What is prepared for it is kept in `call.prepared`. Raises InvalidRequest, as `call` would.
         """
@@ -159,7 +159,7 @@ class RenewedTarget(Protocol):
 
     @property
     def fault(self) -> str:
-        """Say why new ones are not in use and the last still are; empty where none is amiss."""
+        """Return why new ones are not in use and the last still are; empty if none is amiss."""
 
 
 class PromptBlocks(msgspec.Struct, frozen=True, gc=False):
@@ -174,7 +174,7 @@ class CachingTarget(Target, Protocol):
     """A target that caches prompts by blocks, whose hashes can be told beforehand."""
 
     async def prompt_blocks(self, call: ModelCall) -> PromptBlocks | None:
-        """Give the prompt's blocks, kept for `call`; `None` where that cannot be told now."""
+        """Return the prompt's blocks, kept for `call`; `None` if that cannot be told now."""
 
 
 TargetFactory = Callable[[TargetSpec, Callable[[str], str]], Target]
@@ -185,16 +185,16 @@ class KvListener(Protocol):
     """Follows what the caches of engine hosts hold. Hosts are known by their URLs."""
 
     def on_kv_host(self, url: str, ask: Callable[[str], None]) -> None:
-        """Note that a host has introduced itself, or tells of its models anew.
+        """Note that a host has introduced itself, or tells of its models again.
 
         `ask` asks what the cache of one of its models holds, which comes by `on_kv_blocks`.
         """
 
     def on_kv_events(self, url: str, packed: Sequence[bytes]) -> None:
-        """Take packed KV records, in the order they came."""
+        """Receive packed KV records, in the order they came."""
 
     def on_kv_blocks(self, url: str, blocks: KvBlocks) -> None:
-        """Take a part of what a cache holds."""
+        """Receive a part of what a cache holds."""
 
     def on_kv_refused(self, url: str, model: str, why: str) -> None:
         """Note that a host refused to tell what a cache holds."""
@@ -204,10 +204,10 @@ class KvListener(Protocol):
 
 
 class EngineRecords(Protocol):
-    """Takes what engine hosts record beside answers: packed records of contracts.recording.records."""
+    """Accepts what engine hosts record beside answers: packed records of contracts.recording.records."""
 
     def take_steps(self, packed: Sequence[bytes]) -> bool:
-        """Keep step records for good, all or none; say whether they are kept."""
+        """Keep step records for good, all or none; return whether they are kept."""
 
     def take_kv(self, packed: Sequence[bytes]) -> None:
         """Keep KV events, and looks at GPUs, as far as there is room."""

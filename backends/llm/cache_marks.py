@@ -57,7 +57,7 @@ _chats: Final = msgspec.json.Decoder(_Chat)
 
 
 def marks_of(request: ChatRequest, body: bytes) -> list[Mark]:
-    """Give a chat's marks that are not covered by others, the nearest first. `body` is what the application sent.
+    """Return a chat's marks that are not covered by others, the nearest first. `body` is what the application sent.
 
     Raises InvalidRequest on marks that cannot be read, and where there are more than four.
     """
@@ -93,7 +93,7 @@ def kept_prefixes(
     more: Mapping[str, Any],
     token_ids: Sequence[int],
 ) -> tuple[KeptPrefix, ...]:
-    """Give how many tokens of the prompt each mark covers, the shortest first.
+    """Return how many tokens of the prompt each mark covers, the shortest first.
 
     What is before a mark is rendered for itself: as far as that begins as the prompt does, it is the prefix. A mark
     whose beginning no template renders covers nothing.
@@ -125,7 +125,7 @@ def _marks_in(place: int, message: _Message) -> list[Mark]:
 def _until(
     mark: Mark, request: ChatRequest, messages: Sequence[Mapping[str, object]]
 ) -> Sequence[Mapping[str, object]]:
-    """Give the messages up to a mark. Behind tools that is the system's, which templates put them into."""
+    """Release the messages to a mark. Behind tools that is the system's, which templates put them into."""
     if mark.message == _TOOLS:
         first = messages[:1] if messages and messages[0]["role"] in ("system", "developer") else ()
         return first or [{"role": "user", "content": ""}]

@@ -1,4 +1,4 @@
-"""Takes credentials out of what a model's server says: its errors may repeat the request's head."""
+"""Removes credentials from what a model server says: its errors may repeat the request's head."""
 
 import re
 from collections.abc import Iterable

@@ -52,12 +52,12 @@ _REMEDIES: Final[Mapping[str, str]] = {
 
 
 def fields_of(body: bytes) -> dict[str, msgspec.Raw]:
-    """Give a body's fields, none of them decoded."""
+    """Return a body's fields, none of them decoded."""
     return _fields_decoder.decode(body)
 
 
 def asks_for_something(name: str, value: msgspec.Raw) -> bool:
-    """Say whether a field would make a difference: `null` never does, nor does what is done anyway."""
+    """Return whether a field would make a difference: `null` never does, nor does what is done anyway."""
     given = bytes(value)
     if given == b"null":
         return False
@@ -83,7 +83,7 @@ def refuse_named(model: str, fields: Mapping[str, msgspec.Raw], refused: frozens
 
 
 def unsupported(model: str, name: str) -> UnsupportedParameter:
-    """Give the refusal of a field that a model's target cannot honour."""
+    """Return the refusal of a field that a model's target cannot honour."""
     shown = name[:_MAX_SHOWN]
     remedy = _REMEDIES.get(name, "leave it out")
     return UnsupportedParameter(f"{shown} is not supported for the model {model!r}; {remedy}", param=shown)

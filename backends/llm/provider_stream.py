@@ -7,7 +7,7 @@ from contracts.engine.wire import Chunk, Invoked
 
 
 class ProviderStream:
-    """Takes a request's frames. What `take` raises ends the request here; the host is told by whoever waits."""
+    """Accepts a request's frames. What `take` raises ends the request here; the host is told by the one that waits."""
 
     def __init__(self, take: Callable[[bytes], None]) -> None:
         self._take = take
@@ -23,7 +23,7 @@ class ProviderStream:
             self.fail(error)
 
     def on_invoked(self, message: Invoked) -> None:
-        """Take the end."""
+        """Receive the end."""
         if not self._done.done():
             self._done.set_result(message)
 
@@ -37,7 +37,7 @@ class ProviderStream:
         return await asyncio.shield(self._done)
 
     async def invoked_within(self, seconds: float) -> Invoked | None:
-        """Wait for the end of a request that was aborted; `None` where it does not come in time, or at all."""
+        """Wait for the end of a request that was aborted; `None` if it does not come in time, or at all."""
         await asyncio.wait((self._done,), timeout=seconds)
         if not self._done.done() or self._done.exception() is not None:
             return None

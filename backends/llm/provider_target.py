@@ -128,7 +128,7 @@ class ProviderTarget:
         return None
 
     def can_continue(self, continuation: Continuation) -> bool:
-        """Say no: providers have no way to ask for the rest of an answer."""
+        """Return False: providers have no way to ask for the rest of an answer."""
         return False
 
     async def call(self, call: ModelCall, sink: Sink) -> Result:
@@ -217,7 +217,7 @@ def _cap_field(model: str, stated: ThinkingCapField | None) -> ThinkingCapField:
 
 
 def _take_usage(reader: AnswerReader, end: Invoked) -> None:
-    """Take what the provider had reported, also of an answer that was cut short."""
+    """Record what the provider had reported, also of an answer that was cut short."""
     if not end.usage:
         return
     with contextlib.suppress(msgspec.MsgspecError):  # what cannot be read stays unknown

@@ -66,7 +66,7 @@ class ScriptedTarget:
         self.running = 0  # calls under way: what a test of cancellation looks at
 
     async def count_input(self, call: ModelCall) -> int | None:
-        """Count the words of all messages or prompts; `None` where nothing is generated."""
+        """Count the words of all messages or prompts; `None` if nothing is generated."""
         return await _prompt_tokens(call, call.request) if isinstance(call.request, GenerationRequest) else None
 
     async def call(self, call: ModelCall, sink: Sink) -> Result:
@@ -106,7 +106,7 @@ class ScriptedTarget:
         )
 
     def can_continue(self, continuation: Continuation) -> bool:
-        """Say no: a script begins at its beginning."""
+        """Return False: a script begins at its beginning."""
         return False
 
     async def close(self) -> None:
@@ -115,7 +115,7 @@ class ScriptedTarget:
     async def _play(
         self, script: Script, call: ModelCall, request: GenerationRequest, sink: Sink
     ) -> tuple[str, int, int]:
-        """Give why it ended, how many tokens were made, and how many of these were reasoning."""
+        """Return why it ended, how many tokens were made, and how many of these were reasoning."""
         words = _words(script)
         limit = min((limit for limit in (request.output_limit, call.max_output) if limit is not None), default=None)
         finish_reason = "stop"

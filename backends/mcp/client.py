@@ -93,7 +93,7 @@ class Sent(msgspec.Struct):
 
 
 class _Session:
-    """A legacy session: opened once, by whoever needs it first."""
+    """A legacy session: opened once, by the one that needs it first."""
 
     __slots__ = ("id", "is_open", "lock", "version")
 
@@ -108,7 +108,7 @@ class McpClient:
     """Calls one server. Not for use from several event loops."""
 
     def __init__(self, spec: McpServerSpec, resolve: Callable[[str], str]) -> None:
-        """Raises ConfigurationError where the address, a header or a credential cannot be used."""
+        """Raises ConfigurationError if the address, a header or a credential cannot be used."""
         self.spec = spec
         as_target = TargetSpec(spec.id, "", "mcp", url=spec.url, key_ref=spec.key_ref, settings=spec.settings)
         origin = Origin.parse(spec.url)
@@ -188,7 +188,7 @@ class McpClient:
 
     @property
     def fault(self) -> str:
-        """Return why what a credential file holds now is not in use; empty where nothing is amiss."""
+        """Return why what a credential file holds now is not in use; empty if nothing is amiss."""
         return self._credentials.fault
 
     async def _request(

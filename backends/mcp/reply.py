@@ -19,7 +19,7 @@ _decode: Final = msgspec.json.Decoder(RpcMessage).decode
 
 
 class McpReply:
-    """Takes one reply. `answer` is the response to the request `id`, once it is there.
+    """Accepts one reply. `answer` is the response to the request `id`, once it is there.
 
     `on_notification` is given each notification as it came, `on_request` the id and method of each request that the
     server makes of its client, `on_answer` is called when the response is complete.
@@ -55,7 +55,7 @@ class McpReply:
     # Receiver
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
-        """Take the head. Raises UpstreamBroken on a body that cannot be read, or is too long by its own account."""
+        """Receive the head. Raises UpstreamBroken on a body that cannot be read, or is too long by its own account."""
         self.status = status
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         self._is_stream = kind == b"text/event-stream" and status == 200
@@ -74,7 +74,7 @@ class McpReply:
             self._refuse()
 
     def on_body(self, data: bytes) -> None:
-        """Take a piece. Raises UpstreamBroken where there is too much of it."""
+        """Receive a piece. Raises UpstreamBroken if there is too much of it."""
         self._size += len(data)
         if self._size > self._limit:
             self._refuse()

@@ -11,7 +11,7 @@ Networks = tuple[IPv4Network | IPv6Network, ...]
 
 
 def address_of(text: str) -> Address | None:
-    """Read an address, an IPv4 address in IPv6 form as IPv4; `None` where it is none."""
+    """Read an address, an IPv4 address in IPv6 form as IPv4; `None` if it is none."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

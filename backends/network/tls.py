@@ -33,7 +33,7 @@ class TlsFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Give those that are named."""
+        """Return those that are named."""
         return tuple(path for path in (self.certificate, self.key, self.authorities) if path is not None)
 
 
@@ -111,16 +111,16 @@ class LiveContext(ssl.SSLContext):
 def server_tls(
     files: TlsFiles, *, clients: ClientCertificates = "none", clock: Callable[[], float] = time.monotonic
 ) -> LiveContext:
-    """Give a listener's context: TLS 1.2 or later. `clients`: whether they show a certificate of our authorities.
+    """Return a listener's context: TLS 1.2 or later. `clients`: whether they show a certificate of our authorities.
 
-    Raises ConfigurationError where a file cannot be used.
+    Raises ConfigurationError if a file cannot be used.
     """
 
     return LiveContext(partial(server_context, files, clients), files, clock)
 
 
 def server_context(files: TlsFiles, clients: ClientCertificates = "none") -> ssl.SSLContext:
-    """Give what `server_tls` keeps fresh, as the files are now. Raises ConfigurationError."""
+    """Return what `server_tls` keeps fresh, as the files are now. Raises ConfigurationError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _load_certificate(context, files)
@@ -132,9 +132,9 @@ def server_context(files: TlsFiles, clients: ClientCertificates = "none") -> ssl
 
 
 def client_tls(files: TlsFiles, clock: Callable[[], float] = time.monotonic) -> ssl.SSLContext:
-    """Give a client's context: TLS 1.2 or later, the server's name and chain always verified.
+    """Return a client's context: TLS 1.2 or later, the server's name and chain always verified.
 
-    Without authorities of its own it trusts the system's. Raises ConfigurationError where a file cannot be used.
+    Without authorities of its own it trusts the system's. Raises ConfigurationError if a file cannot be used.
     """
 
     def build() -> ssl.SSLContext:
@@ -152,10 +152,10 @@ def client_tls(files: TlsFiles, clock: Callable[[], float] = time.monotonic) -> 
 
 
 def own_server_tls(certificate: Path) -> ssl.SSLContext:
-    """Give a context that trusts the holder of this very certificate, whatever name it is reached by.
+    """Return a context that trusts the holder of this very certificate, whatever name it is reached by.
 
-    It is for the command line, which reaches a server of this machine by its address.
-    Raises ConfigurationError where the file cannot be used.
+    It is for the command line, which reaches a server of this machine by its address. Raises ConfigurationError if the
+    file cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -166,9 +166,9 @@ def own_server_tls(certificate: Path) -> ssl.SSLContext:
 
 
 def days_left(certificate: Path, now: float | None = None) -> float:
-    """Give for how many days a certificate is still valid; below 0: it has expired. `now` is Unix time.
+    """Return for how many days a certificate is still valid; below 0: it has expired. `now` is Unix time.
 
-    Raises ConfigurationError where the file cannot be read.
+    Raises ConfigurationError if the file cannot be read.
     """
     from cryptography import x509  # here: a tenth of a second, and no server needs it for its TLS
 
@@ -194,12 +194,12 @@ class _ToldSide(ssl.SSLObject):
 
 
 def tls_refusal(place: str, error: ssl.SSLError) -> UpstreamUnreachable:
-    """Give the error for a target with which no secure connection came about."""
+    """Return the error for a target with which no secure connection came about."""
     return UpstreamUnreachable(f"TLS with {place} failed: {tls_failure(error)}")
 
 
 def tls_failure(error: ssl.SSLError) -> str:
-    """Say in a few words why a handshake failed."""
+    """Describe in a few words why a handshake failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return str(error.verify_message).rstrip(".")
     return (error.reason or type(error).__name__).replace("_", " ").lower()
@@ -244,5 +244,5 @@ def _no_password() -> str:
 
 
 def _state_of(files: TlsFiles) -> tuple[object, ...]:
-    """Give what changes when a file is written, or another is put in its place."""
+    """Return what changes when a file is written, or another is put in its place."""
     return tuple(map(file_stamp, files.paths))

@@ -54,7 +54,7 @@ class BatchWork:
         await self._write(update(BATCHES).where(_LIVE, former).values(lease_until_ns=0))
 
     async def claim(self, now_ns: int, until_ns: int, running: Mapping[str, str]) -> Batch | None:
-        """Take a batch that nobody holds: of the tenant that has the fewest running here, the oldest.
+        """Reserve a batch that nobody holds: of the tenant that has the fewest running here, the oldest.
 
         `running` are the tenants of the batches that run here, by the batches' ids; these are not taken again, also
         where their leases have run out.
@@ -79,18 +79,18 @@ class BatchWork:
         await self._write(mine.values(lease_until_ns=until_ns))
 
     async def held(self) -> dict[str, Batch]:
-        """Give the batches that are held, by id, as they are now."""
+        """Return the batches that are held, by id, as they are now."""
         mine = select(BATCHES).where(BATCHES.c.lease_owner == self._me, _LIVE)
         rows = await self._database.run(lambda connection: connection.execute(mine).all())
         return {row.id: batch_of(row) for row in rows}
 
     async def release(self, batch_id: str) -> None:
-        """Leave a batch to whoever takes it next."""
+        """Leave a batch to the one that takes it next."""
         mine = update(BATCHES).where(BATCHES.c.id == batch_id, BATCHES.c.lease_owner == self._me)
         await self._write(mine.values(lease_until_ns=0, lease_owner=""))
 
     async def release_all(self) -> None:
-        """Leave all that is held to whoever takes it next."""
+        """Leave all that is held to the one that takes it next."""
         mine = update(BATCHES).where(BATCHES.c.lease_owner == self._me)
         await self._write(mine.values(lease_until_ns=0, lease_owner=""))
 
@@ -122,7 +122,7 @@ class BatchWork:
     # lines
 
     async def next_lines(self, batch_id: str, after: int, limit: int) -> list[NewLine]:
-        """Give up to `limit` lines without an outcome, from behind number `after` on."""
+        """Return up to `limit` lines without an outcome, from behind number `after` on."""
         waiting = select(LINES).where(LINES.c.batch_id == batch_id, LINES.c.number > after, LINES.c.result.is_(None))
         found = waiting.order_by(LINES.c.number).limit(limit)
         rows = await self._database.run(lambda connection: connection.execute(found).all())
@@ -135,7 +135,7 @@ class BatchWork:
     async def results(
         self, batch_id: str, after: int, limit: int, *, is_failed: bool, max_bytes: int = _READ_AT_ONCE_BYTES
     ) -> list[tuple[int, bytes]]:
-        """Give up to `limit` results with their lines' numbers, from behind number `after` on.
+        """Return up to `limit` results with their lines' numbers, from behind number `after` on.
 
         Those are fewer where they would have more than `max_bytes` together, and at least one where there is any.
         """

@@ -89,27 +89,27 @@ class BatchStore:
         self._database = database
 
     async def create(self, batch: Batch, max_live: int, lease: Lease = NO_LEASE) -> None:
-        """Keep a new batch. Raises InvalidRequest where its tenant has `max_live` that have not ended.
+        """Keep a new batch. Raises InvalidRequest if its tenant has `max_live` that have not ended.
 
         The lease lets the gateway that made it begin with it: others may not have heard yet of its key or its model.
         """
         await self._database.run(lambda connection: _create(connection, batch, max_live, lease))
 
     async def find(self, owner: Owner, batch_id: str) -> Batch | None:
-        """Give one of an owner's batches; `None` where there is none of that id."""
+        """Return one of an owner's batches; `None` if there is none of that id."""
         wanted = select(BATCHES).where(BATCHES.c.id == batch_id, owned(BATCHES, owner))
         row = await self._database.run(lambda connection: connection.execute(wanted).first())
         return None if row is None else batch_of(row)
 
     async def list(self, owner: Owner, *, limit: int, after: str = "") -> list[Batch]:
-        """Give up to `limit` of an owner's batches, the newest first, from behind the one named on."""
+        """Return up to `limit` of an owner's batches, the newest first, from behind the one named on."""
         found = select(BATCHES).where(owned(BATCHES, owner)).order_by(BATCHES.c.id.desc()).limit(limit)
         if after:
             found = found.where(BATCHES.c.id < after)
         return [batch_of(row) for row in await self._database.run(lambda connection: connection.execute(found).all())]
 
     async def cancel(self, owner: Owner, batch_id: str, now_unix: int) -> Batch | None:
-        """Let a batch that runs come to its end, and give it as it then is; `None` where there is none of that id.
+        """Let a batch that runs come to its end, and return it as it then is; `None` if there is none of that id.
 
         One that has ended, or is about to, is given as it is.
         """
@@ -157,7 +157,7 @@ def _create(connection: Connection, batch: Batch, max_live: int, lease: Lease) -
 
 
 def batch_of(row: Row[Any]) -> Batch:
-    """Give the batch that a row stands for."""
+    """Return the batch that a row stands for."""
     return Batch(
         id=row.id,
         owner=Owner(row.tenant, row.project),

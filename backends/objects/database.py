@@ -33,7 +33,7 @@ class ObjectsDatabase:
     """Runs short transactions in threads of its own. Tables are made at first use."""
 
     def __init__(self, url: str) -> None:
-        """Take a SQLAlchemy URL; `postgresql://` means psycopg 3. Raises ConfigurationError on an unusable one."""
+        """Accept a SQLAlchemy URL; `postgresql://` means psycopg 3. Raises ConfigurationError on an unusable one."""
         self._url = database_url(url)
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
         # SQLite has one writer: one thread waits for nothing and never meets a lock of its own.
@@ -47,7 +47,7 @@ class ObjectsDatabase:
         self._making = Lock()
 
     async def run(self, work: Callable[[Connection], ResultT]) -> ResultT:
-        """Run `work` in one transaction, off the event loop. Raises ObjectsUnavailable where that cannot be done."""
+        """Run `work` in one transaction, off the event loop. Raises ObjectsUnavailable if that cannot be done."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, work)
 
     async def close(self) -> None:

@@ -9,7 +9,7 @@ _PARTS = {"file_pieces": ("file_id", "files"), LINES.name: ("batch_id", BATCHES.
 
 
 async def erase_tenant(database: ObjectsDatabase, tenant: str) -> int:
-    """Delete everything of a tenant; gives how many rows. Raises ObjectsUnavailable."""
+    """Delete everything of a tenant; return how many rows. Raises ObjectsUnavailable."""
     return await database.run(lambda connection: _erase(connection, tenant))
 
 

@@ -71,7 +71,7 @@ class FileStore:
         self._database = database
 
     async def create(self, file: StoredFile, pieces: Sequence[bytes], bounds: FileBounds) -> None:
-        """Keep a whole file. Raises InvalidRequest where its tenant has no room for it."""
+        """Keep a whole file. Raises InvalidRequest if its tenant has no room for it."""
         await self._database.run(lambda connection: _begin_within(connection, file, bounds))
         for first in range(0, len(pieces), _PIECES_A_TRANSACTION):
             await self.append(file.id, first, pieces[first : first + _PIECES_A_TRANSACTION])
@@ -88,7 +88,7 @@ class FileStore:
             await self._database.run(lambda connection: connection.execute(insert(_pieces), rows))
 
     async def find(self, owner: Owner, file_id: str, now_unix: int) -> StoredFile | None:
-        """Give one of an owner's files; `None` where there is none of that id."""
+        """Return one of an owner's files; `None` if there is none of that id."""
         wanted = select(_files).where(_files.c.id == file_id, *_visible(owner, now_unix))
         row = await self._database.run(lambda connection: connection.execute(wanted).first())
         return None if row is None else _file(row)
@@ -96,7 +96,7 @@ class FileStore:
     async def list(
         self, owner: Owner, now_unix: int, *, limit: int, after: str = "", ascending: bool = False, purpose: str = ""
     ) -> list[StoredFile]:
-        """Give up to `limit` of an owner's files in the order of their making, from behind the one named on."""
+        """Return up to `limit` of an owner's files in the order of their making, from behind the one named on."""
         found = select(_files).where(*_visible(owner, now_unix)).limit(limit)
         found = found.order_by(_files.c.id if ascending else _files.c.id.desc())
         if after:
@@ -107,13 +107,13 @@ class FileStore:
         return await self._database.run(lambda connection: [_file(row) for row in connection.execute(found)])
 
     async def piece(self, file_id: str, number: int) -> bytes | None:
-        """Give a piece of a file's content; `None` behind the last one."""
+        """Return a piece of a file's content; `None` behind the last one."""
         wanted = select(_pieces.c.content).where(_pieces.c.file_id == file_id, _pieces.c.number == number)
         found: bytes | None = await self._database.run(lambda connection: connection.execute(wanted).scalar())
         return found
 
     async def delete(self, owner: Owner, file_id: str, now_unix: int) -> bool:
-        """Delete one of an owner's files; say whether there was one."""
+        """Delete one of an owner's files; return whether there was one."""
 
         def work(connection: Connection) -> bool:
             gone = connection.execute(delete(_files).where(_files.c.id == file_id, *_visible(owner, now_unix)))
@@ -124,7 +124,7 @@ class FileStore:
         return await self._database.run(work)
 
     async def sweep(self, now_unix: int) -> int:
-        """Delete some of what has expired or was left half-written; give how many files these were."""
+        """Delete some of what has expired or was left half-written; return how many files these were."""
         abandoned = and_(_files.c.is_complete.is_(False), _files.c.created_unix <= now_unix - _ABANDONED_SECONDS)
         wanted = select(_files.c.id).where(or_(_files.c.expires_unix <= now_unix, abandoned)).limit(_SWEPT_AT_ONCE)
         names = await self._database.run(lambda connection: connection.execute(wanted).scalars().all())
@@ -134,7 +134,7 @@ class FileStore:
 
 
 def complete_file(connection: Connection, file_id: str, size_bytes: int) -> None:
-    """Let a file be seen, within a transaction. Raises ObjectsUnavailable where it was swept up as abandoned."""
+    """Let a file be seen, within a transaction. Raises ObjectsUnavailable if it was swept up as abandoned."""
     this = update(_files).where(_files.c.id == file_id)
     if not connection.execute(this.values(is_complete=True, size_bytes=size_bytes)).rowcount:
         raise ObjectsUnavailable(

@@ -60,7 +60,7 @@ class ResponseStore:
         await self._database.run(lambda connection: _add(connection, response, self._max_bytes))
 
     async def find(self, identifier: str, owner: Owner, now_ns: int) -> StoredResponse | None:
-        """Give a response that its owner may see. Raises ObjectsUnavailable."""
+        """Return a response that its owner may see. Raises ObjectsUnavailable."""
 
         def work(connection: Connection) -> StoredResponse | None:
             columns = [_responses.c[name] for name in _STORED]
@@ -70,7 +70,7 @@ class ResponseStore:
         return await self._database.run(work)
 
     async def history(self, identifier: str, owner: Owner, now_ns: int, max_bytes: int) -> "History | None":
-        """Give a response and all that it continues, the oldest first; `None` where it is not there.
+        """Return a response and all that it continues, the oldest first; `None` if it is not there.
 
         Nothing is read of a history of more than `max_bytes`. Raises ObjectsUnavailable.
         """
@@ -142,7 +142,7 @@ def _add(connection: Connection, response: StoredResponse, max_bytes: int) -> No
 
 
 def _chain(identifier: str, owner: Owner, now_ns: int) -> CTE:
-    """Give the responses from this one back to where its conversation began, with how far back each is."""
+    """Return the responses from this one back to where its conversation began, with how far back each is."""
     columns = (_responses.c.id, _responses.c.previous_id, _responses.c.size_bytes)
     start = select(*columns, literal(0).label("depth")).where(*_visible(identifier, owner, now_ns))
     chain = start.cte("chain", recursive=True)

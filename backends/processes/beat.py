@@ -11,6 +11,6 @@ _TOO_SOON: Final = 0.1  # of a period: a timer that rang early rings for the sam
 
 
 def until_beat(seconds: float) -> float:
-    """Give the seconds until the loop's clock is at a multiple of a period, but for one that is as good as now."""
+    """Return the seconds until the loop's clock is at a multiple of a period, but for one that is as good as now."""
     left = seconds - asyncio.get_running_loop().time() % seconds
     return left if left > _TOO_SOON * seconds else left + seconds

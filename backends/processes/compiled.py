@@ -47,9 +47,9 @@ class CompiledModules:
 
 
 def digest_of(root: Path, sources: Iterable[str]) -> str:
-    """Give one digest of source files, named by their paths below `root`, and of what they are compiled for.
+    """Return one digest of source files, named by their paths below `root`, and of what they are compiled for.
 
-    Raises OSError where one is not there.
+    Raises OSError if one is not there.
     """
     known = hashlib.sha256(str(sysconfig.get_config_var("EXT_SUFFIX")).encode())
     for name in sorted(sources):
@@ -92,7 +92,7 @@ class CompiledFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Give where a module is, where it is a compiled one."""
+        """Return where a module is, where it is a compiled one."""
         file = self._files.get(fullname)
         if file is None:
             return None
@@ -100,7 +100,7 @@ class CompiledFinder(MetaPathFinder):
 
 
 def use_compiled(folder: Path = FOLDER) -> CompiledModules:
-    """Let what is imported from now on be the compiled modules, where they may be used; say what was found.
+    """Let what is imported from now on be the compiled modules, where they may be used; return what was found.
 
     To be called before anything of them is imported; a second call changes nothing.
     """

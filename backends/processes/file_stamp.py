@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def file_stamp(path: Path) -> tuple[int, int, int] | None:
-    """Give what changes when a file is written, or another is put in its place; `None` where there is none."""
+    """Return what changes when a file is written, or another is put in its place; `None` if there is none."""
     try:
         found = os.stat(path)
     except OSError:

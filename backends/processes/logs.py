@@ -139,7 +139,7 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 def start_logging(settings: LogSettings | None = None, environment: Mapping[str, str] = os.environ) -> None:
     """Log to stderr as settings say; before they are read, as by default. The last call counts.
 
-    Handlers that somebody else gave the root logger, such as a test's, stay and are all there is.
+    Handlers that someone else gave the root logger, such as a test's, stay and are all there is.
     """
     settings = settings or LogSettings.model_construct()
     formatter: logging.Formatter = JsonFormatter() if settings.log_format == "json" else FieldFormatter()

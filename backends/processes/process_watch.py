@@ -29,7 +29,7 @@ class HttpProbe:
     """Asks an HTTP server over a connection of its own each time. Any reply at all shows that it is alive."""
 
     def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
-        """Take the URL to ask. Raise ConfigurationError if it is none."""
+        """Accept the URL to ask. Raise ConfigurationError if it is none."""
         try:
             parts = urlsplit(url)
             port = parts.port or {"http": 80, "https": 443}[parts.scheme]

@@ -26,7 +26,7 @@ _LAST_WORDS_SECONDS: Final = 2.0
 
 
 async def run(settings: ProviderHostSettings) -> None:
-    """Serve with LiteLLM until told to stop. Raises ConfigurationError where it is absent or the socket in use."""
+    """Serve with LiteLLM until told to stop. Raises ConfigurationError if it is absent or the socket in use."""
     sealer = Sealer.existing(SecretFiles(settings.data / "secrets"))
     environment = withdraw(os.environ, settings.kept_variables)
     began = time.monotonic()

@@ -22,7 +22,7 @@ class Order:
 
     @property
     def is_streamed(self) -> bool:
-        """Say whether the answer is to come in pieces."""
+        """Return whether the answer is to come in pieces."""
         return self.fields.get("stream") is True
 
 
@@ -40,7 +40,7 @@ class ProviderLibrary(Protocol):
     operations: tuple[str, ...]
 
     def answer(self, order: Order, account: Account) -> AsyncGenerator[bytes, None]:
-        """Give a stream's events, or one whole body, in OpenAI's shape.
+        """Return a stream's events, or one whole body, in OpenAI's shape.
 
         Closing or cancelling it ends the call at the provider. Raises TollkeeperError, whatever fails.
         """

@@ -37,7 +37,7 @@ class Credentials:
         self._open_sealed = open_sealed
 
     def resolve(self, reference: str) -> str:
-        """Give the credential. Raises TargetMisconfigured, naming the reference and never what it stands for."""
+        """Return the credential. Raises TargetMisconfigured, naming the reference and never what it stands for."""
         if is_stored(reference):
             return self._opened(reference)
         shown = repr(reference[:_MAX_SHOWN])
@@ -62,8 +62,8 @@ class Credentials:
     def credentials_of(self, references: Mapping[str, str]) -> dict[str, str]:
         """Return the credentials by LiteLLM's parameter.
 
-        Raise TargetMisconfigured, also on a stored key by which the library would read a variable or file itself:
-        whoever stores a key need not be allowed to read these.
+        Raise TargetMisconfigured, also on a stored key by which the library would read a variable or file itself: the
+        one that stores a key need not be allowed to read these.
         """
         found = {}
         for name, reference in references.items():

@@ -30,7 +30,7 @@ _DEFAULT_REGION: Final = "us-east-1"
 
 
 def default_hosts(provider: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Give the hosts of a provider that a target names without a URL; none where they are not known.
+    """Return the hosts of a provider that a target names without a URL; none if they are not known.
 
     Amazon's and Google's go by the region or location that the target names.
     """

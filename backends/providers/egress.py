@@ -70,7 +70,7 @@ class Egress:
             sys.addaudithook(self._look)
 
     def check_host(self, host: str) -> None:
-        """Raise EgressRefused where a host may not even be looked up."""
+        """Raise EgressRefused if a host may not even be looked up."""
         name = host.lower().rstrip(".")
         if name in self._named or any(fnmatchcase(name, pattern) for pattern in self._patterns):
             return
@@ -79,7 +79,7 @@ class Egress:
         raise self._refusal(host)
 
     def check_address(self, address: str) -> None:
-        """Raise EgressRefused where an address may not be connected to."""
+        """Raise EgressRefused if an address may not be connected to."""
         plain = address.partition("%")[0]
         if plain in self._named:
             return

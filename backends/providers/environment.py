@@ -20,7 +20,7 @@ _SAID_TO_LITELLM: Final = {
 
 
 def withdraw(environment: MutableMapping[str, str], also_kept: Iterable[str]) -> dict[str, str]:
-    """Take all variables out but those that any program needs and `also_kept`. Gives what there was."""
+    """Remove all variables but those that any program needs and `also_kept`. Gives what there was."""
     before = dict(environment)
     kept = (*_KEPT, *also_kept)
     for name in before:

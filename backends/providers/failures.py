@@ -103,7 +103,7 @@ def _failure_in(error: Exception, chain: list[BaseException], model: str) -> Tol
 
 
 def _of_its_own(kinds: set[str], status: int | None, said: str, chain: list[BaseException]) -> TollkeeperError:
-    """Give what is the provider's fault, or the network's, or else the request's."""
+    """Return what is the provider's fault, or the network's, or else the request's."""
     if kinds & _UNREACHABLE:
         return UpstreamUnreachable("the provider cannot be reached")
     if kinds & _UNCONNECTED:
@@ -131,7 +131,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status(chain: list[BaseException]) -> int | None:
-    """Give the provider's own status: LiteLLM replaces some, but raises from what had it."""
+    """Return the provider's own status: LiteLLM replaces some, but raises from what had it."""
     found = [getattr(one, "status_code", None) for one in chain]
     return next((status for status in reversed(found) if isinstance(status, int)), None)
 
@@ -153,7 +153,7 @@ def _answered(chain: list[BaseException]) -> int | None:
 
 
 def _wait(chain: list[BaseException]) -> float | None:
-    """Give how long the provider says to wait, in seconds."""
+    """Return how long the provider says to wait, in seconds."""
     for one in chain:
         for holder in (getattr(one, "litellm_response_headers", None), getattr(one, "response", None)):
             headers = getattr(holder, "headers", holder)

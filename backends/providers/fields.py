@@ -53,7 +53,7 @@ _CREDENTIALS: Final = frozenset(
 
 
 def fields_of(order: Order) -> dict[str, Any]:
-    """Give the request's fields for the library: what says nothing is left out, as providers refuse even that.
+    """Return the request's fields for the library: what says nothing is left out, as providers refuse even that.
 
     Raises UnsupportedParameter, naming a field that is not passed on, or a part of a message that would not be.
     """
@@ -73,7 +73,7 @@ def fields_of(order: Order) -> dict[str, Any]:
 
 
 def model_of(order: Order) -> str:
-    """Give LiteLLM's name of the model. Raises InvalidRequest where there is none."""
+    """Return LiteLLM's name of the model. Raises InvalidRequest if there is none."""
     model = order.fields.get("model")
     if not isinstance(model, str) or not model:
         raise InvalidRequest("model is required", param="model")
@@ -81,7 +81,7 @@ def model_of(order: Order) -> str:
 
 
 def parameters_of(order: Order) -> dict[str, Any]:
-    """Give what the target says beside the request. Raises TargetMisconfigured on what it may not say."""
+    """Return what the target says beside the request. Raises TargetMisconfigured on what it may not say."""
     for names, allowed in ((order.parameters, _PARAMETERS), (order.credentials, _CREDENTIALS)):
         for name in names:
             if name not in allowed:
@@ -118,7 +118,7 @@ def _check_parts(order: Order) -> None:
 
 
 def _translated_parts(order: Order) -> frozenset[str] | None:
-    """Give the kinds of content that reach the provider; `None` where all are passed on as they are."""
+    """Return the kinds of content that reach the provider; `None` if all are passed on as they are."""
     provider = _provider_of(order)
     if provider == "vertex_ai" and "claude" in model_of(order):
         return _CLAUDE_PARTS
@@ -134,7 +134,7 @@ def _says_something(name: str, value: object) -> bool:
 
 
 def _prompt(prompt: object) -> str:
-    """Give the one text that a chat can carry."""
+    """Return the one text that a chat can carry."""
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
     if not isinstance(prompt, str):

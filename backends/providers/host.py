@@ -163,7 +163,7 @@ class ProviderHost:
         invocation.start(self._library, self._order, lambda: self._forget(request_id))
 
     def _check(self, request_id: bytes) -> None:
-        """Say whether a request may begin. Raises TollkeeperError where not."""
+        """Report whether a request may begin. Raises TollkeeperError if not."""
         if request_id in self._invocations:
             raise InvalidRequest(f"request {request_id.hex()} is being served already", code="conflict")
         if self.is_draining:
@@ -175,7 +175,7 @@ class ProviderHost:
             )
 
     def _order(self, invoke: Invoke) -> Order:
-        """Read a request. Raises TollkeeperError where it cannot be read or names a credential it may not have."""
+        """Read a request. Raises TollkeeperError if it cannot be read or names a credential it may not have."""
         if invoke.operation not in self._library.operations:
             raise InvalidRequest(f"the provider host offers no {invoke.operation[:80]!r}", code="unsupported_operation")
         secrets = {"api_key": invoke.key_ref, **invoke.credentials} if invoke.key_ref else invoke.credentials

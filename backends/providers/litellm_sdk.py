@@ -34,7 +34,7 @@ class LiteLlm:
         _switch_off()
 
     async def answer(self, order: Order, account: Account) -> AsyncGenerator[bytes, None]:
-        """Give a stream's events, or one whole body. Raises TollkeeperError."""
+        """Yield a stream's events, or one whole body. Raises TollkeeperError."""
         model = model_of(order)
         arguments = {"model": model, **fields_of(order), **parameters_of(order), **_manner(order)}
         call = _Call(order, model, account)
@@ -72,7 +72,7 @@ class _Call:
         _guesses.set(self._guesses)
 
     async def streamed(self, stream: Any) -> AsyncIterator[bytes]:
-        """Give a stream's events. Raises UpstreamBroken on one that the provider did not end."""
+        """Yield a stream's events. Raises UpstreamBroken on one that the provider did not end."""
         end = _EndWatch(stream)
         is_complete = False
         async for chunk in stream:
@@ -93,13 +93,13 @@ class _Call:
             yield self._rendering.usage_event(usage)
 
     def whole(self, reply: Any) -> bytes:
-        """Give a whole answer."""
+        """Return a whole answer."""
         found = reply.model_dump(exclude_none=True)
         self._found = found.get("usage") or {}
         return self._rendering.whole(found, _served(reply), self._report(is_complete=True))
 
     def embedded(self, reply: Any) -> bytes:
-        """Give embeddings."""
+        """Return embeddings."""
         found = reply.model_dump(exclude_none=True)
         self._found = found.get("usage") or {}
         as_base64 = self._order.fields.get("encoding_format") == "base64"
@@ -122,7 +122,7 @@ class _Call:
 
 
 def _manner(order: Order) -> dict[str, Any]:
-    """Say how the call is made: once, for as long as the target says, refusing what the provider cannot do."""
+    """Return how the call is made: once, for as long as the target says, refusing what the provider cannot do."""
     patience = order.patience
     read = max(patience.first_byte, patience.between)
     manner: dict[str, Any] = {
@@ -165,7 +165,7 @@ class _EndWatch:
 
     @property
     def has_ended(self) -> bool:
-        """Say so."""
+        """Return this."""
         if self._gemini_ended is not None:
             return self._gemini_ended
         return bool(self._stream.received_finish_reason or self._stream.intermittent_finish_reason)

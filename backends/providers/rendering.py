@@ -24,7 +24,7 @@ class Rendering:
         self._tier: dict[str, str] = {}
 
     def event(self, chunk: Mapping[str, Any], served: str) -> bytes | None:
-        """Give a chunk as a server-sent event; `None` where it says nothing. `served` is the model that answers."""
+        """Return a chunk as a server-sent event; `None` if it says nothing. `served` is the model that answers."""
         self._name(chunk, served)
         choices = [self._streamed(choice) for choice in chunk.get("choices") or ()]
         if not any(choice["finish_reason"] or choice.get("delta") or choice.get("text") for choice in choices):
@@ -32,11 +32,11 @@ class Rendering:
         return self._sent(choices)
 
     def usage_event(self, usage: Mapping[str, Any]) -> bytes:
-        """Give the event that ends a stream."""
+        """Return the event that ends a stream."""
         return self._sent([], usage=usage)
 
     def whole(self, reply: Mapping[str, Any], served: str, usage: Mapping[str, Any] | None) -> bytes:
-        """Give a whole answer."""
+        """Return a whole answer."""
         self._name(reply, served)
         choices = [self._complete(choice) for choice in reply.get("choices") or ()]
         kind = "text_completion" if self._is_text else "chat.completion"
@@ -89,7 +89,7 @@ class Rendering:
 
 
 def embeddings(reply: Mapping[str, Any], usage: Mapping[str, Any] | None, *, as_base64: bool) -> bytes:
-    """Give embeddings as numbers, or as base64 of their float32s, which the SDKs ask for."""
+    """Return embeddings as numbers, or as base64 of their float32s, which the SDKs ask for."""
     data = [
         {"object": "embedding", "index": number, "embedding": _vector(entry["embedding"], as_base64=as_base64)}
         for number, entry in enumerate(reply.get("data") or ())
@@ -99,7 +99,7 @@ def embeddings(reply: Mapping[str, Any], usage: Mapping[str, Any] | None, *, as_
 
 
 def reranking(reply: Mapping[str, Any], model: str) -> bytes:
-    """Give a rerank in Cohere's shape, with a total of tokens as usage where the provider counts those."""
+    """Return a rerank in Cohere's shape, with a total of tokens as usage where the provider counts those."""
     meta = reply.get("meta") or {}
     body = {"id": reply.get("id") or "", "model": model, "results": reply.get("results"), "meta": meta}
     total = (meta.get("billed_units") or {}).get("total_tokens")

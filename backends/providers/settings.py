@@ -39,16 +39,16 @@ class ProviderHostSettings(LogSettings):
 
     @property
     def key_patterns(self) -> tuple[str, ...]:
-        """Give the patterns of references that may be read."""
+        """Return the patterns of references that may be read."""
         return listed(self.providers_keys)
 
     @property
     def kept_variables(self) -> tuple[str, ...]:
-        """Give the variables that LiteLLM may read by itself."""
+        """Return the variables that LiteLLM may read by itself."""
         return listed(self.providers_environment)
 
     def egress(self, environment: Mapping[str, str]) -> Egress:
-        """Give the list of where this process may connect to."""
+        """Return the list of where this process may connect to."""
         return Egress(listed(self.providers_hosts), read_networks(self.providers_inward), environment)
 
     @property
@@ -58,5 +58,5 @@ class ProviderHostSettings(LogSettings):
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """Give what stands between a setting's commas."""
+    """Return what stands between a setting's commas."""
     return tuple(filter(None, (part.strip() for part in text.split(","))))

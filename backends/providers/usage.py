@@ -13,11 +13,11 @@ _LIFETIMES: Final = "cache_creation_token_details"
 
 
 def reported_usage(found: Mapping[str, Any], *, has_guessed: bool, is_complete: bool) -> dict[str, Any] | None:
-    """Give OpenAI's usage object from LiteLLM's, `None` where the provider reported nothing.
+    """Return OpenAI's usage object from LiteLLM's, `None` if the provider reported nothing.
 
     LiteLLM writes 0 for what was not reported, so a part of 0 is left out, as is a prompt without tokens; and where it
-    would have counted by itself (`has_guessed`), an output of 0. Output counts of an answer that is not complete are
-    of its beginning, and left out.
+    would have counted by itself (`has_guessed`), an output of 0. Output counts of an answer that is not complete are of
+    its beginning, and left out.
     """
     prompt, completion = found.get("prompt_tokens") or None, found.get("completion_tokens")
     if prompt is None and not completion:
@@ -46,7 +46,7 @@ def _parts(details: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]
 
 
 def _total(found: Mapping[str, Any], prompt: int, completion: int, reasoning: int | None) -> int:
-    """Give the total. What it exceeds its parts by is reasoning, unless it is the input of a provider's own tools."""
+    """Return the total. What it exceeds its parts by is reasoning, unless it is the input of a provider's own tools."""
     tools = (found.get("prompt_tokens_details") or {}).get("tool_use_tokens") or 0
     surplus = (found.get("total_tokens") or 0) - prompt - completion - tools
     outside = surplus if surplus > 0 and reasoning in (None, surplus) else 0

@@ -38,7 +38,7 @@ def hash_password(password: str) -> str:
 
 
 def is_password(digest: str | None, presented: str) -> bool:
-    """Say whether a password is the one that was hashed. Takes as long where `digest` is `None`: there is none."""
+    """Return whether a password is the one that was hashed. Takes as long where `digest` is `None`: there is none."""
     from argon2.exceptions import InvalidHashError, VerificationError  # here: as above
 
     if len(presented) > MAX_LENGTH:

@@ -9,19 +9,19 @@ _STORED: Final = "stored:"
 
 
 def is_stored(reference: str) -> bool:
-    """Say whether a reference is to a stored key, sealed or not found."""
+    """Return whether a reference is to a stored key, sealed or not found."""
     return reference.startswith((_SEALED, _STORED))
 
 
 def shown_reference(reference: str) -> str:
-    """Give a reference as people wrote it: without what is sealed."""
+    """Return a reference as people wrote it: without what is sealed."""
     if not reference.startswith(_SEALED):
         return reference
     return _STORED + reference.removeprefix(_SEALED).partition(":")[0]
 
 
 def token_of(reference: str) -> str:
-    """Give what is sealed. Raises ConfigurationError where no key of that name is stored."""
+    """Return what is sealed. Raises ConfigurationError if no key of that name is stored."""
     if reference.startswith(_STORED):
         name = reference.removeprefix(_STORED)
         raise ConfigurationError(f"no key {name!r} is stored; `tollkeeper secrets put {name}` stores it")

@@ -16,7 +16,7 @@ class SecretFiles:
         self.directory = directory
 
     def get(self, name: str) -> str | None:
-        """Read a secret; `None` where it does not exist. Raises ConfigurationError where it cannot be read."""
+        """Read a secret; `None` if it does not exist. Raises ConfigurationError if it cannot be read."""
         path = self.directory / name
         try:
             return path.read_text().strip() or None

@@ -56,8 +56,8 @@ def shown_disks(disks: Sequence[WatchedDisk]) -> list[dict[str, str]]:
 def reserve_blocks(descriptor: int, offset: int, length: int) -> bool:
     """Reserve the blocks of a range, also beyond the file's end; a later write there cannot meet a full disk.
 
-    Gives False on a file system that cannot reserve: there the free space was looked at instead, which others
-    may take. Raises OSError where the room is not there.
+    Gives False on a file system that cannot reserve: there the free space was looked at instead, which others may take.
+    Raises OSError if the room is not there.
     """
     fallocate = _fallocate()
     if fallocate is not None:

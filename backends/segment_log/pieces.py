@@ -26,7 +26,7 @@ _NOTE_SECONDS: Final = 30.0
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part as it was last seen. `held` is how much was in it, by what is counted; empty where that is not known."""
+    """A part as it was last seen. `held` is how much was in it, by what is counted; empty if that is not known."""
 
     since: str
     seen_at: str
@@ -44,7 +44,7 @@ class Loss(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """Say what is missing, what it held when it was last seen, and what to do."""
+        """Return what is missing, what it held when it was last seen, and what to do."""
         held = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in sorted(self.held.items()))
         return (
             f"{self.path} was missing at {self.found_at} and was made new; last seen {self.seen_at}"
@@ -53,7 +53,7 @@ class Loss(msgspec.Struct, frozen=True):
 
     @property
     def facts(self) -> dict[str, object]:
-        """Give the same for a page that anybody may read: without where it lies."""
+        """Return the same for a page that anybody may read: without where it lies."""
         return {"piece": self.piece, "found_at": self.found_at, "seen_at": self.seen_at, "held": self.held}
 
 
@@ -153,7 +153,7 @@ class PieceWatch:
 
 
 def _is_there(path: Path) -> bool:
-    """Say whether a file is there, or a directory with anything in it."""
+    """Return whether a file is there, or a directory with anything in it."""
     try:
         return path.is_file() or any(path.iterdir())
     except OSError:

@@ -26,7 +26,7 @@ class SegmentFile:
         return self._reserved_upto - self.written
 
     def has_room_for(self, size: int) -> bool:
-        """Say whether the file is there, and has its blocks for this many bytes more."""
+        """Return whether the file is there, and has its blocks for this many bytes more."""
         return self._descriptor >= 0 and self._reserved_upto - self.written >= size
 
     def take_room(self, wanted: int) -> None:

@@ -13,7 +13,7 @@ from contracts.errors import ConfigurationError
 
 
 class SegmentReader:
-    """A log's directory at one moment. Raises ConfigurationError where it is not there or cannot be read."""
+    """A log's directory at one moment. Raises ConfigurationError if it is not there or cannot be read."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -39,7 +39,7 @@ class SegmentReader:
         return sum(self._sizes.values())
 
     def waiting(self) -> Iterator[Entry]:
-        """Give the entries that are not released, in order. A segment that is released meanwhile is passed over."""
+        """Yield the entries that are not released, in order. A segment that is released meanwhile is passed over."""
         for number, size in self._sizes.items():
             if number < self.cursor.segment:
                 continue

@@ -72,8 +72,8 @@ class SegmentLog:
     """An append-only log in a directory of its own. Methods may be called from several threads of one process.
 
     `max_bytes` bounds what is appended and not yet released, headers included; on disk stand besides at most the
-    released part of one segment and `retain_bytes` of released segments, which can still be read from `start`.
-    Raises ConfigurationError where the directory cannot be written or another process holds it.
+    released part of one segment and `retain_bytes` of released segments, which can still be read from `start`. Raises
+    ConfigurationError if the directory cannot be written or another process holds it.
     """
 
     def __init__(
@@ -136,11 +136,11 @@ class SegmentLog:
     # --- writing ---
 
     def append(self, payload: bytes) -> Position:
-        """Append one entry and give the place after it. Raises LogFull; see `append_many`."""
+        """Append one entry and return the place after it. Raises LogFull; see `append_many`."""
         return self.append_many((payload,))
 
     def put(self, payload: bytes) -> int:
-        """Append one entry as `append` does, for less; give the number of the segment that it stands in."""
+        """Append one entry as `append` does, for less; return the number of the segment that it stands in."""
         size = len(payload) + HEADER_BYTES
         self._take_lock()  # `with` looks up more
         try:
@@ -161,7 +161,7 @@ class SegmentLog:
         return self.append_many((payload,)).segment
 
     def append_many(self, payloads: Sequence[bytes]) -> Position:
-        """Append entries by one write and give the place after the last; all are kept or none.
+        """Append entries by one write and return the place after the last; all are kept or none.
 
         Raises LogFull when they would exceed `max_bytes` or the disk is full, OSError when the disk fails.
         """
@@ -254,7 +254,7 @@ class SegmentLog:
         self._numbers.begin(number)
 
     def _sizes_now(self) -> dict[int, int]:
-        """Give each segment's size in bytes. That of the one being written is noted when somebody asks."""
+        """Return each segment's size in bytes. That of the one being written is noted when someone asks."""
         self._sizes[self._number] = self._current.written
         return self._sizes
 
@@ -295,7 +295,7 @@ class SegmentLog:
         bounds: tuple[Position, int, int],
         found: list[Entry],
     ) -> bool:
-        """Read a segment's entries; say whether none of them was one too many."""
+        """Read a segment's entries; return whether none of them was one too many."""
         limit, max_entries, max_bytes = bounds
         try:
             file = open(self._path(number), "rb", buffering=0)
@@ -396,7 +396,7 @@ class SegmentLog:
     # --- releasing ---
 
     def release(self, upto: Position) -> None:
-        """Give up the entries before `upto`, for good: the place is on disk before the old segments go.
+        """Release the entries before `upto`, for good: the place is on disk before the old segments go.
 
         A place before the cursor changes nothing. Raises ValueError for a place beyond the end.
         """
@@ -566,16 +566,16 @@ def _hold(directory: Path) -> int:
 
 
 def segment_path(directory: Path, number: int) -> Path:
-    """Say where a segment lies."""
+    """Return where a segment lies."""
     return directory / f"{number:012d}{_SUFFIX}"
 
 
 def segment_sizes(directory: Path) -> dict[int, int]:
-    """Give the segments in a directory, ascending, with their sizes in bytes."""
+    """Return the segments in a directory, ascending, with their sizes in bytes."""
     found = sorted(path for path in directory.glob(f"*{_SUFFIX}") if path.stem.isdigit())
     return {int(path.stem): path.stat().st_size for path in found}
 
 
 def decode_cursor(saved: bytes | None) -> Position:
-    """Give the released place. Where none is known it is the beginning: repeated is better than lost."""
+    """Return the released place. Where none is known it is the beginning: repeated is better than lost."""
     return Position(0, 0) if saved is None or len(saved) != _CURSOR.size else Position(*_CURSOR.unpack(saved))

@@ -24,7 +24,7 @@ _HEADER: Final = struct.Struct("<QII")  # sequence, length of the value, CRC-32 
 
 
 class SlotFile:
-    """One value of at most `MAX_BYTES`, kept in a file of two slots. Raises OSError where it cannot be made."""
+    """One value of at most `MAX_BYTES`, kept in a file of two slots. Raises OSError if it cannot be made."""
 
     MAX_BYTES: Final = SLOT_BYTES - _HEADER.size
 
@@ -53,7 +53,7 @@ class SlotFile:
 
     @property
     def value(self) -> bytes | None:
-        """The value written last; `None` where none was, or none is sound."""
+        """The value written last; `None` if none was, or none is sound."""
         return self._value
 
     def write(self, value: bytes, *, sync: bool = False) -> None:
@@ -102,7 +102,7 @@ class SlotFile:
 
 
 def read_slots(path: Path) -> bytes | None:
-    """Give the value of a slot file that another process may be writing; `None` where there is none."""
+    """Return the value of a slot file that another process may be writing; `None` if there is none."""
     try:
         whole = path.read_bytes()
     except FileNotFoundError:
@@ -111,7 +111,7 @@ def read_slots(path: Path) -> bytes | None:
 
 
 def _decode(slot: bytes) -> tuple[int, bytes | None]:
-    """Give a slot's sequence and value; sequence 0 where it was never written or is damaged."""
+    """Return a slot's sequence and value; sequence 0 if it was never written or is damaged."""
     if len(slot) < _HEADER.size:
         return 0, None
     sequence, length, checksum = _HEADER.unpack_from(slot)

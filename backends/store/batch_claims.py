@@ -28,7 +28,7 @@ class ClaimStore(Protocol):
         """Insert rows; raises what StoreClient does."""
 
     def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
-        """Give a query's rows; raises what StoreClient does."""
+        """Return a query's rows; raises what StoreClient does."""
 
 
 class BatchClaims:
@@ -38,11 +38,11 @@ class BatchClaims:
         self._store = store
 
     def are_ordered(self) -> bool:
-        """Say whether the store orders claims: a replicated table numbers its blocks before they are committed."""
+        """Return whether the store orders claims: a replicated table numbers its blocks before they are committed."""
         return [row["engine"] for row in self._store.query(_ENGINE, {"name": TABLE})] == ["MergeTree"]
 
     def claim(self, received_at_ns: Mapping[str, int]) -> set[str]:
-        """Claim batches, by id and when they were received here (Unix nanoseconds); give the ids that are ours.
+        """Claim batches, by id and when they were received here (Unix nanoseconds); return the ids that are ours.
 
         A batch that is ours once is so for as long as claims are kept, however often this is repeated.
         """

@@ -68,9 +68,9 @@ Row = dict[str, object]
 class StoreClient:
     """Asks and fills one database of a store. Connects at first use; for one thread at a time.
 
-    Every method raises StoreUnavailable where the store cannot be reached or asks to try later (the next call
-    connects anew), ConfigurationError where it must be migrated or refuses the credentials, and StoreRefused
-    where the statement itself is at fault.
+    Every method raises StoreUnavailable where the store cannot be reached or asks to try later (the next call connects
+    again), ConfigurationError where it must be migrated or refuses the credentials, and StoreRefused where the
+    statement itself is at fault.
     """
 
     def __init__(self, address: StoreAddress, *, answer_seconds: int = _ANSWER_SECONDS) -> None:
@@ -88,7 +88,7 @@ class StoreClient:
         *,
         settings: Mapping[str, object] | None = None,
     ) -> list[Row]:
-        """Give the rows of a SELECT as dicts by column name. `{name:Type}` in `sql` is bound by the server."""
+        """Return the rows of a SELECT as dicts by column name. `{name:Type}` in `sql` is bound by the server."""
         try:
             result = self._connected().query(
                 sql, parameters=dict(parameters or {}), settings={**_UNBUFFERED, **(settings or {})}
@@ -104,7 +104,7 @@ class StoreClient:
         *,
         settings: Mapping[str, object] | None = None,
     ) -> dict[str, Sequence[object]]:
-        """Give the result of a SELECT by column: thousands of rows, as dicts, take longer than to find them.
+        """Return the result of a SELECT by column: thousands of rows, as dicts, take longer than to find them.
 
         Without rows it has no columns either: the native format sends nothing then.
         """
@@ -123,7 +123,7 @@ class StoreClient:
         *,
         settings: Mapping[str, object] | None = None,
     ) -> "pandas.DataFrame":
-        """Give the result of a SELECT as a data frame, with its columns also where it has no rows."""
+        """Return the result of a SELECT as a data frame, with its columns also where it has no rows."""
         bound, chosen = dict(parameters or {}), {**_UNBUFFERED, **(settings or {})}
         try:
             client = self._connected()
@@ -179,9 +179,9 @@ class StoreClient:
         settings: Mapping[str, object] | None = None,
         form: str = "Native",
     ) -> Iterator[bytes]:
-        """Give the result of a SELECT in pieces of its bytes, in one of ClickHouse's formats, as it comes.
+        """Yield the result of a SELECT in pieces of its bytes, in one of ClickHouse's formats, as it comes.
 
-        A failure half-way may end the bytes early without an error: whoever needs them whole compares a digest.
+        A failure half-way may end the bytes early without an error: the one that needs them whole compares a digest.
         """
         try:
             source = cast(
@@ -214,7 +214,7 @@ class StoreClient:
             raise self._translated(error, f"an insert into {table}") from error
 
     def ping(self) -> bool:
-        """Say whether the store answers; never raises."""
+        """Return whether the store answers; never raises."""
         try:
             return bool(self._connected().ping())
         except (ClickHouseError, urllib3.exceptions.HTTPError, OSError):

@@ -40,7 +40,7 @@ def _plain(clickhouse: str, arrow: pyarrow.DataType) -> StoreType:
 
 
 def _is_one_value(values: Values) -> bool:
-    """Tell whether all rows have the same object: defaults, and what a decoder keeps one of."""
+    """Return whether all rows have the same object: defaults, and what a decoder keeps one of."""
     return len(values) > 1 and values[0] is values[-1] and values.count(values[0]) == len(values)
 
 
@@ -165,7 +165,7 @@ def arrow_batch(table: Table[Any], records: Sequence[Any]) -> pyarrow.Table:
 
 
 def _taken_apart(table: Table[Any], records: Sequence[Any]) -> Mapping[str, Values]:
-    """Give every column's values by its path: a struct's fields are copied out together, not asked for one by one."""
+    """Return every column's values by its path: a struct's fields are copied out together, not asked for one by one."""
     if not records:
         return {column.path: () for column in table.columns}
     values = _fields_of(records, records[0].__struct_fields__)
@@ -190,7 +190,7 @@ def _parts_taken_apart(values: Values, defaults: Mapping[str, Any]) -> dict[str,
 
 
 def _fields_of(structs: Sequence[Any], names: Sequence[str], nothing: tuple[Any, ...] = ()) -> dict[str, Values]:
-    """Transpose structs, some at a time: all at once, each value would be fetched from memory anew."""
+    """Transpose structs, some at a time: all at once, each value would be fetched from memory again."""
     columns: list[list[Any]] = [[] for _ in names]
     for start in range(0, len(structs), _TRANSPOSED_TOGETHER):
         some = structs[start : start + _TRANSPOSED_TOGETHER]

@@ -51,8 +51,8 @@ class EmbeddedStore:
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Blocks; must be called from the main thread.
 
-        Raises ConfigurationError where the engine is missing or cannot listen, where a port or the directory is
-        in use, and where the directory cannot be written.
+        Raises ConfigurationError if the engine is missing or cannot listen, where a port or the directory is in use,
+        and where the directory cannot be written.
         """
         # The engine replaces signal handlers and holds the main thread's interpreter in C++: so the signals are
         # blocked in every thread, and a thread of its own waits for them. `sigtimedwait` would not do: CPython 3.11
@@ -139,7 +139,7 @@ class EmbeddedStore:
     def _wait_until_listening(self, engine: threading.Thread, started: float) -> int | None:
         """Wait for the engine to listen, lock out its launching user at once, and wait for it to open the pipe.
 
-        Gives the pipe's writing end, whose closing stops the engine; `None` where a stop signal came first.
+        Gives the pipe's writing end, whose closing stops the engine; `None` if a stop signal came first.
         """
         is_locked = False
         while time.monotonic() - started < _START_SECONDS:
@@ -202,7 +202,7 @@ class EmbeddedStore:
 
 
 def _load_binding(empty_directory: Path) -> Any:
-    """Import the private binding. Raises ConfigurationError where it is missing or has changed shape."""
+    """Import the private binding. Raises ConfigurationError if it is missing or has changed shape."""
     try:
         from chdb import _chdb  # here, not above: it maps 500 MB and is absent where the store is a server
     except ImportError as error:

@@ -38,7 +38,7 @@ class StorePasswords:
 
 
 def write_engine_files(directory: Path, settings: StoreSettings, passwords: StorePasswords) -> None:
-    """Write both files into an existing directory. Raises ConfigurationError where the directory cannot be written."""
+    """Write both files into an existing directory. Raises ConfigurationError if the directory cannot be written."""
     users = directory / "users.xml"
     try:
         _write(users, _users(settings, passwords))

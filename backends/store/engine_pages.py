@@ -1,4 +1,4 @@
-"""Gives pages of the engine's file back to the kernel: those read at the start, and then no more.
+"""Returns pages of the engine's file back to the kernel: those read at the start, and then no more.
 
 The engine is one library of 555 MB. To relocate it, and to set up what it offers, the linker reads some 200 MB; a store
 under load uses half of that. What is needed again is read again, from the kernel's cache as a rule.
@@ -15,7 +15,7 @@ _MEMORY: Final = Path("/proc/self/smaps")  # Linux alone has it
 
 
 def give_back_pages_of(file_name: str) -> int:
-    """Let go of this process's pages of a mapped file that are as they are on disk; give how many KiB those were.
+    """Let go of this process's pages of a mapped file that are as they are on disk; return how many KiB those were.
 
     Nothing changes but memory: of a mapping that cannot be written and has no page of its own, each page is the file's.
     """

@@ -47,7 +47,7 @@ _ABOUT_USER: Final = {
 
 
 def erase_tenant(client: StoreClient, turns: StoreTurns, tenant: str, say: Callable[[str], None]) -> int:
-    """Erase a tenant; gives how many rows were deleted or lost its name, a line per table through `say`.
+    """Erase a tenant; return how many rows were deleted or lost its name, a line per table through `say`.
 
     To be repeated safely. Keys must be refused before, and what gateways and the collector still hold must have
     arrived, else it comes after.
@@ -71,7 +71,7 @@ def erase_tenant(client: StoreClient, turns: StoreTurns, tenant: str, say: Calla
 
 
 def erase_user(client: StoreClient, tenant: str, user: str, say: Callable[[str], None]) -> int:
-    """Erase an end user of a tenant; gives how many rows were deleted or lost the name, a line per table."""
+    """Erase an end user of a tenant; return how many rows were deleted or lost the name, a line per table."""
     bound = {"tenant": tenant, "user": user}
     tables = {table.name: table for table in list_tables(client)}
     changed = sum(_delete(client, tables[name], where, bound, say) for name, where in _ABOUT_USER.items())
@@ -83,14 +83,14 @@ def erase_user(client: StoreClient, tenant: str, user: str, say: Callable[[str],
 
 
 def export_tenant(client: StoreClient, tenant: str) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Give a tenant's rows as JSON lines in pieces, with their table's name; tables without any are left out."""
+    """Yield a tenant's rows as JSON lines in pieces, with their table's name; tables without any are left out."""
     for table in list_tables(client):
         if "tenant" in table.columns:
             yield from _export(client, table, _OF_TENANT, {"tenant": tenant})
 
 
 def export_user(client: StoreClient, tenant: str, user: str) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Give the rows of an end user as `export_tenant` does: requests, tries, what was said, spans and log lines."""
+    """Yield the rows of an end user as `export_tenant` does: requests, tries, what was said, spans and log lines."""
     bound = {"tenant": tenant, "user": user}
     for table in list_tables(client):
         if "end_user" in table.columns:
@@ -139,7 +139,7 @@ def _update(
 
 
 def _forget_in_steps(client: StoreClient, steps: StoreTable, bound: dict[str, str], say: Callable[[str], None]) -> int:
-    """Take the tenant and its requests out of steps that others were served in as well."""
+    """Remove the tenant and its requests from steps that others were served in as well."""
     where = "has(tenants, {tenant:String})"
     rows = count_where(client, steps, where, bound)
     if rows:
@@ -185,7 +185,7 @@ def _sum_up_anew(client: StoreClient, turns: StoreTurns, say: Callable[[str], No
 def _forget_in_ledger(
     client: StoreClient, turns: StoreTurns, table: StoreTable, tenant: str, say: Callable[[str], None]
 ) -> int:
-    """Book what GPUs did for the tenant under no name: its name is part of the key, so the rows are written anew.
+    """Book what GPUs did for the tenant under no name: its name is part of the key, so the rows are written again.
 
     While that is done nothing else arrives. The new rows are known by what they are made of, so a repetition after a
     crash between the two writes nothing twice.

@@ -27,5 +27,5 @@ class KnownColumns:
         return self._store.query(sql, parameters)
 
     def ping(self) -> bool:
-        """Say that it answers: it is asked with every insert."""
+        """Return True: it answers: it is asked with every insert."""
         return True

@@ -24,7 +24,7 @@ class StoreLocation:
         self._path = data / _FILE
 
     def write(self, moved_from: StoreAddress, moved_to: StoreAddress) -> None:
-        """Say that the store has moved. The file holds the new store's password: its mode is 0600."""
+        """Report that the store has moved. The file holds the new store's password: its mode is 0600."""
         draft = self._path.with_suffix(".draft")
         facts = {
             "from": {"url": moved_from.url, "database": moved_from.database},
@@ -46,7 +46,7 @@ class StoreLocation:
             raise ConfigurationError(f"{self._path} cannot be written ({error.strerror})") from error
 
     def current(self, configured: StoreAddress) -> StoreAddress:
-        """Give where the configured store is now. Raises ConfigurationError where the file cannot be read."""
+        """Return where the configured store is now. Raises ConfigurationError if the file cannot be read."""
         try:
             facts = json.loads(self._path.read_text())
             if facts["from"] != {"url": configured.url, "database": configured.database}:
@@ -62,7 +62,7 @@ class StoreLocation:
         return replace(configured, **new)
 
     def changed_ns(self) -> int:
-        """Give when the file was written last, in nanoseconds; 0 without one."""
+        """Return when the file was written last, in nanoseconds; 0 without one."""
         try:
             return self._path.stat().st_mtime_ns
         except OSError:
@@ -96,7 +96,7 @@ class FollowingStore:
         return self._current().query(sql, parameters, settings=settings)
 
     def ping(self) -> bool:
-        """Say whether the store answers; never raises."""
+        """Return whether the store answers; never raises."""
         try:
             return self._current().ping()
         except ConfigurationError:

@@ -37,7 +37,7 @@ class RetentionRule:
 
 
 def list_rules(client: AskedStore) -> list[RetentionRule]:
-    """Give every rule there is or was, by tenant and table."""
+    """Return every rule there is or was, by tenant and table."""
     rules = []
     for row in client.query(_RULES):
         before = row["deleted_before"]
@@ -69,7 +69,7 @@ def set_table_days(client: StoreClient, table: str, keep_days: int) -> None:
 
 
 def apply_rules(client: StoreClient, now: datetime, say: Callable[[str], None]) -> int:
-    """Delete what the rules no longer keep, for good, and note up to where; gives how many rows.
+    """Delete what the rules no longer keep, for good, and note up to where; return how many rows.
 
     Rollups stay: they are sums without users, keys or requests. One that shall go has a rule of its own.
     """

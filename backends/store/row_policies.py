@@ -49,6 +49,6 @@ POLICIES: Final[dict[str, dict[str, str]]] = {
 
 
 def told(tenant: str, team: str | None) -> dict[str, object]:
-    """Give the settings that tell the policies whose rows are asked for."""
+    """Return the settings that tell the policies whose rows are asked for."""
     reach = {"tenant": tenant} if team is None else {"tenant": tenant, "team": team}
     return {REACH_SETTING: json.dumps(reach, separators=(",", ":"))}

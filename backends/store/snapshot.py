@@ -31,7 +31,7 @@ class StoreSnapshot:
     at: datetime
 
     def rows_of(self, table: StoreTable) -> str:
-        """Give what follows FROM for a table's rows as they were: none, where it had none and was not cloned."""
+        """Return what follows FROM for a table's rows as they were: none, where it had none and was not cloned."""
         if table.name not in self.filled:
             return rows_of(table, where="0")
         if table.name == CLAIMS:  # the order of its blocks is not in a clone; what came later is left out
@@ -48,7 +48,7 @@ class StoreSnapshot:
 def snapshot_of(
     client: StoreClient, turns: StoreTurns, tables: Sequence[StoreTable] = (), *, is_copied: bool = True
 ) -> Iterator[StoreSnapshot]:
-    """Hold the collector for as long as cloning takes, and give the clones; they are dropped at the end.
+    """Hold the collector for as long as cloning takes, and provide the clones; they are dropped at the end.
 
     `tables` empty: all. `is_copied`: what expires while they are read stays, else a copy would differ. What an earlier
     one left behind, killed, is dropped first. Raises as `StoreTurns.held` and `StoreTurns.alone` do.
@@ -71,12 +71,12 @@ def snapshot_of(
 
 
 def clone_of(table: StoreTable) -> str:
-    """Give the name of a table's clone."""
+    """Return the name of a table's clone."""
     return f"{COPY_PREFIX}of_{table.name}"
 
 
 def cut(client: StoreClient) -> datetime:
-    """Give the store's time when that has passed: what arrives after this has returned is later.
+    """Return the store's time when that has passed: what arrives after this has returned is later.
 
     To be called while the collector is held, so that what came before has arrived.
     """
@@ -91,7 +91,7 @@ def cut(client: StoreClient) -> datetime:
 
 
 def has_rows(client: StoreClient, name: str) -> bool:
-    """Say whether a table holds anything."""
+    """Return whether a table holds anything."""
     (row,) = client.query("SELECT count() AS rows FROM {name:Identifier}", {"name": name})
     return bool(row["rows"])
 

@@ -51,7 +51,7 @@ class AskedStore(Protocol):
     """The part of the store's client that is needed to ask."""
 
     def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
-        """Give a query's rows; raises what StoreClient does."""
+        """Return a query's rows; raises what StoreClient does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class RollupView:
 
 
 def rows_of(table: StoreTable, named: str = "", where: str = "1") -> str:
-    """Give what follows FROM for a table's rows, or for those of another one with the same columns.
+    """Return what follows FROM for a table's rows, or for those of another one with the same columns.
 
     Of claims on batches only the first of each batch: which one that is, the numbers of blocks say, and those are the
     table's own and go with no copy.
@@ -115,7 +115,7 @@ def rows_of(table: StoreTable, named: str = "", where: str = "1") -> str:
 
 
 def list_tables(client: AskedStore) -> list[StoreTable]:
-    """Give the tables that hold rows, by name, without copies that are being made and without the history."""
+    """Return the tables that hold rows, by name, without copies that are being made and without the history."""
     columns: dict[str, dict[str, str]] = {}
     for row in client.query(_COLUMNS):
         columns.setdefault(str(row["table"]), {})[str(row["name"])] = str(row["type"])
@@ -134,7 +134,7 @@ def list_tables(client: AskedStore) -> list[StoreTable]:
 
 
 def list_views(client: AskedStore) -> list[RollupView]:
-    """Give the materialized views whose source holds rows of its own, by name."""
+    """Return the materialized views whose source holds rows of its own, by name."""
     known = {table.name for table in list_tables(client)}
     views = []
     for row in client.query(_VIEWS):
@@ -146,7 +146,7 @@ def list_views(client: AskedStore) -> list[RollupView]:
 
 
 def time_column(table: StoreTable) -> str | None:
-    """Give the column that says when a row happened, or of which stretch of time it is; `None` without one."""
+    """Return the column that says when a row happened, or of which stretch of time it is; `None` without one."""
     return next((name for name in _TIMES if name in table.columns), None)
 
 

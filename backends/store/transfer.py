@@ -34,12 +34,12 @@ class CopyDiffers(TollkeeperError):
 
 
 def read_table(client: StoreClient, table: StoreTable, rows: str) -> Iterable[bytes]:
-    """Give rows, in the words of `rows_of`, as bytes for `load_table`."""
+    """Return rows, in the words of `rows_of`, as bytes for `load_table`."""
     return client.stream(f"SELECT {_listed(table)} FROM {rows}", settings=READ_SETTINGS)
 
 
 def load_table(client: StoreClient, table: StoreTable, pieces: Iterable[bytes], wanted: TableDigest) -> None:
-    """Fill an empty table with what `read_table` gave. Raises CopyDiffers where it is not as it was there."""
+    """Fill an empty table with what `read_table` gave. Raises CopyDiffers if it is not as it was there."""
     if not wanted.rows:
         return
     beside = f"{COPY_PREFIX}for_{table.name}"
@@ -55,7 +55,7 @@ def load_table(client: StoreClient, table: StoreTable, pieces: Iterable[bytes], 
 
 
 def attach(client: StoreClient, name: str, beside: str) -> None:
-    """Take the parts of one table into another of the same columns, seen by no view; the one stays as it is."""
+    """Accept the parts of one table into another of the same columns, seen by no view; the one stays as it is."""
     for row in client.query(_PARTITIONS, {"name": beside}):
         client.command(f"ALTER TABLE {quoted(name)} ATTACH PARTITION ID '{row['id']}' FROM {quoted(beside)}")
 
@@ -63,7 +63,7 @@ def attach(client: StoreClient, name: str, beside: str) -> None:
 def copy_arrivals(source: StoreClient, target: StoreClient, table: StoreTable, after: datetime, upto: datetime) -> int:
     """Copy a base table's rows that arrived after one moment and until another, with all that views make of them.
 
-    Gives how many. Raises CopyDiffers where they are not as they were.
+    Gives how many. Raises CopyDiffers if they are not as they were.
     """
     window: Mapping[str, object] = {"after": after, "upto": upto}
     arrivals = rows_of(table, where=SINCE)
@@ -77,7 +77,7 @@ def copy_arrivals(source: StoreClient, target: StoreClient, table: StoreTable, a
 
 
 def require_empty(client: StoreClient, tables: Iterable[StoreTable], where: str) -> None:
-    """Raise ConfigurationError where one of the tables has rows."""
+    """Raise ConfigurationError if one of the tables has rows."""
     for table in tables:
         if has_rows(client, table.name):
             raise ConfigurationError(
@@ -87,7 +87,7 @@ def require_empty(client: StoreClient, tables: Iterable[StoreTable], where: str)
 
 
 def require_equal(table: str, wanted: TableDigest, found: TableDigest) -> None:
-    """Raise CopyDiffers where two digests differ."""
+    """Raise CopyDiffers if two digests differ."""
     if wanted != found:
         raise CopyDiffers(
             f"the copy of {table} has {found.rows} rows, checksum {found.checksum:016x}; "

@@ -76,8 +76,8 @@ class StoreTurns:
     def held(self, patience_seconds: float = 30.0) -> Iterator[None]:
         """Keep every batch waiting, with none begun and none in doubt.
 
-        Raises StoreUnavailable where a batch under way does not end in time, and ConfigurationError where a process
-        has ended in the middle of one: whether the store has it is not known until it is tried again.
+        Raises StoreUnavailable if a batch under way does not end in time, and ConfigurationError where a process has
+        ended in the middle of one: whether the store has it is not known until it is tried again.
         """
         deadline = time.monotonic() + patience_seconds
         gate = self._opened(self._gate)
@@ -99,7 +99,7 @@ class StoreTurns:
     def alone(self) -> Iterator[None]:
         """Be the one command that makes copies of this store's tables: each drops what an earlier one left behind.
 
-        Raises ConfigurationError where another is at it.
+        Raises ConfigurationError if another is at it.
         """
         descriptor = self._opened(self._commands)
         try:

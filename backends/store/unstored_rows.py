@@ -38,7 +38,7 @@ class InsertingStore(Protocol):
         """Insert rows once per token; raises what StoreClient does."""
 
     def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
-        """Give a query's rows; raises what StoreClient does."""
+        """Return a query's rows; raises what StoreClient does."""
 
 
 class UnstoredRows:
@@ -90,11 +90,11 @@ class UnstoredRows:
         return self._store.query(sql, parameters)
 
     def ping(self) -> bool:
-        """Say that it answers: it was asked a moment ago."""
+        """Return True: it answers: it was asked a moment ago."""
         return True
 
     def _missing(self, table: str, data: pyarrow.Table) -> tuple[list[int], int]:
-        """Give the places of rows that were never stored, and how many others may only have been."""
+        """Return the places of rows that were never stored, and how many others may only have been."""
         lead, time, telling = IDENTITIES[table]
         names = (time, lead, *telling)
         keys = list(zip(*(_comparable(data.column(name)) for name in names), strict=True))
@@ -131,7 +131,7 @@ class UnstoredRows:
 
 
 def _with_sources(tables: Collection[str], views: Collection[RollupView]) -> set[str]:
-    """Give the tables, and those that they are rollups of, at any remove."""
+    """Return the tables, and those that they are rollups of, at any remove."""
     found = set(tables)
     while more := {view.source for view in views if view.target in found} - found:
         found |= more

@@ -27,7 +27,7 @@ PackedRecord = tuple[str, int, bytes]  # event name, time in Unix nanoseconds, p
 
 @dataclass(frozen=True, slots=True)
 class PackedBatch:
-    """A batch of packed records. `batch_id` is empty where the sender gave none."""
+    """A batch of packed records. `batch_id` is empty if the sender gave none."""
 
     batch_id: str
     service_name: str
@@ -88,7 +88,7 @@ def rejected_records(response: bytes) -> tuple[int, str]:
 
 
 def string_attribute(resource: Resource, key: str) -> str:
-    """Give a resource's attribute where it is a string, else ''."""
+    """Return a resource's attribute where it is a string, else ''."""
     for attribute in resource.attributes:
         if attribute.key == key:
             return attribute.value.string_value

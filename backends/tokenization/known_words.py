@@ -77,7 +77,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def are_words_apart(tokenizer: bytes) -> bool:
-    """Say whether a tokenizer.json encodes each word of a text, with the space before it, as it does it alone."""
+    """Return whether a tokenizer.json encodes each word of a text, with the space before it, as it does it alone."""
     try:
         file = msgspec.json.decode(tokenizer, type=_File)
     except msgspec.MsgspecError:
@@ -110,7 +110,7 @@ def _is_byte_level(cutter: _Cutter) -> bool:
 
 
 def _stands_alone(token: _AddedToken) -> bool:
-    """Say whether an added token is found wherever its text is, and takes none of what is around it."""
+    """Return whether an added token is found wherever its text is, and takes none of what is around it."""
     return not (token.single_word or token.lstrip or token.rstrip or re.search(r"\s", token.content))
 
 
@@ -133,17 +133,17 @@ class KnownWords:
         self._firsts = _Known()  # what texts begin with, and no space stands before
 
     def __len__(self) -> int:
-        """Give how many words are kept."""
+        """Return how many words are kept."""
         return len(self._known) + len(self._known_before) + len(self._firsts)
 
     def encode(self, text: str) -> list[int]:
-        """Give a text's token ids, without special tokens beyond those that it holds."""
+        """Return a text's token ids, without special tokens beyond those that it holds."""
         words = text.split(" ")
         found = self._look_up(words)
         return _joined(found) if all(found) else self._encode_new(text, words, found)
 
     def _look_up(self, words: list[str]) -> list[list[int]]:
-        """Give the ids of each word; none for one that is not known."""
+        """Return the ids of each word; none for one that is not known."""
         found = list(map(self._known.__getitem__, words))
         found[0] = self._firsts[words[0]]
         return found
@@ -180,7 +180,7 @@ class KnownWords:
         return _joined(found)
 
     def _is_mostly_new(self, words: list[str], missing: list[int]) -> bool:
-        """Say whether to encode the words that are not known takes longer than to encode the text."""
+        """Return whether to encode the words that are not known takes longer than to encode the text."""
         if len(missing) * _COST_OF_A_WORD <= len(words):
             return False
         new = {words[place] for place in missing}.difference(self._known_before)
@@ -231,7 +231,7 @@ def _places_missing(found: list[list[int]]) -> list[int]:
 
 
 def _ends_a_piece(word: str) -> bool:
-    """Say whether a space that follows is sure to begin a new piece, as in `AT_SPACES`."""
+    """Return whether a space that follows is sure to begin a new piece, as in `AT_SPACES`."""
     last = word[-1:]
     return "!" <= last <= "~" or last.isalnum()
 

@@ -35,7 +35,8 @@ _MOST_COMPOSED: Final = 4
 
 class PromptFormat:
     """Renders and encodes for one model. Building it parses the whole vocabulary, which may take a second: do it in a
-    thread. Raises ConfigurationError where the bytes are not what their hash says, or cannot be read."""
+    thread. Raises ConfigurationError if the bytes are not what their hash says, or cannot be read.
+    """
 
     def __init__(
         self,
@@ -64,17 +65,17 @@ class PromptFormat:
 
     @property
     def has_template(self) -> bool:
-        """Say whether there is a template to render chats with."""
+        """Return whether there is a template to render chats with."""
         return self._template is not None
 
     def takes(self, variable: str) -> bool:
-        """Say whether the template reads a variable, such as `tools`."""
+        """Return whether the template reads a variable, such as `tools`."""
         return variable in self._variables
 
     def render(self, messages: Sequence[Mapping[str, object]], **more: object) -> str:
         """Render a chat up to where the assistant's answer begins.
 
-        Raises InvalidRequest where the template refuses the messages or there is none.
+        Raises InvalidRequest if the template refuses the messages or there is none.
         """
         if self._template is None:
             raise InvalidRequest("the model has no chat template, so it takes no chats", param="messages")

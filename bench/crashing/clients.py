@@ -1,4 +1,4 @@
-"""Clients that go on asking whoever dies, and keep what they were answered."""
+"""Clients that go on asking the one that dies, and keep what they were answered."""
 
 import asyncio
 import contextlib

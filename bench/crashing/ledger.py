@@ -70,7 +70,7 @@ def compare(store: StoreClient, acknowledged: Mapping[str, int]) -> Comparison:
 
 
 def _differences(store: StoreClient, table: str, base: Mapping[str, Any]) -> int:
-    """Give by how many requests and tokens a rollup differs; money that differs counts as one."""
+    """Return by how many requests and tokens a rollup differs; money that differs counts as one."""
     columns = ", ".join(f"{expression} AS {name}" for name, expression in DERIVED[table].items())
     (rollup,) = store.query(f"SELECT {columns} FROM {table}")
     counted = sum(abs(int(str(rollup[name])) - int(str(base[name]))) for name in rollup if name != "charged")

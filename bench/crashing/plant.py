@@ -81,7 +81,7 @@ class Plant:
         return StoreClient(self._address)
 
     async def drained(self, within_seconds: float) -> bool:
-        """Wait until journal and spools are empty; say whether that came to be in time."""
+        """Wait until journal and spools are empty; return whether that came to be in time."""
         deadline = time.monotonic() + within_seconds
         while not await asyncio.to_thread(self._is_drained):
             if time.monotonic() > deadline:
@@ -90,7 +90,7 @@ class Plant:
         return True
 
     def spent_pico_usd(self) -> int:
-        """Give what the gateway's budget has counted. Its share of the amount is told to sixteen digits."""
+        """Return what the gateway's budget has counted. Its share of the amount is told to sixteen digits."""
         found = _RATIO.search(_page(f"http://127.0.0.1:{self.gateway_port}/metrics"))
         return 0 if found is None else round(float(found[1]) * BUDGET_USD * PICO_USD_PER_USD)
 
@@ -132,7 +132,7 @@ class Plant:
 
 
 def ports_for_long(count: int, source: random.Random) -> int:
-    """Give the first of consecutive free ports that the kernel gives to nobody while a process of ours is dead."""
+    """Return the first of consecutive free ports that the kernel gives to nobody while a process of ours is dead."""
     for _ in range(_TRIES):
         first = source.randrange(20_000, _FIRST_EPHEMERAL - count)
         with contextlib.ExitStack() as listeners, contextlib.suppress(OSError):

@@ -78,7 +78,7 @@ class Service:
         self._process.send_signal(number)
 
     def end(self) -> bool:
-        """End it without warning; say whether it was running."""
+        """End it without warning; return whether it was running."""
         if self._process is None or self._process.poll() is not None:
             return False
         self._process.kill()

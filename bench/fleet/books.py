@@ -23,7 +23,7 @@ class Books:
         )
 
     def most_in_a_window(self, window_ns: int) -> int:
-        """Give the most tokens charged in any half-open window of that length, wherever it begins."""
+        """Return the most tokens charged in any half-open window of that length, wherever it begins."""
         most = current = 0
         recent: deque[tuple[int, int]] = deque()
         for at_ns, tokens in self._charges:
@@ -35,11 +35,11 @@ class Books:
         return most
 
     def charged(self, from_ns: int, until_ns: int) -> int:
-        """Give the tokens charged from one moment up to, not including, another."""
+        """Return the tokens charged from one moment up to, not including, another."""
         return sum(tokens for at_ns, tokens in self._charges if from_ns <= at_ns < until_ns)
 
     def least_reserved(self, from_ns: int, until_ns: int) -> int:
-        """Give the fewest tokens that requests under way held at any moment between the two."""
+        """Return the fewest tokens that requests under way held at any moment between the two."""
         changes = sorted(change for record in self.served for change in _holdings(record))
         held = 0
         levels: list[int] = []
@@ -53,7 +53,7 @@ class Books:
 
     @property
     def misbooked(self) -> list[RequestRecord]:
-        """Give the records whose charges and overdraft are not what was used."""
+        """Return the records whose charges and overdraft are not what was used."""
         return [
             record
             for record in self.served
@@ -65,27 +65,27 @@ class Books:
 
     @property
     def tokens(self) -> int:
-        """Give the tokens charged in all."""
+        """Return the tokens charged in all."""
         return sum(tokens for _, tokens in self._charges)
 
     @property
     def overdraft_tokens(self) -> int:
-        """Give the tokens used beyond what could be charged."""
+        """Return the tokens used beyond what could be charged."""
         return sum(record.overdraft_tokens or 0 for record in self.served)
 
     @property
     def charged_pico_usd(self) -> int:
-        """Give the money charged in all."""
+        """Return the money charged in all."""
         return sum(record.charged_pico_usd or 0 for record in self.served)
 
     @property
     def cost_pico_usd(self) -> int:
-        """Give what all answers cost by their price cards."""
+        """Return what all answers cost by their price cards."""
         return sum(record.cost_pico_usd or 0 for record in self.served)
 
 
 def _holdings(record: RequestRecord) -> list[tuple[int, int]]:
-    """Give when a request's reservation rose or fell, and by how much.
+    """Return when a request's reservation rose or fell, and by how much.
 
     What was taken before an extension has been used up by it, so the charges tell each height but the last. An
     extension of which nothing was used is not among them: it counts as part of the one before it.

@@ -23,35 +23,35 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """Give the body of an answer that was no stream."""
+        """Return the body of an answer that was no stream."""
         return json.loads(self.body)
 
     @property
     def error_code(self) -> str:
-        """Give the error's code; empty where it is none."""
+        """Return the error's code; empty if it is none."""
         if self.status == 200 or not self.body:
             return ""
         return str(self.json["error"]["code"])
 
     @property
     def tokens(self) -> int:
-        """Give how many output tokens were received."""
+        """Return how many output tokens were received."""
         return len(self.text.split())
 
     @property
     def wait_seconds(self) -> float | None:
-        """Give how long the client is told to wait, by `retry-after-ms`."""
+        """Return how long the client is told to wait, by `retry-after-ms`."""
         told = self.headers.get("retry-after-ms")
         return None if told is None else float(told) / 1000
 
     @property
     def is_place_kept(self) -> bool:
-        """Say whether the refusal promises a place."""
+        """Return whether the refusal promises a place."""
         return b"capacity reserved for you" in self.body
 
     @property
     def request_id(self) -> str:
-        """Give the id that its record has, without hyphens."""
+        """Return the id that its record has, without hyphens."""
         return self.headers.get("x-request-id", "").replace("-", "")
 
 
@@ -116,7 +116,7 @@ class Connection:
 
 
 def _take_event(answer: Answer, event: bytes) -> int:
-    """Take one server-sent event in; give 1 where it brought text."""
+    """Add one server-sent event; return 1 where it brought text."""
     data = event.partition(b"data: ")[2]
     if data == b"[DONE]":
         answer.is_whole = True

@@ -116,19 +116,19 @@ class Crowd:
 
     @property
     def admitted(self) -> list[Try]:
-        """Give the tries that were served, wholly or in part."""
+        """Return the tries that were served, wholly or in part."""
         return [one for one in self.tries if one.answer.status == 200]
 
     @property
     def refused(self) -> list[Try]:
-        """Give the tries that were answered with an error."""
+        """Return the tries that were answered with an error."""
         return [one for one in self.tries if one.answer.status not in (0, 200)]
 
     def first_retries(self, *, with_place: bool) -> list[Try]:
-        """Give the first retries that got an answer; those only for which a place was kept, where asked."""
+        """Return the first retries that got an answer; those only for which a place was kept, where asked."""
         return [one for one in self.tries if one.number == 1 and one.answer.status and one.was_place_kept >= with_place]
 
 
 def azure_lengths() -> Iterator[tuple[int, int]]:
-    """Give input and output tokens of Azure's conversation trace in its order, again and again."""
+    """Return input and output tokens of Azure's conversation trace in its order, again and again."""
     return itertools.cycle([(found.input_tokens, found.output_tokens) for found in read_trace(AZURE).requests])

@@ -50,7 +50,7 @@ class Decision:
         self._timer_ns = _cost_of_the_timer()
 
     def round(self, requests: int) -> dict[str, Quantiles]:
-        """Take that many requests through; give what `reserve`, `rate_headers`, `settle` and the bare `take` took.
+        """Accept that many requests through; return what `reserve`, `rate_headers`, `settle` and the bare `take` took.
 
         What reading the clock costs by itself is subtracted.
         """
@@ -100,7 +100,7 @@ class Decision:
 
 
 def quantiles(values: Sequence[float]) -> Quantiles:
-    """Give the median and the 99th percentile."""
+    """Return the median and the 99th percentile."""
     ordered = sorted(values)
     return Quantiles(float(ordered[len(ordered) // 2]), float(ordered[len(ordered) * 99 // 100]))
 

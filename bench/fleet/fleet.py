@@ -20,7 +20,7 @@ _LETTERS: Final = string.ascii_letters
 
 
 def key_of(number: int) -> str:
-    """Give the secret of the key of that number."""
+    """Return the secret of the key of that number."""
     code = "".join(_LETTERS[number // len(_LETTERS) ** place % len(_LETTERS)] for place in range(4))
     return "tk-" + code.rjust(43, "A")
 
@@ -28,7 +28,7 @@ def key_of(number: int) -> str:
 def configuration(
     tenants: Sequence[str], *, limits: Iterable[Mapping[str, Any]] = (), budgets: Iterable[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Give a gateway's file with one scripted model; the n-th key is of the n-th tenant named."""
+    """Return a gateway's file with one scripted model; the n-th key is of the n-th tenant named."""
     keys = [{"key": key_of(number), "tenant": tenant, "id": f"key_{number}"} for number, tenant in enumerate(tenants)]
     prices = {"input_text": INPUT_USD_PER_MTOK, "output_text": OUTPUT_USD_PER_MTOK}
     return {
@@ -42,20 +42,20 @@ def configuration(
 
 
 def tenant_limit(name: str, tenant: str, metric: str, amount: int, window: str | None = "minute") -> dict[str, Any]:
-    """Give a limit of a tenant as a whole."""
+    """Return a limit of a tenant as a whole."""
     found = {"id": name, "tenant": tenant, "level": "tenant", "metric": metric, "amount": amount}
     return found | ({"window": window} if window else {})
 
 
 def total_budget(name: str, tenant: str, amount_usd: str) -> dict[str, Any]:
-    """Give a hard budget of a tenant as a whole that never begins anew."""
+    """Return a hard budget of a tenant as a whole that never starts over."""
     return {"id": name, "tenant": tenant, "level": "tenant", "period": "total", "amount_usd": amount_usd}
 
 
 def chat_body(
     input_tokens: int, output_tokens: int, *, gap_ms: float = 0.0, max_tokens: int | None = None, streamed: bool = True
 ) -> dict[str, Any]:
-    """Give a chat whose prompt and answer have these lengths by the scripted model's tokenizer: a word is a token."""
+    """Return a chat whose prompt and answer have these lengths by the scripted model's tokenizer: a word is a token."""
     directive = f"[[script tokens={output_tokens} gap_ms={gap_ms:g}]]"
     content = " ".join([*itertools.repeat("word", max(input_tokens - 3, 0)), directive])
     body: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": content}]}
@@ -87,7 +87,7 @@ class Fleet:
 
     @property
     def ports(self) -> list[int]:
-        """Give the ports they listen on."""
+        """Return the ports they listen on."""
         return [gateway.port for gateway in self.gateways]
 
     async def close_books(self) -> Books:

@@ -24,7 +24,7 @@ _POLL_SECONDS: Final = 0.05
 
 
 def free_port() -> int:
-    """Give a TCP port that was free a moment ago."""
+    """Return a TCP port that was free a moment ago."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -74,7 +74,7 @@ class GatewayProcess:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def health(self) -> dict[str, Any]:
-        """Give what GET /ready shows."""
+        """Return what GET /ready shows."""
         connection = await Connection.open(self.port)
         try:
             answer = await connection.ask(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -84,7 +84,7 @@ class GatewayProcess:
         return found if isinstance(found, dict) else {}
 
     async def is_quiet(self, within_seconds: float) -> bool:
-        """Wait until no request is under way; say whether that came to be in time."""
+        """Wait until no request is under way; return whether that came to be in time."""
         deadline = time.monotonic() + within_seconds
         while (await self.health())["in_flight"]:
             if time.monotonic() > deadline:
@@ -124,7 +124,7 @@ class GatewayProcess:
         return [record for record in decoded if isinstance(record, RequestRecord)]
 
     def log(self) -> str:
-        """Give what it wrote to its log."""
+        """Return what it wrote to its log."""
         return self._log.read_text()
 
     @property

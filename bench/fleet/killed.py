@@ -50,7 +50,9 @@ class KilledGateway:
     """
 
     def __init__(self, until_seconds: float, money_until_seconds: float | None = None) -> None:
-        """Look for so many seconds after the kill; for money, whose leases are longer, for as many as are said."""
+        """Look for the given number of seconds after the kill; for money, whose leases are longer, for as many as are
+        said.
+        """
         steps = int(until_seconds / _STEP_SECONDS) + 1
         self._moments = [number * _STEP_SECONDS for number in range(steps)]
         self._until_seconds = until_seconds
@@ -59,7 +61,7 @@ class KilledGateway:
         self._held: list[Connection] = []
 
     def configuration(self) -> dict[str, Any]:
-        """Give the fleet's file: the limit and the budget are exactly what the killed gateway holds of them."""
+        """Return the fleet's file: the limit and the budget are exactly what the killed gateway holds of them."""
         tokens = [tenant_limit(f"{name}-limit", name, "tokens", _TOKENS) for name in self._tenants[2:]]
         return configuration(
             self._tenants,
@@ -70,7 +72,7 @@ class KilledGateway:
     async def measure(self, fleet: Fleet) -> Freed:
         """Fill all limits at the first gateway, kill it, and ask the second until it can have everything.
 
-        Raises RuntimeError where the first did not get what it asked for, or the second got any of it before.
+        Raises RuntimeError if the first did not get what it asked for, or the second got any of it before.
         """
         first, second = fleet.gateways[0], fleet.gateways[1]
         try:

@@ -24,12 +24,12 @@ class RedisServer:
 
     @staticmethod
     def is_installed() -> bool:
-        """Say whether there is a redis-server on this machine."""
+        """Return whether there is a redis-server on this machine."""
         return shutil.which("redis-server") is not None
 
     @property
     def url(self) -> str:
-        """Give what TOLLKEEPER_REDIS_URL takes."""
+        """Return what TOLLKEEPER_REDIS_URL takes."""
         return f"redis://127.0.0.1:{self._port}/0"
 
     def __enter__(self) -> Self:

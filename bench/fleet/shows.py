@@ -38,12 +38,12 @@ class TokensShown:
 
     @property
     def most_in_a_window(self) -> float:
-        """Give the most charged in any 60 seconds, as a share of the limit."""
+        """Return the most charged in any 60 seconds, as a share of the limit."""
         return self.books.most_in_a_window(_WINDOW_NS) / self.limit
 
     @property
     def utilisation(self) -> float:
-        """Give what was charged in whole minutes after the first, as a share of what is allowed in them.
+        """Return what was charged in whole minutes after the first, as a share of what is allowed in them.
 
         Of a run of less than two minutes: in its first, or as much as there is of it.
         """
@@ -55,7 +55,7 @@ class TokensShown:
         return charged / (self.limit * (minutes - 1))
 
     def least_reserved(self, demand: Demand) -> float:
-        """Give the least that requests under way held together, from the warm-up's end, as a share of the limit."""
+        """Return the least that requests under way held together, from the warm-up's end, as a share of the limit."""
         warm_ns = self.crowd.began_ns + int((demand.starts_within_seconds + _WARM_UP_SECONDS) * SECOND_NS)
         return self.books.least_reserved(warm_ns, self.crowd.ended_ns) / self.limit
 
@@ -71,11 +71,11 @@ class MoneyShown:
 
     @property
     def unused(self) -> float:
-        """Give the share of the budget that was not spent although there was demand."""
+        """Return the share of the budget that was not spent although there was demand."""
         return 1 - self.books.charged_pico_usd / self.budget_pico_usd
 
     def seconds_until(self, share: float) -> float | None:
-        """Give how long it took until requests that were served until the end had spent that share."""
+        """Return how long it took until requests that were served until the end had spent that share."""
         spent = 0
         for record in sorted(self.books.served, key=lambda record: record.started_at_ns + record.duration_ns):
             spent += record.charged_pico_usd or 0
@@ -85,7 +85,7 @@ class MoneyShown:
 
     @property
     def refused_when_spent(self) -> float:
-        """Give the share of requests after exhaustion that were told so."""
+        """Return the share of requests after exhaustion that were told so."""
         told = [answer for answer in self.probes if (answer.status, answer.error_code) == (429, "insufficient_quota")]
         return len(told) / len(self.probes)
 

@@ -32,7 +32,7 @@ class SteadyLoad:
 
     @staticmethod
     def configuration() -> dict[str, Any]:
-        """Give the file of both gateways."""
+        """Return the file of both gateways."""
         each_key = {
             "id": "each",
             "tenant": _TENANT,
@@ -46,7 +46,7 @@ class SteadyLoad:
         return configuration([_TENANT] * KEYS, limits=limits, budgets=[total_budget("bud", _TENANT, "1000")])
 
     async def round(self, seconds: float) -> dict[str, list[float]]:
-        """Ask for so long; give the milliseconds of each request, by gateway. Raises RuntimeError at a refusal."""
+        """Ask for so long; return the milliseconds of each request, by gateway. Raises RuntimeError at a refusal."""
         found: dict[str, list[float]] = {name: [] for name in self._ports}
         interval = 1 / (REQUESTS_PER_SECOND * len(self._ports))
         began = time.monotonic()

@@ -29,7 +29,7 @@ class Outcome:
 
     @property
     def is_first_retry(self) -> bool:
-        """Say whether it was refused once and then admitted."""
+        """Return whether it was refused once and then admitted."""
         return self.statuses == (429, 200)
 
 
@@ -76,7 +76,7 @@ class WaitingClients:
         self._clients = clients
 
     def configuration(self) -> dict[str, Any]:
-        """Give the gateways' file. The n-th tenant's keys are numbered from n times the clients."""
+        """Return the gateways' file. The n-th tenant's keys are numbered from n times the clients."""
         named = [tenant for tenant in self._tenants for _ in range(self._clients)]
         amount = (self._clients + self._gateways) * _TOKENS
         limits = [tenant_limit(f"{name}-limit", name, "tokens", amount) for name in self._tenants]
@@ -104,7 +104,7 @@ class WaitingClients:
                 await client.close()
 
     async def _use_up(self, ports: Sequence[int], key: str, seconds: float) -> None:
-        """Take the whole limit at a steady pace, until every gateway has refused one request more."""
+        """Accept the whole limit at a steady pace, until every gateway has refused one request more."""
         request = chat_request(key, _body())
         began = time.monotonic()
         open_ports = list(ports)

@@ -44,23 +44,23 @@ class Answer:
 
     @property
     def request_id(self) -> str:
-        """Give the id on its record; empty for what no record is written of."""
+        """Return the id on its record; empty for what no record is written of."""
         return self.headers.get("x-request-id", "")
 
     @property
     def is_stream(self) -> bool:
-        """Say whether it is a stream of events."""
+        """Return whether it is a stream of events."""
         return self.headers.get("content-type", "").startswith("text/event-stream")
 
     def json(self) -> Any:
-        """Read its body as JSON. Raises Fault where it is none."""
+        """Read its body as JSON. Raises Fault if it is none."""
         try:
             return json.loads(self.body)
         except ValueError as error:
             raise Fault(f"the answer's body is not JSON: {self.body[:300]!r}") from error
 
     def events(self) -> list[bytes]:
-        """Give the data of its events. Raises Fault where it does not end with a whole one."""
+        """Return the data of its events. Raises Fault if it does not end with a whole one."""
         text = self.body.removeprefix(_BYTE_ORDER_MARK).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         if text and not text.endswith(b"\n\n"):
             raise Fault(f"the stream ends within an event: {text[-200:]!r}")
@@ -116,7 +116,7 @@ def _dechunked(data: bytes) -> tuple[bytes, bytes]:
 
 
 def check_error(body: bytes, shape: ErrorShape = OPENAI_ERRORS, *, ends_stream: bool = False) -> dict[str, Any]:
-    """Hold an error to its API's shape and words; give its inner object. Raises Fault.
+    """Hold an error to its API's shape and words; return its inner object. Raises Fault.
 
     One that ends a stream which had begun may say beside it how many tokens the answer had reached.
     """
@@ -157,7 +157,7 @@ def check_answer(
 
 
 def error_of(answer: Answer, shape: ErrorShape = OPENAI_ERRORS) -> dict[str, Any] | None:
-    """Give the error that an answer is or ends with; `None` for a good one. Raises Fault on one out of shape."""
+    """Return the error that an answer is or ends with; `None` for a good one. Raises Fault on one out of shape."""
     if not answer.is_stream:
         return check_error(answer.body, shape) if answer.status != 200 else None
     events = answer.events()
@@ -173,14 +173,14 @@ def error_of(answer: Answer, shape: ErrorShape = OPENAI_ERRORS) -> dict[str, Any
 
 
 def spoken_in(answer: Answer) -> str:
-    """Give the text of an answer, in whichever API's words: OpenAI's three, or Anthropic's."""
+    """Return the text of an answer, in whichever API's words: OpenAI's three, or Anthropic's."""
     if not answer.is_stream:
         return "".join(_texts(answer.json()))
     return "".join("".join(_pieces(_json_event(data))) for data in answer.events() if data != b"[DONE]")
 
 
 def ends_well(answer: Answer) -> bool:
-    """Say whether an answer is complete, by the end that its API gives to a stream."""
+    """Return whether an answer is complete, by the end that its API gives to a stream."""
     if not answer.is_stream:
         return answer.status == 200
     last = (answer.events() or [b"{}"])[-1]

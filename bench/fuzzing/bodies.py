@@ -91,12 +91,12 @@ _ANY: Final[dict[str, Any]] = {name: value for body in _NEEDED.values() for name
 
 
 def example_of(api: str, model: str) -> dict[str, Any]:
-    """Give the plainest good body of an operation."""
+    """Return the plainest good body of an operation."""
     return {"model": model, **_NEEDED.get(api, _ANY)}
 
 
 def full_example_of(api: str, model: str) -> dict[str, Any]:
-    """Give a body with about every field that the operation knows. Not all of them go together."""
+    """Return a body with about every field that the operation knows. Not all of them go together."""
     return example_of(api, model) | _BESIDES.get(api, {})
 
 
@@ -150,7 +150,7 @@ _KINDS: Final = ("replace", "replace", "replace", "delete", "duplicate", "wrap",
 
 
 def places_of(body: object, here: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Give the way to every value of a body."""
+    """Yield the way to every value of a body."""
     if here:
         yield here
     if isinstance(body, dict):
@@ -162,7 +162,7 @@ def places_of(body: object, here: tuple[str | int, ...] = ()) -> Iterator[tuple[
 
 
 def mutations(body: dict[str, Any]) -> st.SearchStrategy[list[Mutation]]:
-    """Give what one to three places of a body may be made of."""
+    """Return what one to three places of a body may be made of."""
     text = st.text(max_size=8).map(lambda found: Raw(json.dumps(found).encode()))
     number = st.one_of(st.integers(), st.floats()).map(lambda found: Raw(json.dumps(found).encode()))
     values = st.one_of(st.sampled_from(_NASTY), st.sampled_from(_NASTY), text, number)

@@ -24,7 +24,7 @@ class BadBody:
 
 @st.composite
 def bad_bodies(draw: st.DrawFn, rig: FuzzRig) -> BadBody:
-    """Take a body of any operation, plain or with every field, and change up to three places of it."""
+    """Accept a body of any operation, plain or with every field, and change up to three places of it."""
     operation = draw(st.sampled_from(rig.operations))
     make = draw(st.sampled_from((example_of, full_example_of)))
     body: dict[str, Any] = make(operation.api, draw(st.sampled_from(rig.models)))

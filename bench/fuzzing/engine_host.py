@@ -15,7 +15,7 @@ _ROOT: Final = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def engine_host(home: Path) -> Iterator[str]:
-    """Run `python -m backends.engine`, its files below `home`; give its URL. It may still be loading."""
+    """Run `python -m backends.engine`, its files below `home`; provide its URL. It may still be loading."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("TOLLKEEPER_")}
     environment = kept | {
         "PYTHONPATH": str(_ROOT),

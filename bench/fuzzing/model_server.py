@@ -111,7 +111,7 @@ class ModelServer:
             side.transport.abort()
 
     def answer(self, path: str, body: bytes) -> tuple[Sequence[bytes], Ending]:
-        """Give what this request is answered with."""
+        """Return what this request is answered with."""
         return self.script if self.script is not None else ((good_answer(path, body),), "stay")
 
 
@@ -137,7 +137,7 @@ def good_answer(path: str, body: bytes) -> bytes:
 
 
 def good_events(name: str) -> list[bytes]:
-    """Give the events of a good stream but its [DONE]."""
+    """Return the events of a good stream but its [DONE]."""
     events = []
     for text in ("Hi", " there"):
         said: dict[str, object] = {"text": text} if name == "completions" else {"delta": {"content": text}}

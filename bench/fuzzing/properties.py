@@ -47,7 +47,9 @@ class Failed(AssertionError):
 
 
 def attempt(rig: FuzzRig, tried: Property, examples: int, seed: int | None = None) -> int:
-    """Try a property on so many examples, by a seed or by chance; give how many there were. Raises Failed."""
+    """Try a property on the given number of examples, by a seed or by chance; return how many there were. Raises
+    Failed.
+    """
     count = 0
     last: object = None
 

@@ -33,7 +33,7 @@ Left = tuple[Asked, float, Leaving, int | None]
 
 
 def cut_requests(rig: FuzzRig) -> st.SearchStrategy[Cut]:
-    """Give good requests, and where they are cut."""
+    """Return good requests, and where they are cut."""
     return st.tuples(good_requests(rig.answered), cuts())
 
 
@@ -55,7 +55,7 @@ async def check_cut(rig: FuzzRig, example: Cut) -> None:
 
 
 def broken_requests(rig: FuzzRig) -> st.SearchStrategy[Broken]:
-    """Give one to three requests with bytes changed, cut anywhere, and how the client leaves."""
+    """Return one to three requests with bytes changed, cut anywhere, and how the client leaves."""
     operation, model, _ = rig.answered[0]
     one = st.one_of(good_requests(rig.answered), st.sampled_from(known_requests(operation, model)))
     return st.tuples(st.lists(one, min_size=1, max_size=3), splices(), cuts(), st.sampled_from(_LEAVINGS))
@@ -78,7 +78,9 @@ async def check_broken(rig: FuzzRig, example: Broken) -> None:
 
 
 def heads_behind(rig: FuzzRig) -> st.SearchStrategy[Behind]:
-    """Give good requests that keep their connection, changes of the head of another like it, and where that is cut."""
+    """Return good requests that keep their connection, changes of the head of another like it, and where that is
+    cut.
+    """
     kept = good_requests(rig.answered).filter(lambda asked: not asked.closes)
     return st.tuples(kept, st.integers(1, 2), splices(), cuts())
 
@@ -111,7 +113,7 @@ async def check_behind(rig: FuzzRig, example: Behind) -> None:
 
 
 def queued_requests(rig: FuzzRig) -> st.SearchStrategy[Queue]:
-    """Give up to eight requests whose answers are known, in one stream of bytes, and where it is cut."""
+    """Return up to eight requests whose answers are known, in one stream of bytes, and where it is cut."""
     known = [asked for operation, model, _ in rig.answered for asked in known_requests(operation, model)]
     return st.tuples(st.lists(st.sampled_from(known), min_size=1, max_size=8), cuts())
 
@@ -138,7 +140,7 @@ async def check_queued(rig: FuzzRig, example: Queue) -> None:
 
 
 def left_requests(rig: FuzzRig) -> st.SearchStrategy[Left]:
-    """Give good requests, how much of each is sent, how the client leaves, and after how much of the answer."""
+    """Return good requests, how much of each is sent, how the client leaves, and after how much of the answer."""
     after = st.one_of(st.none(), st.integers(1, 1500))
     return st.tuples(good_requests(rig.answered), st.floats(0, 1), st.sampled_from(_LEAVINGS), after)
 

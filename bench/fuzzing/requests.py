@@ -67,7 +67,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """A change of bytes: at a share of the way, so many of them become others."""
+    """A change of bytes: at a share of the way, the given number of them become others."""
 
     at: float
     length: int
@@ -75,7 +75,7 @@ class Splice:
 
 
 def cuts(count: int = 6) -> st.SearchStrategy[list[float]]:
-    """Give where something is cut, as shares of its length."""
+    """Return where something is cut, as shares of its length."""
     return st.lists(st.floats(0, 1), max_size=count)
 
 
@@ -86,7 +86,7 @@ def cut(data: bytes, shares: Sequence[float]) -> list[bytes]:
 
 
 def splices() -> st.SearchStrategy[list[Splice]]:
-    """Give one to four changes of bytes."""
+    """Return one to four changes of bytes."""
     put = st.one_of(st.sampled_from(_SPLICES), st.binary(max_size=4))
     return st.lists(
         st.builds(Splice, st.floats(0, 1), st.sampled_from((0, 0, 1, 1, 2, 8)), put), min_size=1, max_size=4
@@ -163,7 +163,7 @@ def broken_chunkings(draw: st.DrawFn, body: bytes) -> bytes:
 
 
 def known_requests(operation: Operation, model: str) -> list[Asked]:
-    """Give requests whose answers are known, to be sent one after another."""
+    """Return requests whose answers are known, to be sent one after another."""
     good = json.dumps(example_of(operation.api, model)).encode()
     path = operation.paths[0].encode()
     key = b"Authorization: Bearer %b\r\n" % KEY.encode()

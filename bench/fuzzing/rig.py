@@ -49,7 +49,7 @@ Given = TypeVar("Given")
 
 
 def configuration(url: str) -> dict[str, Any]:
-    """Give a gateway's file: a scripted model, and one behind HTTP; everything counted, nothing ever refused."""
+    """Return a gateway's file: a scripted model, and one behind HTTP; everything counted, nothing ever refused."""
     scripted = {"name": "s1", "kind": "scripted", "settings": {"script": {"tokens": 5}}}
     served = {"name": "h1", "kind": "openai_http", "url": url}
     money = {"input_text": "1", "output_text": "2"}
@@ -220,7 +220,7 @@ class FuzzRig:
 
     @property
     def shapes(self) -> list[ErrorShape]:
-        """Give how errors may look, over all APIs."""
+        """Return how errors may look, over all APIs."""
         return [OPENAI_ERRORS, *(operation.errors for operation in self.operations)]
 
     # clients
@@ -243,10 +243,10 @@ class FuzzRig:
     async def converse(
         self, pieces: Sequence[bytes], leave: Leaving = "close", leave_after: int | None = None
     ) -> Heard:
-        """Send pieces one by one, wait until nothing more happens, leave; give what came.
+        """Send pieces one by one, wait until nothing more happens, leave; return what came.
 
-        `leave_after` bytes of an answer the client resets the connection. Raises Fault where the gateway does not
-        come to rest.
+        `leave_after` bytes of an answer the client resets the connection. Raises Fault if the gateway does not come to
+        rest.
         """
         loop = asyncio.get_running_loop()
         caller = _Caller(leave_after)
@@ -343,7 +343,7 @@ class FuzzRig:
         return {name: count for name, count in held.items() if count}
 
     def _read_records(self) -> None:
-        """Take the records of the last example off the journal: one for each request begun, no id twice."""
+        """Accept the records of the last example off the journal: one for each request begun, no id twice."""
         journal, recorder = self.gateway.journal, self.gateway.recorder
         self.records = []
         place = self._place or journal.cursor
@@ -364,7 +364,7 @@ class FuzzRig:
             raise Fault(f"{begun} requests were begun, and {accounted} are accounted for")
 
     def record_of(self, answer: Answer) -> RequestRecord:
-        """Give the record of an answer of the last example. Raises Fault where there is none, or it says otherwise."""
+        """Return the record of an answer of the last example. Raises Fault if there is none, or it says otherwise."""
         wanted = uuid.UUID(answer.request_id).bytes
         found = [record for record in self.records if record.request_id == wanted]
         if len(found) != 1:

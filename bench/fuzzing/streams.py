@@ -29,7 +29,7 @@ class Told:
 
     @property
     def usage(self) -> Counts | None:
-        """Give the usage that holds; `None` where none is reported."""
+        """Return the usage that holds; `None` if none is reported."""
         return self.reports[-1] if self.reports else None
 
 

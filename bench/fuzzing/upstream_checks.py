@@ -30,7 +30,7 @@ class Served:
 
 @st.composite
 def served(draw: st.DrawFn, rig: FuzzRig) -> Served:
-    """Give a request for generated text, and a good answer to it."""
+    """Return a request for generated text, and a good answer to it."""
     generating = [
         (operation, streamed)
         for operation, model, streamed in rig.answered
@@ -58,7 +58,7 @@ async def check_served(rig: FuzzRig, example: Served) -> None:
 
 
 def short_answers(rig: FuzzRig) -> st.SearchStrategy[tuple[Served, float, Ending]]:
-    """Give answers, how much of each the server sends, and how it leaves then."""
+    """Return answers, how much of each the server sends, and how it leaves then."""
     return st.tuples(served(rig), st.floats(0, 1), st.sampled_from(("close", "reset")))
 
 
@@ -78,7 +78,7 @@ async def cut_short_at_every_byte(rig: FuzzRig, given: Served, step: int = 1) ->
 
 
 def broken_answers(rig: FuzzRig) -> st.SearchStrategy[tuple[Served, Sequence[Splice], bool]]:
-    """Give answers, what is changed in them, and whether only what stands before the usage is."""
+    """Return answers, what is changed in them, and whether only what stands before the usage is."""
     return st.tuples(served(rig), splices(), st.booleans())
 
 

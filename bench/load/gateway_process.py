@@ -27,7 +27,7 @@ _READ_BYTES: Final = 64 << 20
 
 
 def configuration(model: str, target: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a gateway's file: one model, and requests, tokens and money counted at three levels each."""
+    """Return a gateway's file: one model, and requests, tokens and money counted at three levels each."""
     limits = [
         {"tenant": "acme", "level": level, "metric": metric, "window": "minute", "amount": _MUCH} | _subject(level)
         for level, metric in product(_LEVELS, ("requests", "tokens"))
@@ -69,7 +69,7 @@ class Books:
         self.most_input_tokens = max(self.most_input_tokens, record.usage.input_tokens or 0)
 
     def __add__(self, other: Self) -> Self:
-        """Give what two gateways' books hold together."""
+        """Return what two gateways' books hold together."""
         return replace(
             self,
             records=self.records + other.records,
@@ -118,17 +118,17 @@ class MeasuredGateway:
 
     @property
     def peer(self) -> Peer:
-        """Give how it is asked."""
+        """Return how it is asked."""
         headers = {"Authorization": f"Bearer {_KEY}"}
         return Peer(self._process.name, self._port, self._process.pid, self._model, headers)
 
     def health(self) -> dict[str, Any]:
-        """Give what GET /ready shows."""
+        """Return what GET /ready shows."""
         found = get_json(self._port, "/ready")
         return found if isinstance(found, dict) else {}
 
     def wait_until(self, engine: str) -> None:
-        """Wait until an engine host's models are loaded. Raises RuntimeError where they are not in time."""
+        """Wait until an engine host's models are loaded. Raises RuntimeError if they are not in time."""
         self._process.wait_for(lambda: self.health()["engines"].get(engine, {}).get("state") == "ready")
 
     def close_books(self) -> Books:
@@ -164,6 +164,6 @@ class MeasuredGateway:
 
 
 def environment(data: Path) -> dict[str, str]:
-    """Give the environment of a process of ours: nothing set for another installation reaches it."""
+    """Return the environment of a process of ours: nothing set for another installation reaches it."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("TOLLKEEPER_")}
     return {**kept, "PYTHONPATH": str(ROOT), "TOLLKEEPER_DATA": str(data)}

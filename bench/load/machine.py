@@ -24,7 +24,7 @@ class Cores:
 
     @classmethod
     def choose(cls) -> Self:
-        """Give the first two cores this process may use. Raises RuntimeError where there is only one."""
+        """Return the first two cores this process may use. Raises RuntimeError if there is only one."""
         allowed = sorted(os.sched_getaffinity(0))
         if len(allowed) < 2:
             raise RuntimeError("two cores are needed: one for the gateway, one for the mock and the load")
@@ -62,7 +62,7 @@ def spent_by(pid: int | None) -> Spent:
 
 
 def tree(pid: int) -> list[int]:
-    """Give a process and all its descendants."""
+    """Return a process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -76,7 +76,7 @@ def tree(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Give the fields after the process's name, which may hold spaces: state, parent, ..."""
+    """Return the fields after the process's name, which may hold spaces: state, parent, ..."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
@@ -91,13 +91,13 @@ def busy_seconds(text: str, core: int) -> float:
 
 
 def busy_now(cores: Cores) -> tuple[float, float]:
-    """Give the busy seconds of both cores since boot."""
+    """Return the busy seconds of both cores since boot."""
     text = Path("/proc/stat").read_text()
     return busy_seconds(text, cores.measured), busy_seconds(text, cores.load)
 
 
 def wait_until_calm(cores: Cores, within_seconds: float) -> bool:
-    """Wait until both cores have been nearly idle for half a second; say whether that came to be in time."""
+    """Wait until both cores have been nearly idle for half a second; return whether that came to be in time."""
     deadline = time.monotonic() + within_seconds
     while True:
         before, began = busy_now(cores), time.monotonic()

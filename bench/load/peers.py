@@ -67,7 +67,7 @@ def start_nginx(core: int, home: Path, upstream_port: int) -> tuple[PinnedProces
 
 
 def start_bare_relay(core: int, home: Path, upstream_port: int) -> tuple[PinnedProcess, Peer]:
-    """Start the least that a Python process in between does, before the mock. Raises RuntimeError where it does not."""
+    """Start the least that a Python process in between does, before the mock. Raises RuntimeError if it does not."""
     port = free_ports()
     process = PinnedProcess(BARE_RELAY, [sys.executable, _RELAY, port, upstream_port], core, home)
     process.wait_for(lambda: answers_chat(port, MODEL, {}))
@@ -77,7 +77,7 @@ def start_bare_relay(core: int, home: Path, upstream_port: int) -> tuple[PinnedP
 def start_least_gateway(core: int, home: Path, upstream_port: int) -> tuple[PinnedProcess, Peer]:
     """Start the least that a gateway does in Python, compiled where the gateway is, before the mock.
 
-    Raises RuntimeError where it does not start.
+    Raises RuntimeError if it does not start.
     """
     folder = home / LEAST_GATEWAY
     if find_compiled().state == "compiled":

@@ -45,7 +45,7 @@ async def _run(settings: "GatewaySettings", file: Path) -> None:
 
 
 def read_beats(file: Path, from_ns: int, until_ns: int) -> list[Beat]:
-    """Give the beats due between the two moments."""
+    """Return the beats due between the two moments."""
     beats = msgspec.json.decode(file.read_bytes(), type=list[Beat])
     return [beat for beat in beats if from_ns <= beat[0] < until_ns]
 

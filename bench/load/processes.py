@@ -21,7 +21,9 @@ _LOG_BYTES: Final = 2000
 
 
 def free_ports(count: int = 1) -> int:
-    """Give the first of so many consecutive TCP ports that were free a moment ago. Raises RuntimeError without."""
+    """Return the first of the given number of consecutive TCP ports that were free a moment ago. Raises RuntimeError
+    without.
+    """
     for _ in range(100):
         with ExitStack() as listeners:
             first = listeners.enter_context(socket.socket())
@@ -47,7 +49,7 @@ class PinnedProcess:
 
     @property
     def pid(self) -> int:
-        """Give its process id."""
+        """Return its process id."""
         return self._process.pid
 
     def wait_for(self, condition: Callable[[], bool], within_seconds: float = 60.0) -> Self:
@@ -75,7 +77,7 @@ class PinnedProcess:
 
 
 def get_json(port: int, path: str) -> Any:
-    """Ask a process on this machine. Raises OSError where nobody answers; an answer of any status is read."""
+    """Ask a process on this machine. Raises OSError if nobody answers; an answer of any status is read."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
             return json.load(answer)
@@ -84,7 +86,7 @@ def get_json(port: int, path: str) -> Any:
 
 
 def answers_chat(port: int, model: str, headers: Mapping[str, str]) -> bool:
-    """Say whether a chat is answered with 200."""
+    """Return whether a chat is answered with 200."""
     body = {"model": model, "messages": [{"role": "user", "content": "Are you there?"}], "max_tokens": 3}
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/chat/completions",

@@ -10,7 +10,8 @@ Mode = Literal["closed", "rate", "stream"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How to load: `connections` at once; in mode "rate" so many requests a second, in "stream" so many chunks each.
+    """How to load: `connections` at once; in mode "rate" the given number of requests a second, in "stream" the given
+    number of chunks each.
 
     `max_tokens` is asked for in every request; in mode "stream" it is the number of chunks. What begins within
     `warm_up_seconds` is not measured.
@@ -26,7 +27,7 @@ class Load:
     gap_us: int = 20_000
 
     def arguments(self) -> list[str]:
-        """Give the load client's command line, without where it is to ask."""
+        """Return the load client's command line, without where it is to ask."""
         found = ["-m", self.mode, "-c", str(self.connections), "-b", str(self.prompt_bytes), "-n", str(self.max_tokens)]
         found += ["-d", f"{self.seconds:g}", "-w", f"{self.warm_up_seconds:g}"]
         if self.mode == "rate":
@@ -64,7 +65,7 @@ class LoadResult(msgspec.Struct, frozen=True):
 
 
 def parse_result(output: str) -> LoadResult:
-    """Read the client's line. Raises RuntimeError where it is none."""
+    """Read the client's line. Raises RuntimeError if it is none."""
     try:
         return msgspec.json.decode(output, type=LoadResult)
     except msgspec.DecodeError as error:

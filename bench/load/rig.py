@@ -64,25 +64,25 @@ class Rig:
 
     @property
     def direct(self) -> Peer:
-        """Give the mock itself: what nothing in between costs."""
+        """Return the mock itself: what nothing in between costs."""
         return Peer("direct", self.mock_port, None)
 
     @property
     def mock_target(self) -> dict[str, str]:
-        """Give the mock as a gateway's target."""
+        """Return the mock as a gateway's target."""
         return {"kind": "openai_http", "url": f"http://127.0.0.1:{self.mock_port}/v1"}
 
     @property
     def mock_ports(self) -> range:
-        """Give all ports of the mock."""
+        """Return all ports of the mock."""
         return range(self.mock_port, self.mock_port + MOCK_PORTS)
 
     def counts_as_load(self, pid: int) -> None:
-        """Take another process on the load's core for ours."""
+        """Record another process on the load's core for ours."""
         self._load_pids.append(pid)
 
     def alternate(self, peers: Sequence[Peer], load: Load, rounds: int) -> Series:
-        """Measure all peers in turn, so many times; every other time in the opposite order."""
+        """Measure all peers in turn, the given number of times; every other time in the opposite order."""
         series = Series([peer.name for peer in peers])
         for turn in range(rounds):
             for peer in peers if turn % 2 == 0 else reversed(peers):
@@ -103,7 +103,7 @@ class Rig:
         return sample
 
     def measure_once(self, peer: Peer, load: Load) -> Sample:
-        """Measure at once, whoever disturbs it."""
+        """Measure at once, no matter who disturbs it."""
         sample = self._sample(peer, load)
         print(f"{peer.name}: {sample.brief}", file=sys.stderr)
         return sample

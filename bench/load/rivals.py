@@ -16,12 +16,12 @@ _COMMANDS: Final = {"vllm-router": ("vllm-router",), "sglang-router": ("sglang-r
 
 
 def environments() -> Path:
-    """Give the folder of the rivals' environments."""
+    """Return the folder of the rivals' environments."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tollkeeper-bench"
 
 
 def install(name: str) -> Path:
-    """Give a rival's environment, made now where there is none. Raises RuntimeError where it cannot be had."""
+    """Return a rival's environment, made now where there is none. Raises RuntimeError if it cannot be had."""
     home = environments() / name
     stamp = home / ".installed"
     pin = next(line for line in _PINS.read_text().splitlines() if line.startswith(f"{name}=="))
@@ -42,7 +42,7 @@ def install(name: str) -> Path:
 
 
 def start_rival(name: str, core: int, home: Path, upstream_ports: range) -> tuple[PinnedProcess, Peer]:
-    """Start one before the mock's ports, round robin. Raises RuntimeError where it cannot be had or does not start."""
+    """Start one before the mock's ports, round robin. Raises RuntimeError if it cannot be had or does not start."""
     environment = install(name)
     program, *rest = _COMMANDS[name]
     port = free_ports()

@@ -24,17 +24,17 @@ class Sample:
 
     @property
     def foreign(self) -> float:
-        """Give what others took of the core of which they took more."""
+        """Return what others took of the core of which they took more."""
         return max(self.busy[0] - self.measured_cores, self.busy[1] - self.load_cores, 0.0)
 
     @property
     def is_disturbed(self) -> bool:
-        """Say whether others took too much for the figures to count."""
+        """Return whether others took too much for the figures to count."""
         return self.foreign > MOST_FOREIGN
 
     @property
     def brief(self) -> str:
-        """Give what a person who waits wants to see, on one line."""
+        """Return what a person who waits wants to see, on one line."""
         result = self.result
         what = f"{result.chunks_per_s:.0f} chunks/s" if result.chunks_per_s else f"{result.rps:.0f} requests/s"
         disturbed = ", disturbed" if self.is_disturbed else ""
@@ -43,7 +43,7 @@ class Sample:
 
     @property
     def cpu_ms_per_1k_chunks(self) -> float:
-        """Give the peer's CPU milliseconds for a thousand chunks."""
+        """Return the peer's CPU milliseconds for a thousand chunks."""
         return self.measured_cores / self.result.chunks_per_s * 1e6 if self.result.chunks_per_s else float("inf")
 
 
@@ -63,29 +63,29 @@ class Series:
             self._samples[peer] += samples
 
     def of(self, peer: str) -> list[Sample]:
-        """Give a peer's samples: the calm ones, or all where none is."""
+        """Return a peer's samples: the calm ones, or all where none is."""
         found = self._samples[peer]
         return [sample for sample in found if not sample.is_disturbed] or found
 
     def every(self, peer: str) -> list[Sample]:
-        """Give all samples of a peer, for what must be true in each."""
+        """Return all samples of a peer, for what must be true in each."""
         return self._samples[peer]
 
     @property
     def disturbed(self) -> int:
-        """Give how many samples others disturbed."""
+        """Return how many samples others disturbed."""
         return sum(sample.is_disturbed for found in self._samples.values() for sample in found)
 
     def median(self, peer: str, figure: Figure) -> float:
-        """Give the median of a figure over a peer's samples."""
+        """Return the median of a figure over a peer's samples."""
         return statistics.median(figure(sample) for sample in self.of(peer))
 
     def ratio(self, peer: str, other: str, figure: Figure) -> float:
-        """Give the median over the rounds of one peer's figure by the other's. Rounds that are calm come first."""
+        """Return the median over the rounds of one peer's figure by the other's. Rounds that are calm come first."""
         return statistics.median(figure(one) / figure(two) for one, two in self._rounds(peer, other) if figure(two))
 
     def added(self, peer: str, base: str, figure: Figure) -> float:
-        """Give the median over the rounds of what a peer's figure is above the base's."""
+        """Return the median over the rounds of what a peer's figure is above the base's."""
         return statistics.median(figure(one) - figure(two) for one, two in self._rounds(peer, base))
 
     def _rounds(self, peer: str, other: str) -> list[tuple[Sample, Sample]]:
@@ -94,7 +94,7 @@ class Series:
 
 
 def slope_per_million(points: Sequence[tuple[float, float]]) -> float:
-    """Fit a line through (requests so far, MiB) by least squares; give its slope in MiB for a million requests."""
+    """Fit a line through (requests so far, MiB) by least squares; return its slope in MiB for a million requests."""
     if len(points) < 2:
         raise ValueError(f"a slope needs two points, not {len(points)}")
     requests, mib = zip(*points, strict=True)
@@ -102,10 +102,10 @@ def slope_per_million(points: Sequence[tuple[float, float]]) -> float:
 
 
 def lag_quantile(beats: Sequence[tuple[int, int]], step_ns: int, share: float) -> float:
-    """Give a quantile of an event loop's lag in nanoseconds out of its beats: (due, came), each due `step_ns` apart.
+    """Return a quantile of an event loop's lag in nanoseconds out of its beats: (due, came), each due `step_ns` apart.
 
-    A loop that is late for one beat passes over those due meanwhile. They count too, as late as they would have
-    been: else one long stall would weigh as little as one short.
+    A loop that is late for one beat passes over those due meanwhile. They count too, as late as they would have been:
+    else one long stall would weigh as little as one short.
     """
     lags: list[int] = []
     for due, came in beats:

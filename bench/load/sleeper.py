@@ -38,11 +38,11 @@ class Sleeper:
 
     @property
     def pid(self) -> int:
-        """Give its process id."""
+        """Return its process id."""
         return self._process.pid
 
     def lates_ns(self) -> list[int]:
-        """Wait for its end and give how late each wake was. Raises RuntimeError where it says nothing in time."""
+        """Wait for its end and return how late each wake was. Raises RuntimeError if it says nothing in time."""
         try:
             said, _ = self._process.communicate(timeout=self._patience)
         except subprocess.TimeoutExpired as error:
@@ -53,9 +53,9 @@ class Sleeper:
 
 
 def jitter_ns(lates: Sequence[int], gap_ns: int, quantile: float) -> int:
-    """Give the quantile of what chunks so far apart lose or gain on each other where each leaves as late as a wake.
+    """Return the quantile of what chunks so far apart lose or gain on each other where each leaves as late as a wake.
 
-    Raises ValueError where the wakes do not span one gap.
+    Raises ValueError if the wakes do not span one gap.
     """
     apart = gap_ns // STEP_NS
     found = sorted(abs(after - before) for before, after in zip(lates, lates[apart:], strict=False))

@@ -18,7 +18,7 @@ class Tools:
 
     @classmethod
     def build(cls, directory: Path) -> Self:
-        """Compile both into a directory. Raises RuntimeError where there is no compiler or it finds an error."""
+        """Compile both into a directory. Raises RuntimeError if there is no compiler or it finds an error."""
         compiler = shutil.which("gcc") or shutil.which("cc")
         if compiler is None:
             raise RuntimeError("there is no C compiler: apt-get install gcc libc6-dev")

@@ -37,7 +37,7 @@ class ModelServer:
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
 
     async def stop(self) -> None:
-        """Take no further connection, and end those there are."""
+        """Accept no further connection, and end those there are."""
         if self._server is not None:
             self._server.close()
         for task in self._tasks:

@@ -15,7 +15,7 @@ class Told:
 
 
 class Caller:
-    """One connection. Raises ConnectionError, IncompleteReadError or TimeoutError where it breaks."""
+    """One connection. Raises ConnectionError, IncompleteReadError or TimeoutError if it breaks."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -28,7 +28,7 @@ class Caller:
         return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 20))
 
     async def ask(self, data: bytes, pieces: int | None = None) -> Told | None:
-        """Send a request and read its answer; after so many pieces of a stream, or before any for 0, leave."""
+        """Send a request and read its answer; after that many pieces of a stream, or before any for 0, leave."""
         self._writer.write(data)
         await self._writer.drain()
         if pieces == 0:

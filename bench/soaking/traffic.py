@@ -22,7 +22,7 @@ _MUCH: Final = 10**11
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of request. `pieces`: after so many the client leaves; `None`: it reads to the end."""
+    """One kind of request. `pieces`: after that many the client leaves; `None`: it reads to the end."""
 
     name: str
     weight: int
@@ -57,7 +57,7 @@ class FailingServer(ModelServer):
         self.failures = 0
 
     def answer(self, path: str, body: bytes) -> tuple[Sequence[bytes], Ending]:
-        """Give a good answer, or every 20th time a bad one."""
+        """Return a good answer, or every 20th time a bad one."""
         good = good_answer(path, body)
         if path.startswith(_SOUND):
             return (good,), "stay"
@@ -78,7 +78,7 @@ class FailingServer(ModelServer):
 
 
 def configuration(url: str) -> dict[str, Any]:
-    """Give the gateway's file. `url` is the model server's, without a path."""
+    """Return the gateway's file. `url` is the model server's, without a path."""
     failing = {"name": "failing", "kind": "openai_http", "url": f"{url}/v1"}
     sound = {"name": "sound", "kind": "openai_http", "url": f"{url}{_SOUND}/v1"}
     script = {"tokens": 20, "gap_ms": 20}
@@ -107,7 +107,7 @@ def configuration(url: str) -> dict[str, Any]:
 
 
 def kinds() -> list[Kind]:
-    """Give all kinds of traffic."""
+    """Return all kinds of traffic."""
     chat, failed = "/v1/chat/completions", frozenset((200, 429, 502, 503))
     tools = {name: full_example_of("chat.completions", STEADY)[name] for name in ("tools", "tool_choice")}
     said = example_of("chat.completions", STEADY)

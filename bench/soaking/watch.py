@@ -30,13 +30,13 @@ class Look:
 
 
 def look_at(pid: int, at_seconds: float) -> Look:
-    """Look at a process now. Raises OSError where it is gone."""
+    """Look at a process now. Raises OSError if it is gone."""
     waited_ns = int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
     return Look(at_seconds, spent_by(pid).rss_mib, len(os.listdir(f"/proc/{pid}/fd")), waited_ns / 1e9)
 
 
 def waited_share(looks: Sequence[Look]) -> float:
-    """Give for how much of the time the event loop was kept waiting for a core."""
+    """Return for how much of the time the event loop was kept waiting for a core."""
     if len(looks) < 2:
         raise ValueError(f"a share of the time needs two looks, not {len(looks)}")
     first, last = looks[0], looks[-1]
@@ -44,10 +44,10 @@ def waited_share(looks: Sequence[Look]) -> float:
 
 
 def slope_per_hour(looks: Sequence[Look]) -> float:
-    """Give by how many MiB an hour memory grows: the median of the slopes through all pairs (Theil 1950, Sen 1968).
+    """Return by how many MiB an hour memory grows: the median of the slopes through all pairs (Theil 1950, Sen 1968).
 
-    Up to 29 % of the points may be anything without bending it, as a burst that is given back again. A staircase of
-    few steps it takes for its treads: `growth_mib` sees what it does not.
+    Up to 29 % of the points may be anything without bending it, as a burst that is given back again. A staircase of few
+    steps it takes for its treads: `growth_mib` sees what it does not.
     """
     points = looks[:: -(-len(looks) // _MOST_POINTS) or 1]
     slopes = [
@@ -61,7 +61,7 @@ def slope_per_hour(looks: Sequence[Look]) -> float:
 
 
 def growth_mib(looks: Sequence[Look]) -> float:
-    """Give by how much more is held in the last tenth of the looks than in the first, by their medians."""
+    """Return by how much more is held in the last tenth of the looks than in the first, by their medians."""
     if len(looks) < 2:
         raise ValueError(f"growth needs two looks, not {len(looks)}")
     tenth = max(len(looks) // 10, 1)
@@ -70,7 +70,7 @@ def growth_mib(looks: Sequence[Look]) -> float:
 
 
 def lag_quantile(page: str, share: float) -> tuple[float, int]:
-    """Give a quantile of the event loop's lag off a page of metrics, and of how many.
+    """Return a quantile of the event loop's lag off a page of metrics, and of how many.
 
     It is the bound, in seconds, of the bucket that it lies in: infinite beyond the last.
     """
@@ -82,13 +82,13 @@ def lag_quantile(page: str, share: float) -> tuple[float, int]:
 
 
 def metrics_page(port: int) -> str:
-    """Read the metrics of a gateway on this machine. Raises OSError where it does not answer."""
+    """Read the metrics of a gateway on this machine. Raises OSError if it does not answer."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         return str(answer.read().decode())
 
 
 def gauge(page: str, name: str) -> float:
-    """Give a gauge without labels off a page of metrics. Raises ValueError where it is not there."""
+    """Return a gauge without labels off a page of metrics. Raises ValueError if it is not there."""
     found = re.search(rf"^tollkeeper_{name} (\S+)$", page, re.MULTILINE)
     if found is None:
         raise ValueError(f"the page holds no {name}")

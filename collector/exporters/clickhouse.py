@@ -50,7 +50,7 @@ class NoTurns:
 
     @contextmanager
     def turn(self) -> Iterator[Callable[[], None]]:
-        """Give the right at once."""
+        """Provide the right at once."""
         yield lambda: None
 
 
@@ -156,7 +156,7 @@ class ClickHouseExporter:
             self._spool.arrived.wait(left)
 
     def _insert_next(self) -> bool:
-        """Take what waits to the store and release it; False when the collector was told to stop before."""
+        """Record what waits to the store and release it; False when the collector was told to stop before."""
         began = time.monotonic()
         is_done = False
         prepared = self._ahead.take(self._spool.cursor)
@@ -240,7 +240,7 @@ class ClickHouseExporter:
         self._stopping.wait(_DISK_RETRY_SECONDS)
 
     def _prepared(self, planned: PlannedInsert) -> PreparedInsert | None:
-        """Prepare a plan's batches; `None` where that fails, and each is to be looked at."""
+        """Prepare a plan's batches; `None` if that fails, and each is to be looked at."""
         try:
             return self._ahead.prepare(planned.entries)
         except Exception as error:  # what it is, and of which batch, comes out where they are taken one by one
@@ -248,7 +248,7 @@ class ClickHouseExporter:
             return None
 
     def _store_for(self, planned: PlannedInsert) -> RowStore:
-        """Give where a repeated insert goes: past what is stored of it, once its token may be forgotten."""
+        """Return where a repeated insert goes: past what is stored of it, once its token may be forgotten."""
         forgetful = self._planner.forgetful_tables()
         if not forgetful:
             return self._store

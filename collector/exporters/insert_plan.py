@@ -32,8 +32,8 @@ class PlanFile:
     """The plan on disk, replaced in place: a full disk must not keep batches from leaving it.
 
     `is_synced`: it survives a power cut too, as the spool does that it is of. Without it the batches would be planned
-    anew after one, and stored a second time under another token.
-    Raises ConfigurationError where the file cannot be made, and OSError where it cannot be written.
+    again after one, and stored a second time under another token. Raises ConfigurationError if the file cannot be made,
+    and OSError where it cannot be written.
     """
 
     def __init__(self, path: Path, *, is_synced: bool = False) -> None:
@@ -42,7 +42,7 @@ class PlanFile:
 
     @property
     def is_empty(self) -> bool:
-        """Say whether no plan was ever written."""
+        """Return whether no plan was ever written."""
         return self._file.value is None
 
     def save(self, plan: InsertPlan) -> None:
@@ -50,7 +50,7 @@ class PlanFile:
         self._file.write(msgspec.msgpack.encode(plan), sync=self._is_synced)
 
     def load(self, cursor: Position, end: Position) -> InsertPlan | None:
-        """Give the plan that a crash or a stop left unfinished; `cursor` and `end` are the spool's."""
+        """Return the plan that a crash or a stop left unfinished; `cursor` and `end` are the spool's."""
         saved = self._file.value
         if saved is None:
             return None

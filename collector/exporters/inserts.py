@@ -22,10 +22,10 @@ class RowStore(Protocol):
         """Insert rows once per token. Raises StoreUnavailable (try again) or StoreRefused (never will)."""
 
     def query(self, sql: str, parameters: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
-        """Give a query's rows. Raises StoreUnavailable, ConfigurationError or StoreRefused."""
+        """Return a query's rows. Raises StoreUnavailable, ConfigurationError or StoreRefused."""
 
     def ping(self) -> bool:
-        """Tell whether the store answers."""
+        """Return whether the store answers."""
 
 
 @dataclass(frozen=True, slots=True)

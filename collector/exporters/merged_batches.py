@@ -29,7 +29,7 @@ class MergedBatches:
             self.noticed[name] = self.noticed.get(name, 0) + times
 
     def origin(self, table: str, index: int) -> tuple[str, int]:
-        """Give a row's batch id, and its place among that batch's rows of the table."""
+        """Return a row's batch id, and its place among that batch's rows of the table."""
         starts, ids = self._origins[table]
         found = bisect_right(starts, index) - 1
         return ids[found], index - starts[found]

@@ -73,10 +73,10 @@ class InsertPlanner:
         return self._file.load(cursor, end) is not None or (self._file.is_empty and cursor < end)
 
     def next(self, ready: Sequence[SpoolEntry] = ()) -> PlannedInsert | None:
-        """Give the next insert; `None` where nothing waits.
+        """Return the next insert; `None` if nothing waits.
 
-        `ready` are the entries that follow the spool's cursor, where somebody has read them already.
-        Raises what the store's client does, and OSError where the spool's disk fails.
+        `ready` are the entries that follow the spool's cursor, where someone has read them already. Raises what the
+        store's client does, and OSError where the spool's disk fails.
         """
         cursor, end = self._spool.cursor, self._spool.end
         plan = self._file.load(cursor, end)
@@ -97,9 +97,9 @@ class InsertPlanner:
         return _planned(plan, [entry for entry in entries if entry.end <= plan.end_at], is_new=True)
 
     def forgetful_tables(self) -> frozenset[str]:
-        """Give the tables that may have forgotten the token of what was planned last. Raises as `next` does.
+        """Return the tables that may have forgotten the token of what was planned last. Raises as `next` does.
 
-        None where claims have no order: that is a cluster, whose tables' parts tell nothing of its windows.
+        None if claims have no order: that is a cluster, whose tables' parts tell nothing of its windows.
         """
         return self._window.passed() if self._window is not None and self._may_merge() else frozenset()
 

@@ -53,7 +53,7 @@ class PreparedInsert:
             self._build_merged()
 
     def tables(self) -> list[tuple[str, pyarrow.Table]]:
-        """Give what is to be inserted, each table as one block. Raises what building raises."""
+        """Return what is to be inserted, each table as one block. Raises what building raises."""
         self._build_merged()
         for pieces in self._pieces.values():
             # One block, as its token needs it; in the pieces' place, which together are as large.
@@ -94,7 +94,7 @@ class ReadAhead:
         work.thread.start()
 
     def take(self, start: Position) -> PreparedInsert | None:
-        """Give what was prepared from a place on; `None` where nothing was, or it cannot be."""
+        """Return what was prepared from a place on; `None` if nothing was, or it cannot be."""
         work, self._work = self._work, None
         if work is None or work.thread is None:
             return None

@@ -1,4 +1,6 @@
-"""How far the store has gone on since an insert was planned: it remembers a token for so many inserts, not for ever."""
+"""How far the store has gone on since an insert was planned: it remembers a token for the given number of inserts, not
+for ever.
+"""
 
 import logging
 import time
@@ -28,9 +30,8 @@ class TokenWindow:
 
     The window is each table's own, a rollup's as well: a late batch takes a place there for each day it touches. Where
     the store does not let its writer ask, nothing is known, and every token is taken to be remembered. Not for a
-    cluster, whose windows are Keeper's, and where another server may answer each time.
-    Raises ConfigurationError where the file cannot be made, OSError where it cannot be written, and what the store's
-    client does.
+    cluster, whose windows are Keeper's, and where another server may answer each time. Raises ConfigurationError if the
+    file cannot be made, OSError where it cannot be written, and what the store's client does.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class TokenWindow:
             self._mark_at = self._clock() + _MARK_SECONDS
 
     def passed(self) -> frozenset[str]:
-        """Give the tables that may have forgotten a token used after the last mark; none where none was ever made.
+        """Return the tables that may have forgotten a token used after the last mark; none if none was ever made.
 
         After a migration these are all rollups: one that it has filled from the rows has them under no token.
         """

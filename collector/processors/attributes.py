@@ -46,10 +46,10 @@ class _Read(NamedTuple):
 
 
 def attribute_map(attributes: Iterable[KeyValue], noticed: list[str]) -> dict[str, str]:
-    """Give attributes as strings under their current names. What is left out or cut is told in `noticed`.
+    """Return attributes as strings under their current names. What is left out or cut is told in `noticed`.
 
-    A current spelling wins over an old one of the same thing. Prompts and completions are always left out, the
-    values of credentials replaced. A value that may hold a secret is told as SUSPECT.
+    A current spelling wins over an old one of the same thing. Prompts and completions are always left out, the values
+    of credentials replaced. A value that may hold a secret is told as SUSPECT.
     """
     return packed_attribute_map([attribute.SerializeToString() for attribute in attributes], noticed)
 
@@ -85,8 +85,8 @@ def _weigh(read: _Read, found: dict[str, str], noticed: list[str]) -> None:
 
 
 class _Memory:
-    """Attributes by their bytes: what `_read` gives for them. It holds at most so many, and of one name so few values
-    that ids, which never come again, do not push out what does. Full, it begins anew.
+    """Attributes by their bytes: what `_read` gives for them. It holds at most that many, and of one name so few values
+    that ids, which never come again, do not push out what does. Full, it starts over.
     """
 
     def __init__(self) -> None:
@@ -118,15 +118,15 @@ _MEMORY: Final = _Memory()  # of a pure function: whoever reads an attribute rea
 
 
 def _is_name(key: bytes, name: str) -> bool:
-    """Say whether a KeyValue that begins so has this name: one may state two, or spell a length at length."""
+    """Return whether a KeyValue that begins so has this name: one may state two, or spell a length at length."""
     stated = name.encode()
     return len(stated) < 128 and key == _KEY_TAG + bytes((len(stated),)) + stated
 
 
 def _short_text(packed: bytes, at: int) -> str | None:
-    """Give a value of fewer than 124 bytes that is a string, an integer or a number, as `text_of` writes it.
+    """Return a value of fewer than 124 bytes that is a string, an integer or a number, as `text_of` writes it.
 
-    It stands at a place in a KeyValue and must end with it. `None` where it is anything else, or is written otherwise.
+    It stands at a place in a KeyValue and must end with it. `None` if it is anything else, or is written otherwise.
     """
     left = len(packed) - at
     if not 4 <= left < 128 or packed[at] != _VALUE_TAG or packed[at + 1] != left - 2:
@@ -161,8 +161,8 @@ def _read(attribute: KeyValue) -> _Read:
 
 
 def event_attribute_map(event_name: str, attributes: Iterable[KeyValue], noticed: list[str]) -> dict[str, str]:
-    """Give an event's attributes as `attribute_map`. A GenAI event's own ones, without a namespace, are what was said:
-    `content`, `message`, `tool_calls`.
+    """Return an event's attributes as `attribute_map`. A GenAI event's own ones, without a namespace, are what was
+    said: `content`, `message`, `tool_calls`.
     """
     return packed_event_map(event_name, [attribute.SerializeToString() for attribute in attributes], noticed)
 
@@ -179,7 +179,7 @@ def packed_event_map(event_name: str, attributes: Iterable[bytes], noticed: list
 
 
 def tenant_in(attributes: Iterable[KeyValue]) -> str:
-    """Give the tenant that attributes name, as their row will have it: the last that does; '' where none does."""
+    """Return the tenant that attributes name, as their row will have it: the last that does; '' if none does."""
     found = ""
     for attribute in attributes:
         if attribute.key == TENANT:
@@ -188,7 +188,7 @@ def tenant_in(attributes: Iterable[KeyValue]) -> str:
 
 
 def drop_attribute(resource: Resource, name: str) -> None:
-    """Take an attribute out of a resource."""
+    """Remove an attribute from a resource."""
     kept = [attribute for attribute in resource.attributes if attribute.key != name]
     if len(kept) < len(resource.attributes):
         del resource.attributes[:]

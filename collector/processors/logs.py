@@ -47,7 +47,7 @@ class LogsProcessor(SignalProcessor[ExportLogsServiceRequest]):
         return is_packed(record)
 
     def response(self, rejected: int, reason: str) -> ExportLogsServiceResponse:
-        """Say how many records were rejected."""
+        """Return how many records were rejected."""
         response = ExportLogsServiceResponse()
         if rejected:
             response.partial_success.rejected_log_records = rejected

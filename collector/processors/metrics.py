@@ -58,11 +58,11 @@ class MetricsProcessor(SignalProcessor[ExportMetricsServiceRequest]):
         return Survey(points, unreadable)
 
     def size(self, record: Any) -> int:
-        """Give a metric's number of points."""
+        """Return a metric's number of points."""
         return len(_points(record))
 
     def by_tenant(self, record: Any, own: str) -> dict[str, Any]:
-        """Give a metric by the tenants its points name, taken apart where they name several."""
+        """Return a metric by the tenants its points name, taken apart where they name several."""
         tenants = [tenant_in(point.attributes) or own for point in _points(record)]
         if len(set(tenants)) <= 1:
             return {tenants[0] if tenants else own: record}
@@ -77,7 +77,7 @@ class MetricsProcessor(SignalProcessor[ExportMetricsServiceRequest]):
         return pieces
 
     def response(self, rejected: int, reason: str) -> ExportMetricsServiceResponse:
-        """Say how many points were rejected."""
+        """Return how many points were rejected."""
         response = ExportMetricsServiceResponse()
         if rejected:
             response.partial_success.rejected_data_points = rejected
@@ -119,7 +119,7 @@ def _points(metric: Metric) -> Sequence[Any]:
 
 
 def _contradiction(metric: Metric, point: Any) -> str:
-    """Say what makes a point impossible, '' where nothing does."""
+    """Return what makes a point impossible, '' if nothing does."""
     if not metric.name:
         return "the metric has no name"
     if isinstance(point, HistogramDataPoint):

@@ -57,7 +57,7 @@ def read_packed(index: int, record: LogRecord, received_at_ns: int, processed: P
 
 
 def _in_range(record: Record, received_at_ns: int) -> Record:
-    """Give the record itself, or one with its time clamped; a request's says so in its tags."""
+    """Return the record itself, or one with its time clamped; a request's says so in its tags."""
     if isinstance(record, _AT_A_MOMENT):
         at_ns = clamp_time(record.at_ns, received_at_ns)
         return record if at_ns == record.at_ns else msgspec.structs.replace(record, at_ns=at_ns)

@@ -26,7 +26,7 @@ class KnownTenants:
         self._counters = counters
 
     def admit(self, arrival: Arrival) -> None:
-        """Take out the parts of unknown tenants. Telemetry that names none passes: it is the operator's own."""
+        """Remove the parts of unknown tenants. Telemetry that names none passes: it is the operator's own."""
         if not self._tenants:
             return
         for part in arrival.parts:
@@ -104,7 +104,7 @@ class TenantQuotas:
 
 
 def tenant_of(part: Any) -> str:
-    """Give the tenant that a part's resource names, '' where it names none."""
+    """Return the tenant that a part's resource names, '' if it names none."""
     return tenant_in(part.resource.attributes)
 
 

@@ -25,10 +25,10 @@ class Unframed(Exception):
 
 
 def salvage(body: bytes, part: type[Message]) -> tuple[bytes, int]:
-    """Give the request without its unreadable records, and how many those were.
+    """Return the request without its unreadable records, and how many those were.
 
-    `part` is the message of field 1, such as ResourceSpans. A resource or scope that cannot be read is left out of
-    the parts that had it. Raises Unframed where the request's own frame does not hold.
+    `part` is the message of field 1, such as ResourceSpans. A resource or scope that cannot be read is left out of the
+    parts that had it. Raises Unframed if the request's own frame does not hold.
     """
     classes = _Classes(part)
     kept: list[bytes] = []
@@ -53,7 +53,7 @@ class _Classes:
 
 
 def class_of_field(message: type[Message], number: int) -> type[Message]:
-    """Give the class of a field's messages."""
+    """Return the class of a field's messages."""
     descriptor = message.DESCRIPTOR.fields_by_number[number].message_type
     if descriptor is None:
         raise ValueError(f"field {number} of {message.DESCRIPTOR.name} holds no message")
@@ -91,7 +91,7 @@ def _is_readable(payload: bytes, kind: type[Message]) -> bool:
 
 
 def _fields(body: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """Give a message's fields: number, wire type, with its tag, and for length-delimited ones what is in it."""
+    """Yield a message's fields: number, wire type, with its tag, and for length-delimited ones what is in it."""
     at, size = 0, len(body)
     while at < size:
         begin = at

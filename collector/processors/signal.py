@@ -53,18 +53,18 @@ class SignalProcessor(ABC, Generic[M]):
 
     @abstractmethod
     def response(self, rejected: int, reason: str) -> Message:
-        """Give the answer to an export request, with OTLP's partial success where something was rejected."""
+        """Return the answer to an export request, with OTLP's partial success where something was rejected."""
 
     def is_ours(self, record: Any) -> bool:
         """Whether a record is a packed one of a gateway's: never sampled, limited or changed."""
         return False
 
     def size(self, record: Any) -> int:
-        """Give how many records of the answer's counting one message is."""
+        """Return how many records of the answer's counting one message is."""
         return 1
 
     def by_tenant(self, record: Any, own: str) -> dict[str, Any]:
-        """Give a record that is not ours by the tenant it names, `own` where it names none."""
+        """Return a record that is not ours by the tenant it names, `own` where it names none."""
         return {tenant_in(record.attributes) or own: record}
 
     def foreign_records(self, part: Any) -> int:
@@ -72,12 +72,12 @@ class SignalProcessor(ABC, Generic[M]):
         return sum(self.size(record) for record in self.records_of(part) if not self.is_ours(record))
 
     def records_of(self, part: Any) -> Iterator[Any]:
-        """Give a part's records, of all its scopes."""
+        """Yield a part's records, of all its scopes."""
         for scope in getattr(part, self.scopes):
             yield from getattr(scope, self.records)
 
     def drop_foreign(self, part: Any) -> int:
-        """Take the records that are not ours out of a part, and give how many they were."""
+        """Accept the records that are not ours out of a part, and return how many they were."""
         dropped = self.foreign_records(part)
         for scope in getattr(part, self.scopes):
             records = getattr(scope, self.records)
@@ -88,7 +88,7 @@ class SignalProcessor(ABC, Generic[M]):
         return dropped
 
     def salvage(self, body: bytes) -> tuple[bytes, int]:
-        """Give a body without the unreadable records, and their number. Raises InvalidRequest where none is left."""
+        """Return a body without the unreadable records, and their number. Raises InvalidRequest if none is left."""
         try:
             sound, lost = salvage(body, class_of_field(self.request, _PARTS))
         except Unframed as error:

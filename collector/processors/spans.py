@@ -54,7 +54,7 @@ class SpansProcessor(SignalProcessor[ExportTraceServiceRequest]):
         return Survey(len(valid), valid.count(False))
 
     def response(self, rejected: int, reason: str) -> ExportTraceServiceResponse:
-        """Say how many spans were rejected."""
+        """Return how many spans were rejected."""
         response = ExportTraceServiceResponse()
         if rejected:
             response.partial_success.rejected_spans = rejected
@@ -163,7 +163,7 @@ class _SpanReader:
         return row
 
     def _times(self, span: Any, noticed: list[str]) -> tuple[int, int]:
-        """Give when it began, and for how long it took, in nanoseconds."""
+        """Return when it began, and for how long it took, in nanoseconds."""
         stated_start_ns, stated_end_ns = span.start_time_unix_nano, span.end_time_unix_nano
         started_at_ns = clamp_time(stated_start_ns, self._received_at_ns)
         ended_at_ns = clamp_time(stated_end_ns, self._received_at_ns)

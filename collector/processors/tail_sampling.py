@@ -56,7 +56,7 @@ class SamplingPolicy:
         return drawn >= (1 - self.share) * (1 << _RANDOM_BITS)
 
     def is_worth_keeping(self, span: Span) -> bool:
-        """Tell whether one span alone is a reason to keep its trace."""
+        """Return whether one span alone is a reason to keep its trace."""
         if span.status.code == Status.StatusCode.STATUS_CODE_ERROR:
             return True
         if span.end_time_unix_nano - span.start_time_unix_nano >= self.slow_seconds * _SECOND_NS:
@@ -81,10 +81,10 @@ class _Trace:
 
 
 class TailSampler:
-    """Takes spans out of requests, holds them for `wait_seconds`, and hands on those of the traces it keeps.
+    """Removes spans from requests, holds them for `wait_seconds`, and passes on those of the traces it keeps.
 
-    Spans that come after the decision follow it; one that is itself a reason to keep is kept. `start` and `stop`
-    bound a thread that decides; at `stop` everything is decided.
+    Spans that come after the decision follow it; one that is itself a reason to keep is kept. `start` and `stop` bound
+    a thread that decides; at `stop` everything is decided.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class TailSampler:
         self.decide(math.inf)
 
     def admit(self, arrival: Arrival) -> None:
-        """Take the spans of a request of /v1/traces; other signals pass. A request that comes again is acknowledged.
+        """Accept the spans of a request of /v1/traces; other signals pass. A request that comes again is acknowledged.
 
         Raises LimitExceeded (429, code sampling_full) where what is held cannot be handed on: nothing was taken then.
         """
@@ -181,7 +181,7 @@ class TailSampler:
         _log.warning("sampled spans lost spans=%d reason=%s", spans, error.message)
 
     def _hold_on(self, decided: dict[bytes, _Trace]) -> None:
-        """Take traces back that the spool has not taken: they are acknowledged, and decided again alike."""
+        """Withdraw traces that the spool has not taken: they are acknowledged, and decided again alike."""
         with self._lock:
             self._is_stuck = True
             for trace_id, trace in reversed(decided.items()):

@@ -15,7 +15,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes() -> int:
-    """Give this process's resident memory, as /proc tells it; 0 where there is no /proc."""
+    """Return this process's resident memory, as /proc tells it; 0 if there is no /proc."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
     except OSError:

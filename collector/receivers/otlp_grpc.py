@@ -44,8 +44,8 @@ class OtlpGrpcReceiver:
     """A gRPC server that hands requests on as bytes: they are parsed once, by the pipeline.
 
     Answers once a request is on disk. RESOURCE_EXHAUSTED and UNAVAILABLE carry a RetryInfo where it is worth coming
-    again. Connections come through `bound`, whose port is `port`. Raises ConfigurationError where there is no room for
-    a socket file.
+    again. Connections come through `bound`, whose port is `port`. Raises ConfigurationError if there is no room for a
+    socket file.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class OtlpGrpcReceiver:
         self._relay.start()
 
     def stop(self) -> None:
-        """Take nothing more, and finish what is under way, for at most two seconds. Blocks."""
+        """Accept nothing more, and finish what is under way, for at most two seconds. Blocks."""
         self._server.stop(_STOP_SECONDS).wait()
         self._relay.stop()
         self._directory.cleanup()

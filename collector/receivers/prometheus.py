@@ -66,7 +66,7 @@ class PrometheusReceiver:
             self._thread.join(_STOP_SECONDS)
 
     def scrape(self, target: str) -> int:
-        """Read one page and put it on disk; give the number of points, 0 where it failed."""
+        """Read one page and put it on disk; return the number of points, 0 if it failed."""
         try:
             request = metrics_request(self._fetch(target), target, self._clock_ns(), self._started_at_ns)
             receipt = self._pipeline.accept("metrics", request.SerializeToString(), is_json=False)

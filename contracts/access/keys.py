@@ -27,12 +27,12 @@ def new_key(random: bytes) -> str:
 
 
 def is_well_formed(key: str) -> bool:
-    """Say whether text has a key's form, so that a flood of nonsense costs no digest and no look-up."""
+    """Return whether text has a key's form, so that a flood of nonsense costs no digest and no look-up."""
     return len(key) == KEY_LENGTH and _FORMAT.fullmatch(key) is not None
 
 
 def digest_of(key: str, pepper: bytes) -> bytes:
-    """Give the 32 bytes under which a key is stored and found: HMAC-SHA-256(pepper, key).
+    """Return the 32 bytes under which a key is stored and found: HMAC-SHA-256(pepper, key).
 
     `pepper` is the text of the secret file `key_pepper`, encoded.
     """
@@ -40,7 +40,7 @@ def digest_of(key: str, pepper: bytes) -> bytes:
 
 
 def hint_of(key: str) -> str:
-    """Give the last four characters, by which people tell keys apart."""
+    """Return the last four characters, by which people tell keys apart."""
     return key[-_HINT_LENGTH:]
 
 

@@ -16,7 +16,7 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_of_team(self) -> bool:
-        """Say whether it is a team's, and so of all of its projects."""
+        """Return whether it is a team's, and so of all of its projects."""
         return self.project.endswith("/")
 
 

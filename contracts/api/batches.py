@@ -71,7 +71,7 @@ class BatchUsage(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """A batch. Times are Unix seconds, `None` where that has not happened."""
+    """A batch. Times are Unix seconds, `None` if that has not happened."""
 
     id: str
     owner: Owner
@@ -100,12 +100,12 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def is_live(self) -> bool:
-        """Say whether it has yet to come to its end."""
+        """Return whether it has yet to come to its end."""
         return self.state in LIVE_STATES
 
     @property
     def waiting(self) -> int:
-        """Give how many of its lines have no outcome yet."""
+        """Return how many of its lines have no outcome yet."""
         return self.total - self.completed - self.failed
 
 

@@ -100,22 +100,22 @@ class InputRequest(ModelRequest, frozen=True, kw_only=True):
 
     @property
     def is_streamed(self) -> bool:
-        """Say that the answer comes whole."""
+        """Return False: the answer comes whole."""
         return False
 
     @property
     def output_limit(self) -> int | None:
-        """Give no limit: nothing is generated."""
+        """Return no limit: nothing is generated."""
         return None
 
     @property
     def choice_count(self) -> int:
-        """Give one answer."""
+        """Return one answer."""
         return 1
 
     @property
     def temperature(self) -> float | None:
-        """Give none: nothing is sampled."""
+        """Return none: nothing is sampled."""
         return None
 
 
@@ -159,22 +159,22 @@ class GenerationRequest(ModelRequest, frozen=True, kw_only=True):
 
     @property
     def is_streamed(self) -> bool:
-        """Say whether the caller wants a stream."""
+        """Return whether the caller wants a stream."""
         return self.stream is True
 
     @property
     def stated_limits(self) -> tuple[int, ...]:
-        """Give what the caller says of the most tokens one choice may have, in whichever fields."""
+        """Return what the caller says of the most tokens one choice may have, in whichever fields."""
         return () if self.max_tokens is None else (self.max_tokens,)
 
     @property
     def output_limit(self) -> int | None:
-        """Give the most tokens one choice may have."""
+        """Return the most tokens one choice may have."""
         return self.max_tokens
 
     @property
     def choice_count(self) -> int:
-        """Give the number of choices asked for."""
+        """Return the number of choices asked for."""
         return self.n or 1
 
 
@@ -194,12 +194,12 @@ class ChatRequest(GenerationRequest, frozen=True):
 
     @property
     def stated_limits(self) -> tuple[int, ...]:
-        """Give what the caller says of the most tokens one choice may have: OpenAI's field has two names."""
+        """Return what the caller says of the most tokens one choice may have: OpenAI's field has two names."""
         return tuple(limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None)
 
     @property
     def output_limit(self) -> int | None:
-        """Give the most tokens one choice may have; `max_completion_tokens` is OpenAI's newer name."""
+        """Return the most tokens one choice may have; `max_completion_tokens` is OpenAI's newer name."""
         return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
 
 
@@ -207,11 +207,11 @@ class TranslatedChat(ChatRequest, frozen=True, kw_only=True):
     """A chat that was asked for in the words of another API.
 
     Targets and limits see a chat; `chat_body` is what they are given in place of the application's bytes. `origin` is
-    the request as it was asked, for the answer to be put into the same API's words. `marked_body` is the chat with
-    what only some servers understand (`cache_control`, `thinking_blocks`); empty where there is nothing of the kind.
-    `native` is for targets that speak the API themselves, if there may be one; with a `refusal` in it there is no
-    translation, and `chat_body` is the body as it came. `dropped` are fields that the translation leaves out; with
-    `unless_dropped` it is only for targets whose settings let them be dropped, and others refuse it with that.
+    the request as it was asked, for the answer to be put into the same API's words. `marked_body` is the chat with what
+    only some servers understand (`cache_control`, `thinking_blocks`); empty if there is nothing of the kind. `native`
+    is for targets that speak the API themselves, if there may be one; with a `refusal` in it there is no translation,
+    and `chat_body` is the body as it came. `dropped` are fields that the translation leaves out; with `unless_dropped`
+    it is only for targets whose settings let them be dropped, and others refuse it with that.
     """
 
     chat_body: bytes
@@ -231,12 +231,12 @@ class DeltaPart(msgspec.Struct, frozen=True):
 
     @property
     def says_something(self) -> bool:
-        """Say whether it carries output. A part of a type we do not know does: it was sent for something."""
+        """Return whether it carries output. A part of a type we do not know does: it was sent for something."""
         return bool(self.text or self.thinking) or self.type not in ("text", "thinking", "")
 
     @property
     def thought(self) -> str:
-        """Give the reasoning in it."""
+        """Return the reasoning in it."""
         if isinstance(self.thinking, list):
             return "".join(part.text or part.thought for part in self.thinking)
         return self.thinking or ""
@@ -256,21 +256,21 @@ class ChunkDelta(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def thought(self) -> str:
-        """Give the reasoning it adds, wherever it stands."""
+        """Return the reasoning it adds, wherever it stands."""
         if isinstance(self.content, list):
             return "".join(part.thought for part in self.content)
         return self.reasoning_content or self.reasoning or ""
 
     @property
     def text(self) -> str:
-        """Give the visible text it adds."""
+        """Return the visible text it adds."""
         if isinstance(self.content, list):
             return "".join(part.text or "" for part in self.content)
         return self.content or ""
 
     @property
     def bears_tokens(self) -> bool:
-        """Say whether the delta carries generated tokens, rather than a role or an end."""
+        """Return whether the delta carries generated tokens, rather than a role or an end."""
         if isinstance(self.content, list):
             if any(part.says_something for part in self.content):
                 return True
@@ -287,7 +287,7 @@ class ChunkDelta(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_reasoning(self) -> bool:
-        """Say whether what it carries is reasoning and nothing else."""
+        """Return whether what it carries is reasoning and nothing else."""
         if isinstance(self.content, list):
             said = [part for part in self.content if part.says_something]
             thinks = all(part.thinking and not part.text for part in said)

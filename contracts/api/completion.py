@@ -23,15 +23,15 @@ class CompletionRequest(GenerationRequest, frozen=True):
 
     @property
     def output_limit(self) -> int | None:
-        """Give the most tokens one choice may have."""
+        """Return the most tokens one choice may have."""
         return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """Give what is to be continued, one entry each. Raises InvalidRequest on a mixture."""
+        """Return what is to be continued, one entry each. Raises InvalidRequest on a mixture."""
         return entries_of("prompt", self.prompt)
 
     @property
     def choice_count(self) -> int:
-        """Give how many texts are generated, and paid for: those that `best_of` leaves out are among them."""
+        """Return how many texts are generated, and paid for: those that `best_of` leaves out are among them."""
         return count_of(self.prompt) * max(self.n or 1, self.best_of or 1)

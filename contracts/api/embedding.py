@@ -20,12 +20,12 @@ class EmbeddingRequest(InputRequest, frozen=True):
 
     @property
     def inputs(self) -> list[str | list[int]]:
-        """Give what is to be embedded, one entry for each vector. Raises InvalidRequest on a mixture."""
+        """Return what is to be embedded, one entry for each vector. Raises InvalidRequest on a mixture."""
         return entries_of("input", self.input)
 
     @property
     def input_count(self) -> int:
-        """Give how many vectors the caller asks for."""
+        """Return how many vectors the caller asks for."""
         return count_of(self.input)
 
 

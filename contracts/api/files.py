@@ -12,7 +12,7 @@ PIECE_BYTES: Final = 1 << 20  # contents are kept and read in pieces of this siz
 
 
 class StoredFile(msgspec.Struct, frozen=True):
-    """A file without its content. Times are Unix seconds; `expires_unix` is `None` where it is kept until deleted."""
+    """A file without its content. Times are Unix seconds; `expires_unix` is `None` if it is kept until deleted."""
 
     id: str
     owner: Owner

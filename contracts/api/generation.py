@@ -10,7 +10,7 @@ from contracts.recording.records import CountMethod, GapClock, GpuShare
 class Delta(msgspec.Struct, frozen=True, gc=False):
     """A piece of one choice. `tokens` counts the generated tokens it carries (0 for a bare role or end).
 
-    `times_ns` has one entry per token, on the clock of the engine that made them; empty where it does not say.
+    `times_ns` has one entry per token, on the clock of the engine that made them; empty if it does not say.
     `reasoning_tokens` are those of `tokens` that are known to be reasoning: what came with text of both kinds, or with
     none, is not.
     """

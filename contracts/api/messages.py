@@ -232,7 +232,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shows_thinking(self) -> bool:
-        """Say whether the answer is to show what the model thought: only where thinking was asked for."""
+        """Return whether the answer is to show what the model thought: only where thinking was asked for."""
         wanted = self.thinking
         return isinstance(wanted, BudgetedThinking | AdaptiveThinking) and wanted.display != "omitted"
 
@@ -255,7 +255,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def format(self) -> JsonFormat | None:
-        """Give what the answer must match."""
+        """Return what the answer must match."""
         return (self.output_config.format if self.output_config is not None else None) or self.output_format
 
 

@@ -8,7 +8,7 @@ EFFORTS: Final[tuple[ReasoningEffort, ...]] = get_args(ReasoningEffort)  # the l
 
 
 def clip_effort(asked: ReasoningEffort | None, cap: ReasoningEffort | None) -> ReasoningEffort | None:
-    """Give the effort a model is to be told: what was asked, at most the cap; `None`: tell it nothing.
+    """Return the effort a model is to be told: what was asked, at most the cap; `None`: tell it nothing.
 
     Where nothing was asked the cap itself is told, as the model's own default may lie above it.
     """
@@ -18,9 +18,9 @@ def clip_effort(asked: ReasoningEffort | None, cap: ReasoningEffort | None) -> R
 
 
 def asked_effort(request: ChatRequest) -> ReasoningEffort | None:
-    """Give the effort that a request asks for, in its own field or, which counts for more, for the chat template.
+    """Return the effort that a request asks for, in its own field or, which counts for more, for the chat template.
 
-    `None` where it asks for none, or for one that has no place in the order.
+    `None` if it asks for none, or for one that has no place in the order.
     """
     stated = (request.chat_template_kwargs or {}).get("reasoning_effort", request.reasoning_effort)
     return next((effort for effort in EFFORTS if effort == stated), None)

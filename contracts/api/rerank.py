@@ -31,22 +31,22 @@ class PairRequest(InputRequest, frozen=True, kw_only=True):
 
     @property
     def left(self) -> list[Given]:
-        """Give what is compared: one text, or as many as there are on the right."""
+        """Return what is compared: one text, or as many as there are on the right."""
         return _listed(getattr(self, self.fields[0]))
 
     @property
     def right(self) -> list[Given]:
-        """Give what it is compared with."""
+        """Return what it is compared with."""
         return _listed(getattr(self, self.fields[1]))
 
     @property
     def right_limit(self) -> int | None:
-        """Give how many tokens of each text on the right count; `None`: all."""
+        """Return how many tokens of each text on the right count; `None`: all."""
         return None
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Give the places on the left and on the right of each score's texts."""
+        """Return the places on the left and on the right of each score's texts."""
         last = len(self.left) - 1
         return [(min(place, last), place) for place in range(len(self.right))]
 
@@ -63,7 +63,7 @@ class RerankRequest(PairRequest, frozen=True, kw_only=True):
 
     @property
     def right_limit(self) -> int | None:
-        """Give how many tokens of each document count; `None`: all."""
+        """Return how many tokens of each document count; `None`: all."""
         return self.max_tokens_per_doc
 
 
@@ -120,7 +120,7 @@ class PairReply(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def reported(self) -> Usage | None:
-        """Give the usage that is stated, `None` where none is. Raises InvalidUsage on what is no count of tokens.
+        """Return the usage that is stated, `None` if none is. Raises InvalidUsage on what is no count of tokens.
 
         All that is paid is input: a total alone, or beside counts that are left at 0, is a count of that. Cohere states
         what it bills before what it read.
@@ -149,11 +149,11 @@ def _count(stated: float) -> int:
 
 
 def rerank_order(scores: list[float], top_n: int | None) -> list[int]:
-    """Give the documents' places, the best first, at most `top_n`; of equal ones the earlier first."""
+    """Return the documents' places, the best first, at most `top_n`; of equal ones the earlier first."""
     order = sorted(range(len(scores)), key=lambda place: -scores[place])
     return order[:top_n] if top_n else order
 
 
 def shown(given: Given) -> dict[str, Any]:
-    """Give a document as replies show it."""
+    """Return a document as replies show it."""
     return {"text": given if isinstance(given, str) else given.text}

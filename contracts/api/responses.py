@@ -270,10 +270,10 @@ class ResponseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def is_stored(self) -> bool:
-        """Say whether the answer is to be kept, which is OpenAI's default."""
+        """Return whether the answer is to be kept, which is OpenAI's default."""
         return self.store is not False
 
     @property
     def wants_logprobs(self) -> bool:
-        """Say whether the text is to come with log probabilities."""
+        """Return whether the text is to come with log probabilities."""
         return LOGPROBS in (self.include or ())

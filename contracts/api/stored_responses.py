@@ -33,7 +33,7 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """Give what it takes of the room for one response."""
+        """Return what it takes of the room for one response."""
         return len(self.body) + len(self.items)
 
 
@@ -46,12 +46,12 @@ _output_decoder: Final = msgspec.json.Decoder(_Output)
 
 
 def response_id(request_id: UUID) -> str:
-    """Give the id of the response that a request makes."""
+    """Return the id of the response that a request makes."""
     return f"{RESPONSE_PREFIX}{request_id.hex}"
 
 
 def item_id(kind: str, request_id: UUID, place: int, *, is_output: bool) -> str:
-    """Give the id of the item at `place` of a response's input or output: it names the response as well."""
+    """Return the id of the item at `place` of a response's input or output: it names the response as well."""
     return f"{kind}_{request_id.hex}{'o' if is_output else 'i'}{place:04x}"
 
 
@@ -73,11 +73,11 @@ def kept_under(identifier: str) -> str:
 
 
 def response_of_item(item: str) -> str | None:
-    """Give the id of the response that an item's id names; `None` where it is no id of ours."""
+    """Return the id of the response that an item's id names; `None` if it is no id of ours."""
     found = _ITEM.fullmatch(item)
     return None if found is None else RESPONSE_PREFIX + found.group(1)
 
 
 def all_items(response: StoredResponse) -> list[dict[str, Any]]:
-    """Give the items of a response in the order a model meets them: its input, then its answer."""
+    """Return the items of a response in the order a model meets them: its input, then its answer."""
     return _items_decoder.decode(response.items) + _output_decoder.decode(response.body).output

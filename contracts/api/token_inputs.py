@@ -11,7 +11,7 @@ TokenInput = str | list[str | TokenId | list[TokenId]]
 
 
 def entries_of(field: str, given: TokenInput) -> list[str | list[int]]:
-    """Give the single texts and token lists of a field. Raises InvalidRequest on ids beside other entries."""
+    """Return the single texts and token lists of a field. Raises InvalidRequest on ids beside other entries."""
     if isinstance(given, str):
         return [given]
     numbers = [one for one in given if isinstance(one, int)]
@@ -23,5 +23,5 @@ def entries_of(field: str, given: TokenInput) -> list[str | list[int]]:
 
 
 def count_of(given: TokenInput) -> int:
-    """Give how many texts and token lists a field holds."""
+    """Return how many texts and token lists a field holds."""
     return 1 if isinstance(given, str) or (given and isinstance(given[0], int)) else len(given)

@@ -1,4 +1,4 @@
-"""Views of the dashboard that somebody has given a name."""
+"""Views of the dashboard that someone has given a name."""
 
 from datetime import datetime
 from typing import Final

@@ -15,7 +15,7 @@ _TOKEN_BYTES: Final = 4
 
 
 def root_key(salt: str = "", adapter: str = "", images: Sequence[bytes] = ()) -> bytes:
-    """Give the parent of a first block. Every part is preceded by its length, so that no two lists run together."""
+    """Return the parent of a first block. Every part is preceded by its length, so that no two lists run together."""
     digest = blake2b(digest_size=KEY_BYTES)
     for part in (salt.encode(), adapter.encode(), *images):
         digest.update(len(part).to_bytes(4, "little"))
@@ -24,12 +24,12 @@ def root_key(salt: str = "", adapter: str = "", images: Sequence[bytes] = ()) ->
 
 
 def public_hash(key: bytes) -> int:
-    """Give the unsigned 64-bit hash by which events and routers know a block."""
+    """Return the unsigned 64-bit hash by which events and routers know a block."""
     return int.from_bytes(key[:8], "little")
 
 
 def chain(parent: bytes, packed: bytes, block_bytes: int) -> list[bytes]:
-    """Give the keys of the full blocks that `packed` holds, one after another, from `parent` on.
+    """Return the keys of the full blocks that `packed` holds, one after another, from `parent` on.
 
     `packed` are little-endian 32-bit token ids where the keys must be an engine's; any bytes make names of their own.
     """
@@ -41,7 +41,7 @@ def chain(parent: bytes, packed: bytes, block_bytes: int) -> list[bytes]:
 
 
 def block_hashes(token_ids: Sequence[int], block_tokens: int, salt: str = "", adapter: str = "") -> list[int]:
-    """Give the public hashes of a prompt's full blocks: about 1 us a block. Ids that no model has give none."""
+    """Return the public hashes of a prompt's full blocks: about 1 us a block. Ids that no model has give none."""
     try:
         ids = array("I", token_ids)
     except (OverflowError, TypeError):

@@ -17,7 +17,7 @@ class FrameSplitter:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes and give the bodies they complete."""
+        """Add bytes and return the bodies they complete."""
         rest = self._rest
         received: bytes | bytearray = data  # nearly always whole frames, which need not be put together
         if rest:

@@ -4,7 +4,7 @@ import msgspec
 
 
 class KeptPrefix(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """So many tokens of it are to stay cached for this long after it. Part of the engine wire."""
+    """The given number of tokens of it are to stay cached for this long after it. Part of the engine wire."""
 
     tokens: int
     ttl_seconds: int

@@ -30,7 +30,7 @@ class _Part:
 
 
 def beginnings_of(expression: str) -> str:
-    """Give an expression for all proper beginnings of what `expression` matches, the empty text among them.
+    """Return an expression for all proper beginnings of what `expression` matches, the empty text among them.
 
     Raises ConfigurationError on what cannot be told for a text that is not whole yet.
     """
@@ -176,7 +176,7 @@ class _Reader:
 
 
 def _after(source: str, begins: Beginnings) -> Beginnings:
-    """Give what begins where a part is complete and something follows."""
+    """Return what begins where a part is complete and something follows."""
     if begins is None:
         return None
     return source if not begins else f"{source}{_grouped(begins)}"

@@ -28,15 +28,15 @@ class DetectorOfRequests(Protocol):
     patterns: tuple[str, ...]
 
     def for_request(self, about: About) -> Detector:
-        """Give the request's own."""
+        """Return the request's own."""
 
 
 @runtime_checkable
 class AwaitedDetector(Protocol):
-    """Finds things by asking somebody: called once all others of its side have let the texts pass."""
+    """Finds things by asking someone: called once all others of its side have let the texts pass."""
 
     async def look(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
-        """Look at all texts. It keeps a time limit of its own, and says itself what holds where nobody answers."""
+        """Look at all texts. It keeps a time limit of its own, and return itself what holds where nobody answers."""
 
 
 @runtime_checkable
@@ -52,7 +52,7 @@ class Marker(Protocol):
     """Adds something to what a model is told."""
 
     def mark(self, about: About) -> str:
-        """Give a line for the end of the system prompt; empty: none."""
+        """Return a line for the end of the system prompt; empty: none."""
 
 
 @runtime_checkable

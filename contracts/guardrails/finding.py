@@ -23,14 +23,14 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_of_whole(self) -> bool:
-        """Say whether the text as a whole is meant."""
+        """Return whether the text as a whole is meant."""
         return self.end == 0
 
 
 class Shown(msgspec.Struct, frozen=True, gc=False):
     """One text of a request or an answer, plain (`contracts.guardrails.plain_text`), and who speaks in it.
 
-    `role`: "system", "developer", "user", "assistant", "tool", "document"; empty where nobody says.
+    `role`: "system", "developer", "user", "assistant", "tool", "document"; empty if nobody says.
     """
 
     text: str
@@ -67,7 +67,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """Give it as records hold it: `output/cards/redact:card=2`; a dry run's begins with `dry:`."""
+        """Return this as records hold it: `output/cards/redact:card=2`; a dry run's begins with `dry:`."""
         head = "dry:" if self.is_dry_run else ""
         return f"{head}{self.direction}/{self.stage}/{self.action}:{'+'.join(self.kinds)}={self.count}"
 
@@ -84,7 +84,7 @@ def verdict_of(
 
 
 def joined(verdicts: "list[Verdict]") -> list[Verdict]:
-    """Give one verdict for each stage and side, in the order in which they came first."""
+    """Return one verdict for each stage and side, in the order in which they came first."""
     found: dict[tuple[str, Side, Action, bool], Verdict] = {}
     for one in verdicts:
         key = (one.stage, one.direction, one.action, one.is_dry_run)

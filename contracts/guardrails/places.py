@@ -13,17 +13,17 @@ class Places:
         self._ends: list[int] = []
 
     def is_free(self, start: int, end: int) -> bool:
-        """Say whether nothing of a stretch is taken."""
+        """Return whether nothing of a stretch is taken."""
         after = bisect_right(self._ends, start)
         return after == len(self._starts) or self._starts[after] >= end
 
     def holds(self, start: int, end: int) -> bool:
-        """Say whether one that is taken holds all of a stretch, which is not empty."""
+        """Return whether one that is taken holds all of a stretch, which is not empty."""
         after = bisect_right(self._ends, start)
         return after < len(self._starts) and self._starts[after] <= start and end <= self._ends[after]
 
     def take(self, start: int, end: int) -> bool:
-        """Take a stretch; say whether it was free."""
+        """Claim a range; return whether it was free."""
         after = bisect_right(self._ends, start)
         if after < len(self._starts) and self._starts[after] < end:
             return False

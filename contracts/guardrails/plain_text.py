@@ -57,7 +57,7 @@ _FORMS: Final = _Forms({point: chr(point) for point in range(128)})
 
 
 def plain_text(text: str) -> str:
-    """Give a text with compatibility forms, marks, look-alikes and foreign digits as the ASCII that they stand for.
+    """Return a text with compatibility forms, marks, look-alikes and foreign digits as the ASCII that they stand for.
 
     What shows nothing is left out, all blanks but tabs and line ends are one character, and an ASCII text is itself.
     """
@@ -65,7 +65,7 @@ def plain_text(text: str) -> str:
 
 
 def original_span(text: str, start: int, end: int) -> tuple[int, int]:
-    """Give where in a text that lies which is from `start` to `end` of its plain form (`end` exclusive, not empty).
+    """Return where in a text that lies which is from `start` to `end` of its plain form (`end` exclusive, not empty).
 
     Characters that show nothing belong to what they stand within.
     """
@@ -83,7 +83,7 @@ def original_span(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def original_spans(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Give what `original_span` gives for each of several, in one walk through the text."""
+    """Return what `original_span` gives for each of several, in one walk through the text."""
     if text.isascii():
         return list(spans)
     origins = [place for place, character in enumerate(text) for _ in _FORMS[ord(character)]]

@@ -40,7 +40,7 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             )
 
     def is_on(self, side: Side) -> bool:
-        """Say whether it looks at this side."""
+        """Return whether it looks at this side."""
         return self.direction in (side, "both")
 
 
@@ -75,17 +75,17 @@ class GuardrailPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 raise ConfigurationError(f"one of {what} is empty; leave the list empty to mean all", about=about)
 
     def covers(self, tenant: str, name: str) -> bool:
-        """Say whether a tenant's requests for a name go through it."""
+        """Return whether a tenant's requests for a name go through it."""
         return (not self.tenants or tenant in self.tenants) and (not self.routes or name in self.routes)
 
     @property
     def breadth(self) -> int:
-        """Give its place among others: what holds for all comes first, what holds for few last."""
+        """Return its place among others: what holds for all comes first, what holds for few last."""
         return 2 * bool(self.tenants) + bool(self.routes)
 
 
 def covering(policies: Iterable[GuardrailPolicy], tenant: str, name: str) -> tuple[GuardrailPolicy, ...]:
-    """Give the policies that cover a request, the broadest first, of equals as they stand."""
+    """Return the policies that cover a request, the broadest first, of equals as they stand."""
     return tuple(sorted((one for one in policies if one.covers(tenant, name)), key=lambda one: one.breadth))
 
 
@@ -100,7 +100,7 @@ def policy_of(name: str, rules: Mapping[str, object]) -> GuardrailPolicy:
 
 
 def rules_of(policy: GuardrailPolicy) -> dict[str, Any]:
-    """Give what a policy says as plain data, without its name: what `policy_of` takes."""
+    """Return what a policy says as plain data, without its name: what `policy_of` takes."""
     rules: dict[str, Any] = msgspec.to_builtins(policy)
     del rules["name"]
     return rules

@@ -80,7 +80,7 @@ def parameter_text(value: object) -> str | None:
 
 
 def at_path(arguments: object, path: tuple[str, ...]) -> object:
-    """Return the value at a path of property names; `None` where there is none."""
+    """Return the value at a path of property names; `None` if there is none."""
     for name in path:
         if not isinstance(arguments, Mapping):
             return None

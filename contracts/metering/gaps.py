@@ -22,7 +22,7 @@ def gap_units(gap_ns: int) -> int:
 
 
 def gaps_between(times_ns: list[int]) -> list[int]:
-    """Give the gaps between moments that follow each other, each as `gap_units` has it."""
+    """Return the gaps between moments that follow each other, each as `gap_units` has it."""
     first = times_ns[0]
     if times_ns.count(first) == len(times_ns):  # as one step of an engine makes them
         return [0] * (len(times_ns) - 1)
@@ -47,7 +47,7 @@ def pack_gaps(gaps: list[int]) -> bytes:
 
 
 def unpack_gaps(packed: bytes) -> list[int]:
-    """Give the gaps that `pack_gaps` packed, in 10 us units. Raises InvalidRecord on a broken length."""
+    """Return the gaps that `pack_gaps` packed, in 10 us units. Raises InvalidRecord on a broken length."""
     check_gaps(packed)
     units = array("I", packed)
     if sys.byteorder == "big":
@@ -56,6 +56,6 @@ def unpack_gaps(packed: bytes) -> list[int]:
 
 
 def check_gaps(gaps: bytes) -> None:
-    """Raise InvalidRecord where packed gaps have a broken length."""
+    """Raise InvalidRecord if packed gaps have a broken length."""
     if len(gaps) % _GAP_BYTES:
         raise InvalidRecord(f"packed gaps have {len(gaps)} bytes; they must be a multiple of {_GAP_BYTES}")

@@ -13,7 +13,7 @@ MAX_TOKENS_PER_LEAF: Final = 2**32 - 1  # UInt32 columns
 
 
 def check_counts(usage: "Usage") -> None:
-    """Raise InvalidUsage where a leaf's count is one that no column holds."""
+    """Raise InvalidUsage if a leaf's count is one that no column holds."""
     for place, count in enumerate(astuple(usage)):
         if count is not None and not 0 <= count <= MAX_TOKENS_PER_LEAF:
             leaf = usage.__struct_fields__[place]

@@ -6,7 +6,8 @@ MessageUsage = dict[str, object]
 
 
 def input_usage(usage: Usage) -> MessageUsage:
-    """Give the input leaves. What is not known is left out, but for `input_tokens`, which must be there and is 0 then.
+    """Return the input leaves. What is not known is left out, but for `input_tokens`, which must be there and is 0
+    then.
 
     `input_tokens` is the input that was neither read from a cache nor written to one.
     """
@@ -24,7 +25,9 @@ def input_usage(usage: Usage) -> MessageUsage:
 
 
 def message_usage(usage: Usage) -> MessageUsage:
-    """Give all leaves. Example: output_text 5 and output_reasoning 7 -> output_tokens 12, thinking_tokens 7 of them."""
+    """Return all leaves. Example: output_text 5 and output_reasoning 7 -> output_tokens 12, thinking_tokens 7 of
+    them.
+    """
     found = input_usage(usage) | {"output_tokens": usage.output_tokens or 0}
     if usage.output_reasoning is not None:
         found["output_tokens_details"] = {"thinking_tokens": usage.output_reasoning}

@@ -17,20 +17,19 @@ _NO_COMPLETION_DETAILS = CompletionTokensDetails()
 
 
 def usage_from_openai(reported: OpenAIUsage) -> Usage:
-    """Take OpenAI's overlapping totals apart into leaves. Raises InvalidUsage where no truthful count adds up so.
+    """Split OpenAI's overlapping totals into leaves. Raises InvalidUsage if no truthful count adds up so.
 
-    Input. `audio_tokens` and `image_tokens` say what the prompt was, `cached_tokens` and `cache_write_tokens` where
-    it came from or went, so one token may be in both. Which of them were, this API does not say: cached and written
-    tokens are taken as text as far as the text reaches, then as audio, then as images (which, once cached, have no
-    leaf of their own and stay with the cached text). No token is counted twice, and the leaves sum to the total.
-    Output. Some providers report reasoning outside `completion_tokens`, and it shows in `total_tokens` only: what
-    that exceeds prompt and completion by is reasoning, and must equal `reasoning_tokens` where those are reported.
-    Anthropic's names. `cache_read_input_tokens` and `cache_creation_input_tokens` are parts of `prompt_tokens` as well,
-    unless they cannot be: where all parts together exceed it, or where `total_tokens` has them once more, those that
-    only stand under these names are added to it.
-    Examples: prompt 100 of which cached 60 -> input_text 40, cache_read_text 60. Prompt 100, cached 60, audio 50
-    -> cache_read_text 50, cache_read_audio 10, input_audio 40. Prompt 8, completion 5, total 20 -> output_text 5,
-    output_reasoning 7. Prompt 31 with 1253 created -> input_text 31, cache_write_5m 1253.
+    Input. `audio_tokens` and `image_tokens` say what the prompt was, `cached_tokens` and `cache_write_tokens` where it
+    came from or went, so one token may be in both. Which of them were, this API does not say: cached and written tokens
+    are taken as text as far as the text reaches, then as audio, then as images (which, once cached, have no leaf of
+    their own and stay with the cached text). No token is counted twice, and the leaves sum to the total. Output. Some
+    providers report reasoning outside `completion_tokens`, and it shows in `total_tokens` only: what that exceeds
+    prompt and completion by is reasoning, and must equal `reasoning_tokens` where those are reported. Anthropic's
+    names. `cache_read_input_tokens` and `cache_creation_input_tokens` are parts of `prompt_tokens` as well, unless they
+    cannot be: where all parts together exceed it, or where `total_tokens` has them once more, those that only stand
+    under these names are added to it. Examples: prompt 100 of which cached 60 -> input_text 40, cache_read_text 60.
+    Prompt 100, cached 60, audio 50 -> cache_read_text 50, cache_read_audio 10, input_audio 40. Prompt 8, completion 5,
+    total 20 -> output_text 5, output_reasoning 7. Prompt 31 with 1253 created -> input_text 31, cache_write_5m 1253.
     """
     plain = _plain_usage(cast("tuple[object, ...]", _fields_of(reported)))
     if plain is not None:
@@ -57,7 +56,7 @@ def usage_from_openai(reported: OpenAIUsage) -> Usage:
 
 
 def _plain_usage(fields: tuple[object, ...]) -> Usage | None:
-    """Give the usage where a report's fields are two counts and their sum and nothing besides, as nearly all are."""
+    """Return the usage where a report's fields are two counts and their sum and nothing besides, as nearly all are."""
     whole, made, total = fields[0], fields[1], fields[2]
     if not isinstance(whole, int) or not isinstance(made, int) or not isinstance(total, int) or total != whole + made:
         return None
@@ -98,7 +97,7 @@ def _with_cache_inside(reported: OpenAIUsage) -> OpenAIUsage:
 
 
 def _with_one_write(details: PromptTokensDetails) -> tuple[PromptTokensDetails, int | None]:
-    """Give the breakdown with the cache's writes under one name, and how many of them are kept for an hour."""
+    """Return the breakdown with the cache's writes under one name, and how many of them are kept for an hour."""
     written, lives = details.cache_write_tokens, details.cache_creation_token_details
     written = details.cache_creation_tokens if written is None else written
     long_lived = lives.ephemeral_1h_input_tokens if lives is not None else None
@@ -138,7 +137,7 @@ def _prompt_leaves(total: int | None, parts: PromptTokensDetails, long_lived: in
 
 
 def _reasoning_outside(reported: OpenAIUsage, reasoning: int | None) -> int:
-    """Give how many reasoning tokens stand beside `completion_tokens` rather than in them."""
+    """Return how many reasoning tokens stand beside `completion_tokens` rather than in them."""
     prompt, completion, total = reported.prompt_tokens, reported.completion_tokens, reported.total_tokens
     if prompt is None or completion is None or total is None or total <= prompt + completion:
         return 0

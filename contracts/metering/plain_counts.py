@@ -12,7 +12,7 @@ _fields_of: Final = astuple  # under its own name: every answer's way leads thro
 
 
 def plain_counts(usage: Usage) -> tuple[int, int] | None:
-    """Give the text input and the visible output where these two are all that was reported, as mostly they are."""
+    """Return the text input and the visible output where these two are all that was reported, as mostly they are."""
     leaves = cast("tuple[int | None, ...]", _fields_of(usage))
     tokens_in, tokens_out = leaves[_IN], leaves[_OUT]
     if tokens_in is None or tokens_out is None:

@@ -80,12 +80,12 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def has_input(self) -> bool:
-        """Say whether any input leaf is known."""
+        """Return whether any input leaf is known."""
         return astuple(self)[:_INPUTS] != _NO_INPUTS
 
     @property
     def has_output(self) -> bool:
-        """Say whether any output leaf is known."""
+        """Return whether any output leaf is known."""
         return astuple(self)[_INPUTS:] != _NO_OUTPUTS
 
     @property
@@ -95,7 +95,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def is_known(self) -> bool:
-        """Say whether at least one leaf was reported."""
+        """Return whether at least one leaf was reported."""
         return self != UNKNOWN_USAGE
 
     @property
@@ -109,7 +109,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return _add(self.cache_write_5m, self.cache_write_1h)
 
     def reported(self) -> dict[Leaf, int]:
-        """Give the reported leaves with their counts, in the order of `LEAVES`."""
+        """Return the reported leaves with their counts, in the order of `LEAVES`."""
         return {leaf: count for leaf, count in zip(LEAVES, astuple(self), strict=True) if count is not None}
 
     def plus(self, other: Self) -> "Usage":

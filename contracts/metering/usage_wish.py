@@ -4,6 +4,8 @@ from contracts.api.chat import GenerationRequest, TranslatedChat
 
 
 def wants_usage(request: GenerationRequest) -> bool:
-    """Say whether the caller asked for it. Another API has a place of its own for it, and sees no chunks of a chat."""
+    """Return whether the caller asked for it. Another API has a place of its own for it, and sees no chunks of a
+    chat.
+    """
     options = request.stream_options
     return options is not None and options.include_usage is True and not isinstance(request, TranslatedChat)

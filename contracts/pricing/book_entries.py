@@ -66,7 +66,7 @@ class Effect:
         return Effect(*(getattr(self, name) + getattr(other, name) for name in EFFECT_FIELDS))
 
     def __sub__(self, other: "Effect") -> "Effect":
-        """Take another effect away."""
+        """Remove another effect."""
         return self + -other
 
     def __neg__(self) -> "Effect":

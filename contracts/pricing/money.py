@@ -19,7 +19,7 @@ _EXACT: Final = Context(prec=60, traps=[Inexact])  # raises where the caller's o
 def pico_usd(amount_usd: Decimal) -> int:
     """Convert USD to integer pico-USD.
 
-    Raises ValueError where the amount is not finite, finer than a pico-USD, or 10^18 USD and more.
+    Raises ValueError if the amount is not finite, finer than a pico-USD, or 10^18 USD and more.
     """
     whole = _whole_multiple(amount_usd, PICO_USD_PER_USD)
     if whole is None:
@@ -35,8 +35,8 @@ def usd(amount_pico_usd: int) -> Decimal:
 def pico_usd_per_token(usd_per_mtok: Decimal) -> int:
     """Convert a price in USD per million tokens to pico-USD per token, exactly.
 
-    Raises ValueError where the price is negative, not finite, or finer than 10^-6 USD per million tokens.
-    Example: Decimal("0.15") USD per million tokens -> 150_000 pico-USD per token.
+    Raises ValueError if the price is negative, not finite, or finer than 10^-6 USD per million tokens. Example:
+    Decimal("0.15") USD per million tokens -> 150_000 pico-USD per token.
     """
     if not usd_per_mtok.is_finite() or usd_per_mtok < 0:
         raise ValueError(f"a price must be a finite number of USD >= 0, not {usd_per_mtok}")
@@ -47,7 +47,7 @@ def pico_usd_per_token(usd_per_mtok: Decimal) -> int:
 
 
 def _whole_multiple(amount: Decimal, units: int) -> int | None:
-    """Multiply exactly; `None` where the product is no whole number. Raises ValueError on what is no amount."""
+    """Multiply exactly; `None` if the product is no whole number. Raises ValueError on what is no amount."""
     if not amount.is_finite():
         raise ValueError(f"an amount must be a finite number of USD, not {amount}")
     if amount and amount.adjusted() >= _MAX_DIGITS_BEFORE_POINT:

@@ -44,9 +44,9 @@ INPUT_ONLY_OPERATIONS: Final = frozenset({"embeddings", "rerank", "score"})
 class Cost(msgspec.Struct, frozen=True, gc=False):
     """What usage costs under one card, in pico-USD.
 
-    `total_pico_usd` is the sum of `parts`; `None` where nothing that was used has a price: unknown is not zero.
-    `unpriced` names the used leaves without a price, which are not in the sum. `parts` includes `request` for a fee
-    per request. `tier` is the service tier it was priced as, also where that has no price; empty: the standard one.
+    `total_pico_usd` is the sum of `parts`; `None` if nothing that was used has a price: unknown is not zero. `unpriced`
+    names the used leaves without a price, which are not in the sum. `parts` includes `request` for a fee per request.
+    `tier` is the service tier it was priced as, also where that has no price; empty: the standard one.
     """
 
     total_pico_usd: int | None
@@ -67,9 +67,9 @@ class Card(Protocol):
     @property
     def request_pico_usd(self) -> int: ...
     def rate(self, leaf: Leaf, input_tokens: int | None) -> int | None:
-        """Give pico-USD per token, or `None` where the card does not price this leaf.
+        """Return pico-USD per token, or `None` if the card does not price this leaf.
 
-        `input_tokens` is the whole request's input, `None` where it is not known.
+        `input_tokens` is the whole request's input, `None` if it is not known.
         """
 
 
@@ -123,7 +123,7 @@ class PriceCard:
         object.__setattr__(self, "tiers", tuple(sorted(self.tiers, key=lambda tier: -tier.above_input_tokens)))
 
     def rate(self, leaf: Leaf, input_tokens: int | None) -> int | None:
-        """Give pico-USD per token of a leaf for a request of this many input tokens.
+        """Return pico-USD per token of a leaf for a request of this many input tokens.
 
         `None` also where tiers price the leaf and the input is not known: any tier would be a guess.
         """
@@ -164,7 +164,7 @@ class PriceCard:
         )
 
     def is_valid_at(self, moment: datetime) -> bool:
-        """Say whether the card holds at this moment (UTC)."""
+        """Return whether the card holds at this moment (UTC)."""
         return self.valid_from <= moment and (self.valid_to is None or moment < self.valid_to)
 
 
@@ -199,7 +199,7 @@ class StandardCostCard:
                     raise ConfigurationError(f"standard card {self.version!r}: {named} must be >= 0")
 
     def rate(self, leaf: Leaf, input_tokens: int | None) -> int | None:
-        """Give pico-USD per token: cache reads at the cached rate, all other input at the uncached one."""
+        """Return pico-USD per token: cache reads at the cached rate, all other input at the uncached one."""
         if leaf in ("cache_read_text", "cache_read_audio"):
             return self.cached_input_rate
         return self.input_rate if leaf in INPUT_LEAVES else self.output_rate
@@ -233,7 +233,7 @@ class StandardCostCard:
         )
 
     def is_valid_at(self, moment: datetime) -> bool:
-        """Say whether the card holds at this moment (UTC)."""
+        """Return whether the card holds at this moment (UTC)."""
         return self.valid_from <= moment and (self.valid_to is None or moment < self.valid_to)
 
 
@@ -321,7 +321,7 @@ def tier_of_version(version: str) -> str:
 
 
 def is_billable(usage: Usage, operation: str) -> bool:
-    """Say whether all of a request's usage is known: half a usage would give half a price, which looks like a whole.
+    """Return whether all of a request's usage is known: half a usage would give half a price, which looks like a whole.
 
     `operation` is `gen_ai.operation.name`; embeddings have no output and need only their input.
     """
@@ -352,7 +352,7 @@ class PriceBook:
     """All cards, found by model, provider, tenant and time.
 
     A tenant's own card goes before the general one; of either, the provider's own before the one for any provider.
-    Raises ConfigurationError where two cards have one version, or hold at once for the same.
+    Raises ConfigurationError if two cards have one version, or hold at once for the same.
     """
 
     def __init__(self, cards: Iterable[AnyCard] = ()) -> None:
@@ -385,7 +385,7 @@ class PriceBook:
         self._changes_ns = sorted({_unix_ns(moment) for moment in moments})
 
     def unchanged_around(self, unix_ns: int) -> tuple[int, int]:
-        """Give the stretch of time around a moment in which no card begins or ends: from, and until without."""
+        """Return the stretch of time around a moment in which no card begins or ends: from, and until without."""
         place = bisect_right(self._changes_ns, unix_ns)
         return (
             self._changes_ns[place - 1] if place else _LONG_AGO_NS,

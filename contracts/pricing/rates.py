@@ -29,7 +29,7 @@ class Rate:
     valid_to: datetime | None
 
     def is_valid_at(self, moment: datetime) -> bool:
-        """Say whether the rate holds at this moment (UTC)."""
+        """Return whether the rate holds at this moment (UTC)."""
         return self.valid_from <= moment and (self.valid_to is None or moment < self.valid_to)
 
 
@@ -50,7 +50,7 @@ class GpuRate(Rate):
 
     @property
     def pico_usd_per_hour(self) -> int:
-        """Give the whole rate, rounded to a pico-USD."""
+        """Return the whole rate, rounded to a pico-USD."""
         power = self.power_watts / _WATTS_PER_KILOWATT * self.usd_per_kwh * self.power_usage_effectiveness
         whole = self.usd_per_hour + power + self.overhead_usd_per_hour
         return pico_usd(whole.quantize(Decimal("1e-12"), ROUND_HALF_EVEN))
@@ -155,7 +155,7 @@ def _check_validity(version: str, valid_from: datetime, valid_to: datetime | Non
 
 
 class RateBook:
-    """All rates, found by subject and time. Raises ConfigurationError where two of one subject hold at once."""
+    """All rates, found by subject and time. Raises ConfigurationError if two of one subject hold at once."""
 
     def __init__(self, rates: Iterable[AnyRate] = ()) -> None:
         self._rates: dict[tuple[type[Rate], str], list[AnyRate]] = {}
@@ -192,12 +192,12 @@ class RateBook:
         return found if isinstance(found, BillingTerms) else None
 
     def all_terms(self, moment: datetime) -> list[BillingTerms]:
-        """Give the terms that hold at a moment, by tenant."""
+        """Return the terms that hold at a moment, by tenant."""
         found = [self.terms(moment, subject) for kind, subject in self._rates if kind is BillingTerms]
         return sorted((terms for terms in found if terms is not None), key=lambda terms: terms.subject)
 
     def changes(self) -> list[datetime]:
-        """Give every moment at which a rate begins or ends, in order."""
+        """Return every moment at which a rate begins or ends, in order."""
         rates = [rate for of_one in self._rates.values() for rate in of_one]
         return sorted({at for rate in rates for at in (rate.valid_from, rate.valid_to) if at is not None})
 

@@ -67,5 +67,5 @@ class Table(Generic[R]):
 
 
 def fields(kind: ColumnKind, *names: str) -> tuple[Column[Any], ...]:
-    """Give the columns that have the name of the record's own field."""
+    """Return the columns that have the name of the record's own field."""
     return tuple(Column(name, kind, name) for name in names)

@@ -178,7 +178,7 @@ class Reading:
 
 @lru_cache(maxsize=_REMEMBERED_NAMES)
 def reading_of(name: str) -> Reading:
-    """Tell how to read an attribute. A pure function of its name, remembered: names are few and spans are many."""
+    """Return how to read an attribute. A pure function of its name, remembered: names are few and spans are many."""
     if name in CONTENT_ATTRIBUTES or CONTENT_FAMILIES.match(name):
         return Reading(name, True, "drop")
     if CREDENTIALS.search(name):

@@ -19,7 +19,7 @@ _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def bounded_id(sent: str) -> str:
-    """Give a sender's id as it is kept: itself up to 64 characters, else its digest, so that none fills memory."""
+    """Return a sender's id as it is kept: itself up to 64 characters, else its digest, so that none fills memory."""
     return sent if len(sent) <= _MAX_KEPT_CHARACTERS else hashlib.sha256(sent.encode()).hexdigest()
 
 
@@ -46,7 +46,7 @@ class IdSource:
         self._minute_text = ""  # what ids of this minute, of 2^16 ms, begin with
 
     def next(self, unix_ns: int) -> tuple[bytes, str]:
-        """Give the 16 bytes and the text of an id made at a Unix time in nanoseconds, as `uuid7` makes them."""
+        """Return the 16 bytes and the text of an id made at a Unix time in nanoseconds, as `uuid7` makes them."""
         millis = (unix_ns // 1_000_000) & 0xFFFF_FFFF_FFFF
         minute, within = millis >> 16, millis & 0xFFFF
         if minute != self._minute:
@@ -63,7 +63,7 @@ class IdSource:
 
 
 def _tails(count: int) -> list[tuple[bytes, str]]:
-    """Give the ends of some ids: version and variant among 74 random bits, as bytes and as text."""
+    """Return the ends of some ids: version and variant among 74 random bits, as bytes and as text."""
     random = os.urandom(_TAIL_BYTES * count).hex()
     found: list[tuple[bytes, str]] = []
     for start in range(0, len(random), 2 * _TAIL_BYTES):
@@ -74,11 +74,11 @@ def _tails(count: int) -> list[tuple[bytes, str]]:
 
 
 def sibling_of(identifier: UUID, place: int) -> UUID:
-    """Give the id of a request's part: of the same time, and another for each place; place 0 is the id itself."""
+    """Return the id of a request's part: of the same time, and another for each place; place 0 is the id itself."""
     fixed, random = identifier.int & ~_RAND_B_MASK, identifier.int & _RAND_B_MASK
     return UUID(int=fixed | ((random + place) & _RAND_B_MASK))
 
 
 def unix_ms_of(identifier: UUID) -> int:
-    """Give the Unix time in milliseconds that a UUIDv7 carries."""
+    """Return the Unix time in milliseconds that a UUIDv7 carries."""
     return identifier.int >> 80

@@ -61,7 +61,7 @@ def span_name(record: RequestRecord) -> str:
 
 
 def span_attributes(record: RequestRecord) -> dict[str, str | int | float | bool | list[str]]:
-    """Give a request's attributes in the GenAI conventions. Unknown values are left out, never zero."""
+    """Return a request's attributes in the GenAI conventions. Unknown values are left out, never zero."""
     usage = record.usage
     cost = None if record.cost_pico_usd is None else record.cost_pico_usd / 1e12
     candidates: dict[str, str | int | float | bool | list[str] | None] = {

@@ -30,5 +30,5 @@ def signature_of_batch(key: bytes, batch_id: str, digest: bytes) -> str:
 
 
 def is_signature_of(signature: str, key: bytes, batch_id: str, digest: bytes) -> bool:
-    """Say whether a signature is the one that this key gives."""
+    """Return whether a signature is the one that this key gives."""
     return hmac.compare_digest(signature.encode(), signature_of_batch(key, batch_id, digest).encode())

@@ -177,9 +177,9 @@ class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
 class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="step.1", kw_only=True):
     """One engine step, or one stretch of a lifecycle state, on one engine host.
 
-    `sequence` has no holes within an `engine`: a hole is a loss. The lists from `request_ids` on run in parallel,
-    one entry per request in the step; one of them is empty where it was not measured or is zero for all. `gpu_ns`
-    sums to `busy_ns` exactly when `method` is set.
+    `sequence` has no holes within an `engine`: a hole is a loss. The lists from `request_ids` on run in parallel, one
+    entry per request in the step; one of them is empty if it was not measured or is zero for all. `gpu_ns` sums to
+    `busy_ns` exactly when `method` is set.
     """
 
     engine: str
@@ -346,10 +346,10 @@ def _check_step(step: StepRecord) -> None:
 
 
 def event_name_of(packed: bytes) -> str:
-    """Tell a packed record's event name from its tag, without decoding the rest.
+    """Return a packed record's event name from its tag, without decoding the rest.
 
-    Only the place where `encode_record` puts the tag is read: a caller's text may spell another kind's.
-    Raises InvalidRecord on an unknown kind or version.
+    Only the place where `encode_record` puts the tag is read: a caller's text may spell another kind's. Raises
+    InvalidRecord on an unknown kind or version.
     """
     start = _ARRAY_HEADER_BYTES.get(packed[:1])
     if start is not None:

@@ -19,14 +19,14 @@ _MOST_BINARY: Final = 1000  # characters of base64 that are still taken for text
 
 
 def is_card_number(text: str) -> bool:
-    """Say whether digits, with spaces or hyphens between, pass the check of card numbers (Luhn, ISO/IEC 7812-1)."""
+    """Return whether digits, with spaces or hyphens between, pass the check of card numbers (Luhn, ISO/IEC 7812-1)."""
     digits = [int(digit) for digit in reversed(_DIGIT.findall(text))]
     doubled = (digit * 2 - 9 if digit > 4 else digit * 2 for digit in digits[1::2])
     return 13 <= len(digits) <= 19 and any(digits) and (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
 def card_spans(text: str) -> list[tuple[int, int]]:
-    """Give where card numbers are in a run of digits, where others, such as an expiry date, may stand around them."""
+    """Return where card numbers are in a run of digits, where others, such as an expiry date, may stand around them."""
     if is_card_number(text):
         return [(0, len(text))]
     groups = list(_DIGITS.finditer(text))
@@ -50,7 +50,7 @@ def _replace_cards(text: str) -> str:
 
 
 def _card_end(groups: list[re.Match[str]], at: int, text: str) -> int:
-    """Give where a card number that begins with a group of digits ends, `at` where none does.
+    """Return where a card number that begins with a group of digits ends, `at` where none does.
 
     It is one group, or begins with one of four and goes on with groups of three to six, as cards are printed.
     """
@@ -131,7 +131,7 @@ class Redactor:
         self._patterns = (*DEFAULT_PATTERNS, *own)
 
     def redact(self, text: str) -> str:
-        """Give a text without what the patterns find; images and the like, in base64, as their size alone."""
+        """Return a text without what the patterns find; images and the like, in base64, as their size alone."""
         if is_binary(text):
             return f"[{len(text)} characters of base64]"
         for pattern in self._patterns:
@@ -153,12 +153,12 @@ class Redactor:
 
 
 def is_binary(text: str) -> bool:
-    """Say whether a text is a long piece of base64, such as an image, rather than words."""
+    """Return whether a text is a long piece of base64, such as an image, rather than words."""
     return len(text) > _MOST_BINARY and _BINARY.fullmatch(text) is not None
 
 
 def may_hold_secrets(text: str) -> bool:
-    """Say, at a small part of a search's cost, whether a secret or an e-mail address may be found in a text.
+    """Return whether a secret or an e-mail address may be found in a text, at a small part of a search's cost.
 
     Where it says no there is none.
     """

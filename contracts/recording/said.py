@@ -11,12 +11,13 @@ Redact = Callable[[object], object]
 
 
 def asked(body: bytes, redact: Redact) -> str:
-    """Give what a request asks as JSON text, redacted; empty where the body holds nothing that was said."""
+    """Return what a request asks as JSON text, redacted; empty if the body holds nothing that was said."""
     return _part(_decoded(body), _ASKED, redact)
 
 
 def answered(sent: bytes, redact: Redact) -> str:
-    """Give what an answer says: a stream's texts, each joined first so that nothing hides between two pieces, or JSON.
+    """Return what an answer says: a stream's texts, each joined first so that nothing hides between two pieces, or
+    JSON.
 
     Choices, thoughts and calls come in turns, piece by piece: each is a text of its own, on lines of its own.
     """
@@ -43,7 +44,7 @@ def _decoded(body: bytes) -> Any:
 
 
 def _pieces(sent: bytes) -> Iterator[tuple[str, str]]:
-    """Give a stream's pieces of text, each with a name of the text that it belongs to."""
+    """Yield a stream's pieces of text, each with a name of the text that it belongs to."""
     for line in sent.splitlines():
         if not line.startswith(b"data:"):
             continue

@@ -129,7 +129,7 @@ class Rule:
 
 
 def settings_of(kind: RuleKind) -> Mapping[str, NumberSetting]:
-    """Give the numbers that a kind of rule can be told."""
+    """Return the numbers that a kind of rule can be told."""
     return {**_SETTINGS[kind], **_REPEAT}
 
 
@@ -162,7 +162,7 @@ def _thresholds(value: object) -> tuple[int, ...]:
 
 
 def check_channel(kind: str, address: str) -> ChannelKind:
-    """Give a channel's kind once its address fits it. Raises InvalidRequest, which does not repeat the address."""
+    """Return a channel's kind once its address fits it. Raises InvalidRequest, which does not repeat the address."""
     known = next((name for name in CHANNEL_KINDS if name == kind), None)
     if known is None:
         raise InvalidRequest(f"kind {kind!r} is unknown; known: {', '.join(CHANNEL_KINDS)}", param="kind")
@@ -188,7 +188,7 @@ def check_report(kind: str, report: str) -> None:
 
 
 def shown_address(kind: str, address: str) -> str:
-    """Give what may be shown of an address: a URL's path and a routing key are secrets."""
+    """Return what may be shown of an address: a URL's path and a routing key are secrets."""
     if kind == "email":
         return address
     if kind == "pagerduty":

@@ -30,7 +30,7 @@ class HoldSpec:
             raise ConfigurationError(f"objective {self.slo!r} holds {self.hook!r}; known: {', '.join(HOOKS)}")
 
     def covers(self, who: "HeldFor", now_ns: int) -> bool:
-        """Say whether such requests are held at a moment (Unix ns)."""
+        """Return whether such requests are held at a moment (Unix ns)."""
         return (
             now_ns < self.until_ns
             and self.tenant in ("", who.tenant)
@@ -49,10 +49,10 @@ class HeldFor:
 
 
 def hold_on(holds: Iterable[HoldSpec], hook: Hook, who: HeldFor, now_ns: int) -> HoldSpec | None:
-    """Give the hold of that kind which covers such requests at a moment (Unix ns), if any."""
+    """Return the hold of that kind which covers such requests at a moment (Unix ns), if any."""
     return next((hold for hold in holds if hold.hook == hook and hold.covers(who, now_ns)), None)
 
 
 def is_canary(label: str) -> bool:
-    """Say whether an entry of a route is a canary, by its label: "canary", or "canary-" and more."""
+    """Return whether an entry of a route is a canary, by its label: "canary", or "canary-" and more."""
     return label == CANARY or label.startswith(f"{CANARY}-")

@@ -63,11 +63,11 @@ class Scope:
 
     @property
     def is_fixed(self) -> bool:
-        """Say whether a key and a model alone decide who is counted, so that it can be worked out once."""
+        """Return whether a key and a model alone decide who is counted, so that it can be worked out once."""
         return self.level in ("tenant", "team", "project", "key")
 
     def subject_of(self, who: Identity, model: str, conversation: str = "") -> str | None:
-        """Give whom a request of `who` counts as under this scope; `None` where it is not covered.
+        """Return whom a request of `who` counts as under this scope; `None` if it is not covered.
 
         Requests with the same subject share a counter. Empty for the tenant as a whole.
         """
@@ -132,7 +132,7 @@ class LimitSpec:
 
     @property
     def is_windowed(self) -> bool:
-        """Say whether what is charged leaves again after a while."""
+        """Return whether what is charged leaves again after a while."""
         return self.window is not None
 
 
@@ -190,7 +190,7 @@ class BudgetSpec:
 
     @property
     def is_windowed(self) -> bool:
-        """Say that what is charged stays charged for as long as the period lasts."""
+        """Return False: what is charged stays charged for as long as the period lasts."""
         return False
 
     def adjusted(self, subject: str, period_start_ns: int) -> int:
@@ -233,12 +233,12 @@ class TenantSpec:
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """How requests wait in front of a pool. `None` where nothing is set.
+    """How requests wait in front of a pool. `None` if nothing is set.
 
     `max_in_flight` and `max_tokens_in_flight` (prompt and reserved output together) bound what the pool is given at
-    once; engine hosts that state their own room are asked instead of the latter. The tenant's caps are shares of
-    these (0 to 1). A prompt of more than `long_prompt_tokens` goes through one of `long_prompt_slots`. A request
-    that waited longer than its class's `deadline_seconds` is shed, the lowest class first.
+    once; engine hosts that state their own room are asked instead of the latter. The tenant's caps are shares of these
+    (0 to 1). A prompt of more than `long_prompt_tokens` goes through one of `long_prompt_slots`. A request that waited
+    longer than its class's `deadline_seconds` is shed, the lowest class first.
     """
 
     max_in_flight: int | None = None

@@ -80,11 +80,11 @@ class Objective:
 
     @property
     def bad_share(self) -> Fraction:
-        """Give the share of requests that may be bad, between 0 and 1, neither of them."""
+        """Return the share of requests that may be bad, between 0 and 1, neither of them."""
         return 1 - Fraction(self.target_percent) / 100
 
     def limit_tenths_ms(self, timed: Timed) -> int | None:
-        """Give the threshold of a time in tenths of a millisecond; `None` where there is none."""
+        """Return the threshold of a time in tenths of a millisecond; `None` if there is none."""
         threshold = self.thresholds_ms.get(timed)
         return None if threshold is None else int(threshold * 10)
 
@@ -174,11 +174,11 @@ class Counts:
         return Counts(self.total + other.total, self.bad + other.bad)
 
     def good_share(self) -> Fraction | None:
-        """Give the share that was good; `None` where nothing counts."""
+        """Return the share that was good; `None` if nothing counts."""
         return Fraction(self.total - self.bad, self.total) if self.total else None
 
     def burn_rate(self, objective: Objective) -> Fraction | None:
-        """Give how many times faster than allowed the budget is used up; 1 uses it up just at the window's end."""
+        """Return how many times faster than allowed the budget is used up; 1 uses it up just at the window's end."""
         return Fraction(self.bad, self.total) / objective.bad_share if self.total else None
 
 
@@ -196,7 +196,7 @@ class ErrorBudget:
 
     @property
     def remaining_share(self) -> Fraction | None:
-        """Give what is left of the budget: 1 untouched, 0 used up, below 0 overspent; `None` where nothing counts."""
+        """Return what is left of the budget: 1 untouched, 0 used up, below 0 overspent; `None` if nothing counts."""
         return 1 - Fraction(self.counts.bad) / self.allowed if self.counts.total else None
 
 
@@ -229,10 +229,10 @@ BURN_WINDOWS: Final[tuple[timedelta, ...]] = tuple(
 
 
 def is_burning(objective: Objective, pair: BurnPair, long: Counts, short: Counts) -> bool:
-    """Say whether both windows of a pair burn at least as fast as its factor.
+    """Return whether both windows of a pair burn at least as fast as its factor.
 
-    Of few requests a single bad one burns fast: where the long window has fewer than `min_events`, a third of that
-    many must be bad.
+    Of few requests a single bad one burns fast: where the long window has fewer than `min_events`, a third of that many
+    must be bad.
     """
     rates = (long.burn_rate(objective), short.burn_rate(objective))
     if any(rate is None or rate < pair.factor for rate in rates):
@@ -241,7 +241,7 @@ def is_burning(objective: Objective, pair: BurnPair, long: Counts, short: Counts
 
 
 def burning_pairs(objective: Objective, counts: Mapping[timedelta, Counts]) -> tuple[BurnPair, ...]:
-    """Give the pairs that burn, the most urgent first. `counts` is by window; one that is missing has no requests."""
+    """Return the pairs that burn, the most urgent first. `counts` is by window; one that is missing has no requests."""
     nothing = Counts()
     return tuple(
         pair

@@ -17,7 +17,7 @@ _ONE_DAY: Final = timedelta(days=1)
 
 
 def zone_of(time_zone: str) -> ZoneInfo:
-    """Give the zone of an IANA name such as "Europe/Berlin". Raises ConfigurationError where there is none."""
+    """Return the zone of an IANA name such as "Europe/Berlin". Raises ConfigurationError if there is none."""
     try:
         return ZoneInfo(time_zone)
     except (KeyError, ValueError, OSError) as error:
@@ -25,10 +25,10 @@ def zone_of(time_zone: str) -> ZoneInfo:
 
 
 def period_bounds(period: Period, time_zone: str, at_ns: int) -> tuple[int, int | None]:
-    """Give the start (inclusive) and the end (exclusive) of the period that holds `at_ns`.
+    """Return the start (inclusive) and the end (exclusive) of the period that holds `at_ns`.
 
-    Weeks begin on Monday. `total` began with Unix time and has no end (`None`).
-    Raises ConfigurationError where the time zone is unknown.
+    Weeks begin on Monday. `total` began with Unix time and has no end (`None`). Raises ConfigurationError if the time
+    zone is unknown.
     """
     if period == "total":
         return 0, None
@@ -44,9 +44,9 @@ def period_bounds(period: Period, time_zone: str, at_ns: int) -> tuple[int, int 
 
 
 def budget_period(budget: BudgetSpec, at_ns: int) -> tuple[int, int | None] | None:
-    """Give the bounds of the budget's period that holds `at_ns`, clipped to when it begins and ends.
+    """Return the bounds of the budget's period that holds `at_ns`, clipped to when it begins and ends.
 
-    `None` where it does not bind at that time. Raises ConfigurationError where its time zone is unknown.
+    `None` if it does not bind at that time. Raises ConfigurationError if its time zone is unknown.
     """
     starts_at_ns, ends_at_ns = budget.starts_at_ns, budget.ends_at_ns
     if starts_at_ns is not None and at_ns < starts_at_ns:
@@ -76,7 +76,7 @@ def _first_day_after(period: Period, first: date) -> date:
 
 
 def _midnight_ns(day: date, zone: ZoneInfo) -> int:
-    """Give when a day begins: the earlier of two midnights, and the moment of change where there is none."""
+    """Return when a day begins: the earlier of two midnights, and the moment of change where there is none."""
     return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()) * _SECOND_NS
 
 
@@ -84,8 +84,8 @@ def _midnight_ns(day: date, zone: ZoneInfo) -> int:
 class Forecast:
     """What a period comes to if it goes on as it has so far.
 
-    `projected` is what will be used at its end, in the metric's base unit; `None` where it has no end.
-    `exhausted_at_ns` is when the amount is used up; `None` where that is not within the period.
+    `projected` is what will be used at its end, in the metric's base unit; `None` if it has no end. `exhausted_at_ns`
+    is when the amount is used up; `None` if that is not within the period.
     """
 
     projected: int | None

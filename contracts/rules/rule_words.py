@@ -42,8 +42,8 @@ _UNITS: Final[dict[Metric, str]] = {
 def base_amount(word: MetricWord, amount: int | None, amount_usd: Decimal | None) -> int:
     """Convert a written amount to the metric's base unit, exactly.
 
-    Raises ConfigurationError where the amount stands in the wrong field, is finer than a pico-USD, or is more than
-    can be counted (`MAX_AMOUNT`).
+    Raises ConfigurationError if the amount stands in the wrong field, is finer than a pico-USD, or is more than can be
+    counted (`MAX_AMOUNT`).
     """
     if word == "usd":
         if amount_usd is None or amount is not None:
@@ -93,7 +93,7 @@ def limit_text(limit: LimitSpec) -> str:
 def find_contradiction(limits: Iterable[LimitSpec]) -> tuple[LimitSpec, LimitSpec] | None:
     """Find two limits of one scope and metric where the wider window allows less than the narrower one.
 
-    Gives (narrower, wider): what the narrower promises could never be used. `None` where all agree.
+    Gives (narrower, wider): what the narrower promises could never be used. `None` if all agree.
     """
     rivals: dict[tuple[Scope, Metric], list[tuple[int, LimitSpec]]] = {}
     for limit in limits:
@@ -107,7 +107,7 @@ def find_contradiction(limits: Iterable[LimitSpec]) -> tuple[LimitSpec, LimitSpe
 
 
 def contradiction_text(narrower: LimitSpec, wider: LimitSpec) -> str:
-    """Say why two limits cannot stand together, and what to do."""
+    """Return why two limits cannot stand together, and what to do."""
     return (
         f"limit {wider.id!r} allows {limit_text(wider)}, less than the {limit_text(narrower)} of limit "
         f"{narrower.id!r} for the same scope; raise the wider window's amount or lower the narrower one's"

@@ -9,5 +9,5 @@ EVENT_ID_HEADER: Final = "x-tollkeeper-event-id"
 
 
 def signature_of(body: bytes, secret: bytes) -> str:
-    """Give what the receiver compares: HMAC-SHA-256 of the body with the installation's webhook secret, in hex."""
+    """Return what the receiver compares: HMAC-SHA-256 of the body with the installation's webhook secret, in hex."""
     return "sha256=" + hmac.digest(secret, body, hashlib.sha256).hex()

@@ -43,12 +43,12 @@ class CachePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             raise ValueError(f"hit_price is {price}; it may have six decimal places")
 
     def price_of(self, answer_pico_usd: int) -> int:
-        """Give what a hit costs where the answer's own price is this, in pico-USD; a part of one counts as one."""
+        """Return what a hit costs where the answer's own price is this, in pico-USD; a part of one counts as one."""
         return -(-answer_pico_usd * int(self.hit_price * _PARTS) // _PARTS)
 
 
 def cache_policy(given: Mapping[str, object] | None) -> CachePolicy | None:
-    """Build a policy from plain data; `None` where there is none. Raises ConfigurationError, naming the field."""
+    """Build a policy from plain data; `None` if there is none. Raises ConfigurationError, naming the field."""
     if not given:
         return None
     try:

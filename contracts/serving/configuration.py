@@ -27,7 +27,7 @@ from contracts.serving.sampling import SamplingPolicy
 
 
 def control_database_url(chosen: str, data: Path) -> str:
-    """Give the control database's URL: the one chosen, else SQLite's in the data directory."""
+    """Return the control database's URL: the one chosen, else SQLite's in the data directory."""
     return chosen or f"sqlite:///{(data / 'control.db').absolute()}"
 
 
@@ -188,12 +188,12 @@ class Snapshot:
                 raise ConfigurationError(f"model {model.id!r} names pool {model.pool!r}; known pools: {known}")
 
     def names(self, allowed: Container[str] | None = None) -> dict[str, int]:
-        """Give every name that applications may ask for, or those allowed, with when each was made (Unix seconds)."""
+        """Return every name that applications may ask for, or those allowed, with when each was made (Unix seconds)."""
         every: dict[str, ModelSpec | RouteSpec] = {**self.models, **self.routes}
         return {name: found.created_unix for name, found in every.items() if allowed is None or name in allowed}
 
     def serves(self, name: str, allowed: Container[str] | None = None) -> bool:
-        """Say whether a name stands for a model or a route, and is among those allowed."""
+        """Return whether a name stands for a model or a route, and is among those allowed."""
         return (name in self.models or name in self.routes) and (allowed is None or name in allowed)
 
 

@@ -17,12 +17,11 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 class BreakerPolicy:
     """When a target is left alone, and how it comes back.
 
-    It is left alone after so many failures in a row, or where `failure_share` of at least `least_requests` within
+    It is left alone after that many failures in a row, or where `failure_share` of at least `least_requests` within
     `window_seconds` failed, or where its mean first token (or its mean whole answer, where tokens do not pass) takes
-    `slow_factor` times as long as its siblings' and at least `slow_seconds` more; `slow_factor` `None`: never for
-    that. A pause lasts `first_pause_seconds`, twice as long after every probe that fails, at most
-    `longest_pause_seconds`. After `good_probes` it is called as before, a growing share of its turns during
-    `ramp_seconds`.
+    `slow_factor` times as long as its siblings' and at least `slow_seconds` more; `slow_factor` `None`: never for that.
+    A pause lasts `first_pause_seconds`, twice as long after every probe that fails, at most `longest_pause_seconds`.
+    After `good_probes` it is called as before, a growing share of its turns during `ramp_seconds`.
     """
 
     failures_in_a_row: int = 5
@@ -82,14 +81,14 @@ class HedgePolicy:
 class FailurePolicy:
     """What a pool does about failures.
 
-    A request that fails at one target goes to the next at once. `retries` is how often it then begins anew with
-    those that may be called again, after a pause: at random up to `backoff_seconds`, doubled each time up to
-    `longest_backoff_seconds`, and no shorter than a target's Retry-After. Both are paid from one budget: further
-    tries may be `retry_share` of the pool's requests, and `retries_per_second` beyond that. `first_token_seconds`,
+    A request that fails at one target goes to the next at once. `retries` is how often it then starts over with those
+    that may be called again, after a pause: at random up to `backoff_seconds`, doubled each time up to
+    `longest_backoff_seconds`, and no shorter than a target's Retry-After. Both are paid from one budget: further tries
+    may be `retry_share` of the pool's requests, and `retries_per_second` beyond that. `first_token_seconds`,
     `between_tokens_seconds` and `total_seconds` (of all tries together) hold whatever kind its targets are; `None`:
-    only the targets' own times do. An answer that is wanted whole is asked for by a stream if one of the first two
-    is set; if that is impossible, `whole_answer_seconds` bounds each try. Without a breaker every target is called in
-    its turn. `when_all_away` says whether a request is sent to a target that is left alone where there is no other, or
+    only the targets' own times do. An answer that is wanted whole is asked for by a stream if one of the first two is
+    set; if that is impossible, `whole_answer_seconds` bounds each try. Without a breaker every target is called in its
+    turn. `when_all_away` says whether a request is sent to a target that is left alone where there is no other, or
     refused at once.
     """
 
@@ -157,7 +156,7 @@ class Playbook:
 def failure_policy(stated: Mapping[str, object] | None) -> FailurePolicy:
     """Build a pool's policy from its settings, what is left out being as by default.
 
-    Raises ConfigurationError where a value or a name is not what a policy takes.
+    Raises ConfigurationError if a value or a name is not what a policy takes.
     """
     if stated is None:
         return DEFAULT_FAILURES
@@ -169,7 +168,7 @@ def failure_policy(stated: Mapping[str, object] | None) -> FailurePolicy:
 
 
 def playbook_of(provider: str, rules: Mapping[str, object]) -> Playbook:
-    """Build a provider's playbook from its rules. Raises ConfigurationError where they are not what one takes."""
+    """Build a provider's playbook from its rules. Raises ConfigurationError if they are not what one takes."""
     given: dict[str, Any] = {"provider": provider, **rules}
     what = f"playbook {provider!r}"
     if "outage" in given:

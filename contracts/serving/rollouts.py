@@ -88,7 +88,8 @@ class RolloutGuards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ShadowPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Copies of so many percent of the incumbent's requests go to the candidate as well; nobody sees their answers.
+    """Copies of the given number of percent of the incumbent's requests go to the candidate as well; nobody sees their
+    answers.
 
     At most `max_concurrent` at a gateway and `max_usd_per_day` (UTC) in all, which the platform pays. What has no price
     cannot be held to a sum of money and is not copied. `by_meaning` compares answers by the embedder, else by words.
@@ -111,14 +112,14 @@ class ShadowPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def max_pico_usd_per_day(self) -> int:
-        """Give the day's bound in pico-USD."""
+        """Return the day's bound in pico-USD."""
         return pico_usd(self.max_usd_per_day)
 
 
 class RolloutRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is asked of a rollout. `tenants` alone take part, where they are stated; `not_tenants` never do.
 
-    `promotes` has the last step's end replace the incumbent on the route; else it stays there until somebody does.
+    `promotes` has the last step's end replace the incumbent on the route; else it stays there until someone does.
     """
 
     steps: tuple[RolloutStep, ...] = DEFAULT_STEPS
@@ -142,7 +143,7 @@ class RolloutRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ConfigurationError("promotes has no effect without steps")
 
     def takes(self, tenant: str) -> bool:
-        """Say whether a tenant's requests may take part."""
+        """Return whether a tenant's requests may take part."""
         return tenant not in self.not_tenants and (not self.tenants or tenant in self.tenants)
 
 
@@ -161,7 +162,7 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True):
     stepped_at_ns: int = 0
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError where both arms are one, or the step is none of its own."""
+        """Raise ConfigurationError if both arms are one, or the step is none of its own."""
         if self.incumbent == self.candidate:
             raise ConfigurationError(
                 f"rollout {self.id!r}: incumbent and candidate are both {self.incumbent!r}", param="candidate"
@@ -171,16 +172,16 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_live(self) -> bool:
-        """Say whether the candidate has its share now."""
+        """Return whether the candidate has its share now."""
         return self.state in LIVE
 
     @property
     def percent(self) -> float:
-        """Give the share (percent) that the candidate has now."""
+        """Return the share (percent) that the candidate has now."""
         return self.rules.steps[self.step].percent if self.is_live and self.rules.steps else 0.0
 
     def draws(self, tenant: str, unit: str) -> bool:
-        """Say whether those of a unit are the candidate's. Who is once stays so while the share grows."""
+        """Return whether those of a unit are the candidate's. Who is once stays so while the share grows."""
         return place_of(self.salt, tenant, unit) < round(self.percent * _PARTS_OF_PERCENT)
 
 
@@ -194,19 +195,19 @@ def rollout_rules(stated: Mapping[str, object]) -> RolloutRules:
 
 
 def plain_rules(rules: RolloutRules) -> dict[str, object]:
-    """Give rules as plain data, defaults filled in, money as text."""
+    """Return rules as plain data, defaults filled in, money as text."""
     plain: dict[str, object] = msgspec.to_builtins(rules)
     return plain
 
 
 def unit_of(conversation: str, user: str, key_id: str) -> str:
-    """Give what is drawn as one: a conversation, else an end user, else a key."""
+    """Return what is drawn as one: a conversation, else an end user, else a key."""
     if conversation:
         return f"conversation/{conversation}"
     return f"user/{user}" if user else f"key/{key_id}"
 
 
 def place_of(salt: bytes, tenant: str, unit: str) -> int:
-    """Give a unit's place, 0 to 999,999, alike for all of them: a keyed hash, so that nobody can choose it."""
+    """Return a unit's place, 0 to 999,999, alike for all of them: a keyed hash, so that nobody can choose it."""
     drawn = blake2b(f"{tenant}\n{unit}".encode(errors="surrogatepass"), key=salt, digest_size=8).digest()
     return int.from_bytes(drawn, "big") * _MILLION >> 64

@@ -32,13 +32,13 @@ class Serving:
 
 
 def find_faults(serving: Serving) -> list[RouteFault]:
-    """Give what is wrong with each route: one fault a route, the first that is found."""
+    """Return what is wrong with each route: one fault a route, the first that is found."""
     first = (next(_faults_of(route, serving), None) for route in serving.routes.values())
     return [fault for fault in first if fault is not None]
 
 
 def sound_routes(serving: Serving) -> tuple[dict[str, RouteSpec], list[RouteFault]]:
-    """Leave out the routes that are at fault, and those that lead to these; give the rest and the faults."""
+    """Leave out the routes that are at fault, and those that lead to these; return the rest and the faults."""
     kept, faults = dict(serving.routes), list[RouteFault]()
     while found := find_faults(Serving(kept, serving.models, serving.pools)):
         faults += found
@@ -48,14 +48,14 @@ def sound_routes(serving: Serving) -> tuple[dict[str, RouteSpec], list[RouteFaul
 
 
 def meet(pin: Regions, regions: tuple[str, ...]) -> Regions:
-    """Give what a pin leaves of the regions that are stated; `None`: anywhere."""
+    """Return what a pin leaves of the regions that are stated; `None`: anywhere."""
     if not regions:
         return pin
     return frozenset(regions) if pin is None else pin & frozenset(regions)
 
 
 def taken_targets(targets: tuple[TargetSpec, ...], entry: RouteEntry, regions: Regions) -> tuple[TargetSpec, ...]:
-    """Give the targets that an entry takes, all of them in `regions` where these are stated.
+    """Return the targets that an entry takes, all of them in `regions` where these are stated.
 
     A target that does not say where it is, is in none.
     """
@@ -94,7 +94,7 @@ class _Walk:
     def faults_behind(
         self, route: RouteSpec, regions: Regions, way: tuple[str, ...], begun_at: Place = ()
     ) -> Iterator[RouteFault]:
-        """Give what is wrong on each way, at the entry of the first route that begins it."""
+        """Yield what is wrong on each way, at the entry of the first route that begins it."""
         for place, entry in _placed(route):
             at_start = begun_at or place
             message = self._fault_of(entry, meet(regions, entry.regions))

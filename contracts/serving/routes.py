@@ -55,7 +55,7 @@ class Hours(msgspec.Struct, frozen=True):
         return cls(found[0] or 0, found[1] or 0)
 
     def holds_at(self, minute: int) -> bool:
-        """Say whether a minute of the day (0 to 1439) is within."""
+        """Return whether a minute of the day (0 to 1439) is within."""
         if self.from_minute < self.until_minute:
             return self.from_minute <= minute < self.until_minute
         return minute >= self.from_minute or minute < self.until_minute
@@ -110,7 +110,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def max_cost_pico_usd(self) -> int | None:
-        """Give `max_cost_usd` in pico-USD."""
+        """Return `max_cost_usd` in pico-USD."""
         return None if self.max_cost_usd is None else pico_usd(self.max_cost_usd)
 
 
@@ -133,7 +133,7 @@ class RouteEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     when: Condition = ALWAYS
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError where it leads nowhere, or has no weight."""
+        """Raise ConfigurationError if it leads nowhere, or has no weight."""
         if bool(self.model) == bool(self.route):
             raise ConfigurationError("an entry names either a model or a route")
         if not 1 <= self.weight <= MAX_WEIGHT:
@@ -144,7 +144,7 @@ class RouteEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def name(self) -> str:
-        """Give what decisions call it."""
+        """Return what decisions call it."""
         return self.label or self.model or self.route
 
 
@@ -177,7 +177,7 @@ class CascadePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def max_cost_pico_usd(self) -> int | None:
-        """Give `max_cost_usd` in pico-USD."""
+        """Return `max_cost_usd` in pico-USD."""
         return None if self.max_cost_usd is None else pico_usd(self.max_cost_usd)
 
 
@@ -229,7 +229,7 @@ class RouteSpec(RouteRules, frozen=True, kw_only=True):
 
     @property
     def entries(self) -> tuple[RouteEntry, ...]:
-        """Give all entries."""
+        """Return all entries."""
         return self.choose + self.fallbacks
 
 

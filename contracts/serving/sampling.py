@@ -41,7 +41,7 @@ class SamplingValues(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     reasoning_effort: ReasoningEffort | None = None
 
     def stated(self) -> dict[str, Any]:
-        """Give what is said, by field."""
+        """Return what is said, by field."""
         found = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         return {**found, "stop": [self.stop]} if isinstance(self.stop, str) else found
 
@@ -52,7 +52,7 @@ class SamplingPolicy:
     __slots__ = ("defaults", "pinned")
 
     def __init__(self, defaults: SamplingValues, pinned: SamplingValues) -> None:
-        """Raises ConfigurationError where a field is given as both, or a stop is empty."""
+        """Raises ConfigurationError if a field is given as both, or a stop is empty."""
         self.defaults = defaults.stated()
         self.pinned = pinned.stated()
         both = self.defaults.keys() & self.pinned.keys()
@@ -68,21 +68,21 @@ class SamplingPolicy:
 
     @property
     def pinned_effort(self) -> ReasoningEffort | None:
-        """Give the reasoning effort that holds whatever a request says of it, in whichever place."""
+        """Return the reasoning effort that holds whatever a request says of it, in whichever place."""
         effort: ReasoningEffort | None = self.pinned.get("reasoning_effort")
         return effort
 
     @property
     def output_limit(self) -> int | None:
-        """Give the most tokens that either sets for an answer."""
+        """Return the most tokens that either sets for an answer."""
         limit: int | None = self.pinned.get("max_tokens", self.defaults.get("max_tokens"))
         return limit
 
     def apply(self, request: RequestT) -> tuple[RequestT, dict[str, object]]:
-        """Give the request as it is to be served, and the fields that are set in place of the caller's silence.
+        """Return the request as it is to be served, and the fields that are set in place of the caller's silence.
 
-        Raises UnsupportedValue where the caller says something else than what is pinned: as OpenAI does of values
-        that a model does not take, and so that nobody is served otherwise than it asked.
+        Raises UnsupportedValue if the caller says something else than what is pinned: as OpenAI does of values that a
+        model does not take, and so that nobody is served otherwise than it asked.
         """
         set_fields: dict[str, object] = {}
         for values, is_pinned in ((self.pinned, True), (self.defaults, False)):
@@ -104,7 +104,7 @@ class SamplingPolicy:
 def sampling_policy(
     defaults: Mapping[str, object] | None, pinned: Mapping[str, object] | None
 ) -> SamplingPolicy | None:
-    """Build a policy from plain data; `None` where it says nothing. Raises ConfigurationError, naming the field."""
+    """Build a policy from plain data; `None` if it says nothing. Raises ConfigurationError, naming the field."""
     policy = SamplingPolicy(_values("defaults", defaults or {}), _values("pinned", pinned or {}))
     return policy if policy.defaults or policy.pinned else None
 
@@ -117,7 +117,7 @@ def _values(what: str, given: Mapping[str, object]) -> SamplingValues:
 
 
 def _said(request: GenerationRequest, name: str) -> list[object]:
-    """Give what a request says of a field, in each place where it says anything."""
+    """Return what a request says of a field, in each place where it says anything."""
     if name == "max_tokens":
         return list(request.stated_limits)
     if name == "reasoning_effort":

@@ -34,7 +34,7 @@ class IntentSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Give all that tells it: the utterances, and the description where there is one."""
+        """Return all that tells it: the utterances, and the description where there is one."""
         return (*self.utterances, self.description) if self.description else self.utterances
 
 
@@ -59,7 +59,7 @@ class SemanticSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Give the intents' names, in their order."""
+        """Return the intents' names, in their order."""
         return tuple(intent.name for intent in self.intents)
 
 
@@ -81,7 +81,7 @@ class SemanticReading(msgspec.Struct, frozen=True):
         return _OBSTACLES.get(self.state, "")
 
     def facts(self) -> dict[str, object]:
-        """Give what is known, for a record: no part of the prompt."""
+        """Return what is known, for a record: no part of the prompt."""
         found = {"state": self.state, "intent": self.intent, "score": self.score, "complexity": self.complexity}
         found["complexity_score"] = self.complexity_score
         return {
@@ -92,7 +92,7 @@ class SemanticReading(msgspec.Struct, frozen=True):
 
 
 def semantic_spec(given: Mapping[str, object] | None) -> SemanticSpec | None:
-    """Build it from plain data; `None` where there is none. Raises ConfigurationError, naming what is wrong."""
+    """Build it from plain data; `None` if there is none. Raises ConfigurationError, naming what is wrong."""
     if not given:
         return None
     try:
@@ -104,7 +104,7 @@ def semantic_spec(given: Mapping[str, object] | None) -> SemanticSpec | None:
 
 
 def dump_semantic(spec: SemanticSpec) -> dict[str, Any]:
-    """Give it as plain data, as `semantic_spec` reads it."""
+    """Return this as plain data, as `semantic_spec` reads it."""
     plain: dict[str, Any] = msgspec.to_builtins(spec)
     return plain
 

@@ -87,7 +87,7 @@ def draw_audit(visit: Visit) -> None:
 
 
 def _verification(visit: Visit) -> None:
-    """Say whether the log is as it was written, as the control plane found it a while ago."""
+    """Report whether the log is as it was written, as the control plane found it a while ago."""
     wanted = {"max_age_seconds": 1} if st.session_state.pop("audit_verify_again", False) else {}
     found = visit.control.get(_VERIFICATION, **wanted)
     if found["is_sound"] is None:
@@ -181,7 +181,7 @@ def _place_row(place: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _named(place: str) -> str:
-    """Say what a place holds: chains of files are named for who writes them."""
+    """Return what a place holds: chains of files are named for who writes them."""
     if place == _DATABASE:
         return "changes of the configuration"
     name = place.partition(".")[0]

@@ -160,7 +160,7 @@ def _incidents(visit: Visit) -> None:
 
 
 def _stages(rules: Mapping[str, Any], direction: str) -> str:
-    """Say what a policy does on one side of the model, in its order; a stage may look at both."""
+    """Return what a policy does on one side of the model, in its order; a stage may look at both."""
     stages = [one for one in rules.get("stages", ()) if one.get("direction", "input") in (direction, "both")]
     return " › ".join(
         f"{one['name']}: {one.get('action', 'block')}{' (dry)' if one.get('dry_run') else ''}" for one in stages

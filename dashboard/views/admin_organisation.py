@@ -187,7 +187,7 @@ def _deletes(visit: Visit, noun: str, name: str, path: str, what: str = "") -> N
 
 
 def _may_change(visit: Visit) -> bool:
-    """Say whether the role changes tenants and teams; leads have keys, limits and budgets of theirs."""
+    """Return whether the role changes tenants and teams; leads have keys, limits and budgets of theirs."""
     return visit.viewer.can_write and visit.viewer.role is not Role.TEAM_LEAD
 
 

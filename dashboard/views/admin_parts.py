@@ -42,7 +42,7 @@ def show_unreadable(rows: Rows) -> None:
 
 
 def tenant_path(tenant: str, *parts: str) -> str:
-    """Give the path of something of a tenant, each part written as one segment."""
+    """Return the path of something of a tenant, each part written as one segment."""
     return "/".join(("/v1/tenants", path_segment(tenant), *map(path_segment, parts)))
 
 
@@ -57,7 +57,7 @@ def pick(
     empty: str,
     name: str = "id",
 ) -> Mapping[str, Any] | None:
-    """Draw a table whose lines can be chosen, and give the row of the chosen one.
+    """Draw a table whose lines can be chosen, and return the row of the chosen one.
 
     `key` names the table and whose rows these are, `name` the field that rows are known by: the choice stays with its
     row, whatever comes before it later.
@@ -86,7 +86,7 @@ def _chosen_key(key: str) -> str:
 
 @contextmanager
 def form(title: str, key: str, visit: Visit, *, icon: str = ":material/add:") -> Iterator[bool]:
-    """Draw a form that opens under its title; gives whether the viewer may fill it in."""
+    """Draw a form that opens under its title; provide whether the viewer may fill it in."""
     with st.expander(title, icon=icon):
         if not visit.viewer.can_write:
             st.caption(_READ_ONLY)
@@ -95,7 +95,7 @@ def form(title: str, key: str, visit: Visit, *, icon: str = ":material/add:") ->
 
 
 def submit(label: str, *, may: bool) -> bool:
-    """Draw a form's button; gives whether it was pressed."""
+    """Draw a form's button; return whether it was pressed."""
     return st.form_submit_button(label, type="primary", disabled=not may)
 
 
@@ -145,14 +145,14 @@ def made_secret(act: Callable[[], Mapping[str, Any]]) -> str | None:
 
 
 def moment(visit: Visit, text: object) -> datetime | None:
-    """Give a time of the control plane's as the viewer's clock has it, without a zone, as tables show it."""
+    """Return a time of the control plane's as the viewer's clock has it, without a zone, as tables show it."""
     if not text:
         return None
     return datetime.fromisoformat(str(text)).astimezone(visit.viewer.zone).replace(tzinfo=None)
 
 
 def utc_of(visit: Visit, local: datetime | None) -> str | None:
-    """Give a time that the viewer typed, in their zone, as the control plane takes it."""
+    """Return a time that the viewer typed, in their zone, as the control plane takes it."""
     return None if local is None else local.replace(tzinfo=visit.viewer.zone).astimezone(UTC).isoformat()
 
 
@@ -162,5 +162,5 @@ def quoted(name: object) -> str:
 
 
 def when_column(help: str = "") -> Any:
-    """Give a table's column of times."""
+    """Return a table's column of times."""
     return st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm", help=help or None)

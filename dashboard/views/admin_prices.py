@@ -120,7 +120,7 @@ def _usd(text: object) -> str | None:
 
 
 def _from(visit: Visit, row: Mapping[str, Any]) -> datetime | None:
-    """Give when a card begins; `None` for one that holds from the beginning, which is the Unix epoch."""
+    """Return when a card begins; `None` for one that holds from the beginning, which is the Unix epoch."""
     return moment(visit, row["valid_from"]) if datetime.fromisoformat(row["valid_from"]) > _BEGINNING else None
 
 

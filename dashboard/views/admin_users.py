@@ -90,7 +90,7 @@ def _reach(row: Mapping[str, Any]) -> str:
 
 
 def _role_fields(key: str, row: Mapping[str, Any] | None = None) -> dict[str, object]:
-    """Draw the choice of a role and what it reaches, and give them as the control plane takes them."""
+    """Draw the choice of a role and what it reaches, and return them as the control plane takes them."""
     left, middle, right = st.columns(3)
     roles = [role.value for role in Role]
     role = left.selectbox(

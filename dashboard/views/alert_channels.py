@@ -68,7 +68,7 @@ def draw_channels(visit: Visit) -> None:
 
 
 def _last_deliveries(visit: Visit) -> dict[str, str]:
-    """Say what became of each channel's latest notice: a channel that refuses is named with its reason."""
+    """Return what became of each channel's latest notice: a channel that refuses is named with its reason."""
     found: dict[str, str] = {}
     for row in visit.control.get("/v1/alert-deliveries", limit=500)["data"]:
         at = visit.formats.moment(datetime.fromisoformat(row["created_at"]))

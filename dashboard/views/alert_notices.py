@@ -37,7 +37,7 @@ def draw_notices(visit: Visit) -> None:
 
 
 def notices_frame(visit: Visit, rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Give the table's rows."""
+    """Return the table's rows."""
     return Table(
         [
             {

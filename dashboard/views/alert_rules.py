@@ -106,7 +106,7 @@ def _change(visit: Visit, rule: Mapping[str, Any], channels: Sequence[str]) -> N
 
 
 def _settings(kind: RuleKind, stated: Mapping[str, Any], key: str) -> dict[str, object]:
-    """Draw what a kind of rule can be told, and give what differs from what it is told by itself."""
+    """Draw what a kind of rule can be told, and return what differs from what it is told by itself."""
     found: dict[str, object] = {}
     numbers = settings_of(kind)
     for column, (name, setting) in zip(st.columns(max(len(numbers), 1)), numbers.items(), strict=False):

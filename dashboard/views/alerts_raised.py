@@ -52,7 +52,7 @@ def draw_alerts(visit: Visit) -> None:
 
 
 def alerts_frame(visit: Visit, alerts: Sequence[AlertFacts]) -> Table:
-    """Give the table's rows."""
+    """Return the table's rows."""
     formats = visit.formats
     return Table(
         [

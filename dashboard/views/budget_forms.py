@@ -117,7 +117,7 @@ def _amount(amount: str, unit: str) -> dict[str, object]:
 
 
 def _rest(key: str, shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw the fields that a new and a changed budget share, and give them as the control plane takes them."""
+    """Draw the fields that a new and a changed budget share, and return them as the control plane takes them."""
     first, second = st.columns(2)
     thresholds = first.text_input(
         "Tell at, in per cent",

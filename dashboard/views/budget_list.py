@@ -53,7 +53,7 @@ def draw_budgets(visit: Visit) -> None:
 
 
 def budgets_frame(visit: Visit, bars: Sequence[BudgetBar]) -> Table:
-    """Give the table's rows."""
+    """Return the table's rows."""
     formats = visit.formats
     return Table(
         [
@@ -74,7 +74,7 @@ def budgets_frame(visit: Visit, bars: Sequence[BudgetBar]) -> Table:
 
 
 def export_frame(bars: Sequence[BudgetBar]) -> Table:
-    """Give the bars for a file, amounts exactly, as `tollkeeper budgets show` writes them."""
+    """Return the bars for a file, amounts exactly, as `tollkeeper budgets show` writes them."""
     return Table(
         [
             {

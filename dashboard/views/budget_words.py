@@ -25,7 +25,7 @@ PERIOD_WORDS: Final = {"day": "per day", "week": "per week", "month": "per month
 
 
 def whom(bar: BudgetBar) -> str:
-    """Say whom a bar is about: "acme", "acme / team search", "acme / key key_1 (each)"."""
+    """Return whom a bar is about: "acme", "acme / team search", "acme / key key_1 (each)"."""
     scope = bar.spec.scope
     subject = bar.subject
     parts = [scope.tenant]

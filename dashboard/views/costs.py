@@ -71,7 +71,7 @@ def draw(visit: Visit) -> None:
 
 
 def is_raw(place: CostPlace, level: CostLevel | None) -> bool:
-    """Say whether a break-down is read from single requests, which takes longer than a page may."""
+    """Return whether a break-down is read from single requests, which takes longer than a page may."""
     return level in _NOT_IN_SUMS or place.feature is not None or place.key is not None
 
 

@@ -53,7 +53,7 @@ def draw_breakdown(visit: Visit, place: CostPlace, answer: CostBreakdown) -> Non
 
 
 def breakdown_frame(answer: CostBreakdown, lines: tuple[tuple[str, CostSum], ...]) -> Table:
-    """Give the table's rows. Money and shares are rounded for the eye; the export has them exactly."""
+    """Return the table's rows. Money and shares are rounded for the eye; the export has them exactly."""
     level = answer.level or "model"
     whole = answer.total.priced_pico_usd
     rows = []
@@ -88,7 +88,7 @@ def breakdown_frame(answer: CostBreakdown, lines: tuple[tuple[str, CostSum], ...
 
 
 def export_frame(answer: CostBreakdown) -> Table:
-    """Give all parts for a file, money exactly."""
+    """Return all parts for a file, money exactly."""
     level = answer.level or "model"
     return Table(
         [
@@ -118,7 +118,7 @@ def export_frame(answer: CostBreakdown) -> Table:
 
 
 def series_frame(over_time: Series) -> Table:
-    """Give a chart's points for a file: one line per step and group."""
+    """Return a chart's points for a file: one line per step and group."""
     return Table(
         [
             {
@@ -139,7 +139,7 @@ def series_frame(over_time: Series) -> Table:
 
 
 def dimension_of(place: CostPlace, level: CostLevel | None) -> AnyDimension | None:
-    """Give what a chart over time can be grouped by here; `None` where sums do not hold the place."""
+    """Return what a chart over time can be grouped by here; `None` if sums do not hold the place."""
     if place.feature is not None or place.key is not None:
         return None
     wanted = level if level in KINDS else "model"
@@ -204,5 +204,5 @@ def _open_row(key: str, level: CostLevel, names: list[str]) -> None:
 
 
 def _float(amount: Decimal | None) -> float | None:
-    """Give a number for the eye; sums are never made of it."""
+    """Return a number for the eye; sums are never made of it."""
     return None if amount is None else float(amount)

@@ -35,7 +35,7 @@ LEDGER_HELP: Final = (
 
 
 def ledger_figures(visit: Visit, ledger: LedgerSeries) -> list[Figure]:
-    """Give the key figures of a ledger."""
+    """Return the key figures of a ledger."""
     total = sum(ledger.over_time(), LedgerLines())
     wall, devices = total.wall_ns, len(ledger.by_device())
     in_vain = total.recompute_ns + total.wasted_ns
@@ -125,8 +125,8 @@ def draw_ledger(visit: Visit, ledger: LedgerSeries) -> None:
 
 
 def ledger_frame(ledger: LedgerSeries) -> Table:
-    """Give a row per device: hours of wall clock, and each line in per cent of it. A line that is 0 everywhere is left
-    out, but for the unexplained.
+    """Return a row per device: hours of wall clock, and each line in per cent of it. A line that is 0 everywhere is
+    left out, but for the unexplained.
     """
     rows: list[dict[str, object]] = []
     engines = {device: one for one in ledger.engines for device in one.devices}

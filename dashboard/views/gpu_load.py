@@ -75,7 +75,7 @@ _SENSOR_HELP: Final[Mapping[str, str]] = {
 
 
 def load_figures(visit: Visit, load: Load) -> list[Figure]:
-    """Give the key figures of all engines together."""
+    """Return the key figures of all engines together."""
     points = [one.whole for one in load.engines]
     steps = sum(point.engine_steps for point in points)
     batch = sum((point.batch or 0) * point.engine_steps for point in points) / steps if steps else None
@@ -165,7 +165,7 @@ def draw_sensors(visit: Visit, sensors: SensorSeries) -> None:
 
 
 def fault_frame(devices: Sequence[Device]) -> Table:
-    """Give a row per device that throttled or failed: by what, its uncorrected ECC errors, the last XID."""
+    """Return a row per device that throttled or failed: by what, its uncorrected ECC errors, the last XID."""
     rows: list[dict[str, object]] = []
     for device in devices:
         bits = 0

@@ -203,7 +203,7 @@ def prompt_name(prompt: PromptClass) -> str:
 
 
 def prompt_frame(found: LatencyOverTime) -> Table:
-    """Give a row per class of prompts, times in milliseconds; missing where nothing was measured."""
+    """Return a row per class of prompts, times in milliseconds; missing where nothing was measured."""
     rows: list[dict[str, object]] = []
     for prompt, times in found.by_prompt.items():
         requests = _most(times["ttft"], times["end_to_end"])

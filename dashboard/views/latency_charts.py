@@ -67,7 +67,7 @@ def heat_map(steps: Sequence[datetime], histograms: Sequence[Histogram], formats
 
 
 def heat_map_frame(steps: Sequence[datetime], histograms: Sequence[Histogram]) -> Table:
-    """Give a row per step of time and of duration that has requests: the bounds in milliseconds."""
+    """Return a row per step of time and of duration that has requests: the bounds in milliseconds."""
     rows = []
     for start, histogram in zip(steps, histograms, strict=True):
         for low, count in sorted(histogram.counts.items()):
@@ -77,7 +77,7 @@ def heat_map_frame(steps: Sequence[datetime], histograms: Sequence[Histogram]) -
 
 
 def percentile_lines(histograms: Sequence[Histogram], formats: Formats) -> list[Line]:
-    """Give the percentiles over time, in milliseconds."""
+    """Return the percentiles over time, in milliseconds."""
     drawn = []
     for name, level, color in LEVELS:
         values = [each.quantile_ns(level) for each in histograms]
@@ -110,13 +110,13 @@ def prompt_ranges(ranges: Mapping[str, Histogram], formats: Formats) -> Plot:
 
 
 def _rows(histograms: Sequence[Histogram]) -> range:
-    """Give the steps from the lowest to the highest that has requests, with one more on either side."""
+    """Return the steps from the lowest to the highest that has requests, with one more on either side."""
     places = [BOUNDS_TENTHS_MS.index(low) for each in histograms for low in each.counts]
     return range(max(min(places) - 1, 0), min(max(places) + 2, len(BOUNDS_TENTHS_MS)))
 
 
 def _height(nanoseconds: float) -> float:
-    """Give where a time lies among the steps, in steps from the lowest."""
+    """Return where a time lies among the steps, in steps from the lowest."""
     tenths = nanoseconds / TENTH_MS_NS
     place = min(bisect_right(BOUNDS_TENTHS_MS, tenths) - 1, len(BOUNDS_TENTHS_MS) - 1)
     low, high = BOUNDS_TENTHS_MS[place], step_end(BOUNDS_TENTHS_MS[place])

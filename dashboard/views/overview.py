@@ -55,7 +55,7 @@ def _caption(answer: Overview, visit: Visit) -> None:
 
 
 def _copies(count: int) -> str:
-    """Say of copies that requests, tokens and cost count them; nothing where there are none."""
+    """Return of copies that requests, tokens and cost count them; nothing where there are none."""
     if not count:
         return ""
     return f" {formats.count(count)} were a rollout's copies: they count in tokens and cost, not in errors and times."

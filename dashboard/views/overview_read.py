@@ -12,7 +12,7 @@ _KEPT_SECONDS: Final = 60.0
 
 
 def read_overview(visit: Visit) -> Overview:
-    """Give the overview of what is asked for; `has_latency` is false while its percentiles are still being read."""
+    """Return the overview of what is asked for; `has_latency` is false while its percentiles are still being read."""
     quick = visit.read(overview, visit.scope, is_quick=True)
     if quick.has_latency:
         return quick

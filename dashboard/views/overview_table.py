@@ -35,7 +35,7 @@ def show_table(visit: Visit, answer: Overview) -> None:
 
 
 def table_frame(answer: Overview) -> Table:
-    """Give the table's rows. Unknown values are missing; times are in milliseconds, cost in USD."""
+    """Return the table's rows. Unknown values are missing; times are in milliseconds, cost in USD."""
     frame = Table([_cells(line) for line in answer.lines])
     for name in ("No price", "Usage unknown"):  # worth a column only where it says something
         if not any(frame[name]):

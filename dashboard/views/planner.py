@@ -87,7 +87,7 @@ def _show(visit: Visit) -> None:
 
 
 def _progress(run: PlannerRun) -> None:
-    """Say how far a plan is, twice a second; draw the page anew when it is over."""
+    """Report how far a plan is, twice a second; draw the page again when it is over."""
     run.look()
     if run.is_over:
         st.rerun()
@@ -105,7 +105,7 @@ def _begin(visit: Visit) -> None:
 
 
 def _question(visit: Visit) -> tuple[CardList, datetime, int, str | None]:
-    """Give what recommendations are asked with: the same for an hour, so that one answer does for all viewers."""
+    """Return what recommendations are asked with: the same for an hour, so that one answer does for all viewers."""
     cards = visit.read_control(card_list, visit.viewer.tenant)
     return cards, visit.now.replace(minute=0, second=0, microsecond=0), _DAYS, visit.scope.tenant
 

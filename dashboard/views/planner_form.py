@@ -20,7 +20,7 @@ _SAME: Final = "as it is"
 
 
 def asked_for(visit: Visit) -> PlanJob:
-    """Draw the form and give the plan it asks for. Raises InvalidRequest on a price that is none."""
+    """Draw the form and return the plan it asks for. Raises InvalidRequest on a price that is none."""
     hours, model, made = _workload(visit)
     with panel("Replicas", help="What serves the requests now."):
         left, right = st.columns(2)

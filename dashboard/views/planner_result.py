@@ -78,7 +78,7 @@ def show_result(visit: Visit, answer: Mapping[str, Any], seconds: float, command
 
 
 def _plans(answer: Mapping[str, Any]) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """Give the plans by name, each with its replicas and its outcome."""
+    """Return the plans by name, each with its replicas and its outcome."""
     replicas = int(answer["replicas"])
     plans = {"as it is": (replicas, answer["now"])}
     if "what_if" in answer:
@@ -135,7 +135,7 @@ def _decimal(text: str | None) -> Decimal | None:
 
 
 def outcome_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> Table:
-    """Give a row for each plan; times in milliseconds, money in USD."""
+    """Return a row for each plan; times in milliseconds, money in USD."""
     return Table(
         [
             {
@@ -159,7 +159,7 @@ def outcome_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> Table:
 
 
 def percentiles_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]], name: str) -> Table:
-    """Give percentiles in milliseconds: plan, percentile, value."""
+    """Return percentiles in milliseconds: plan, percentile, value."""
     return Table(
         [
             (plan, level, outcome[name][level])
@@ -172,7 +172,7 @@ def percentiles_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]], name: 
 
 
 def busy_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> Table:
-    """Give each replica's use: plan, replica, share of time in a step, of its cache at most, preemptions."""
+    """Return each replica's use: plan, replica, share of time in a step, of its cache at most, preemptions."""
     return Table(
         [
             (plan, place, use["busy_share"], use["peak_kv_share"], use["preemptions"])

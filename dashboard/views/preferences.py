@@ -51,7 +51,7 @@ def draw(visit: Visit) -> None:
 
 
 def visit_preferences(visit: Visit) -> Preferences:
-    """Give what the cookie of this browser says."""
+    """Return what the cookie of this browser says."""
     value = st.context.cookies.get(COOKIE)
     return Preferences.of_cookie(value if isinstance(value, str) else "")
 

@@ -86,7 +86,7 @@ def _standing_table(found: Sequence[Standing]) -> None:
 
 
 def standing_frame(found: Sequence[Standing]) -> Table:
-    """Give a row per objective. Shares are per cent; missing where no request counts."""
+    """Return a row per objective. Shares are per cent; missing where no request counts."""
     rows = []
     for standing in found:
         shown: dict[str, Any] = standing.as_json()
@@ -120,7 +120,7 @@ def _burn_table(found: Sequence[Standing]) -> None:
 
 
 def burn_frame(found: Sequence[Standing]) -> Table:
-    """Give a row per objective and a column per window of each pair: times too fast, missing without requests."""
+    """Return a row per objective and a column per window of each pair: times too fast, missing without requests."""
     rows = []
     for standing in found:
         row: dict[str, object] = {"Objective": standing.objective.id}
@@ -163,7 +163,7 @@ def _history(visit: Visit, promised: Promises, found: Sequence[Standing]) -> Non
 
 
 def promise_text(objective: Objective) -> str:
-    """Say what an objective promises of a request."""
+    """Return what an objective promises of a request."""
     times = {"ttft": "first token", "inter_token": "token", "end_to_end": "answer"}
     limits = [f"{times[name]} in {format(value, 'f')} ms" for name, value in objective.thresholds_ms.items()]
     if objective.indicator == "availability":
@@ -172,7 +172,7 @@ def promise_text(objective: Objective) -> str:
 
 
 def about_text(objective: Objective) -> str:
-    """Say which requests an objective is about."""
+    """Return which requests an objective is about."""
     named = (
         ("tenant", objective.tenant),
         ("model", objective.model),

@@ -30,7 +30,7 @@ RECOMMENDATION_COLUMNS: Final[dict[str, Any]] = {
 
 
 def recommendations_frame(found: Iterable[Recommendation], formats: Formats) -> Table:
-    """Give a row for each recommendation, in their order."""
+    """Return a row for each recommendation, in their order."""
     return Table(
         [
             {

@@ -94,7 +94,7 @@ def fall_chart(request: SingleRequest, fall: Waterfall, slow: SlowTokens, format
 
 
 def fall_frame(fall: Waterfall) -> Table:
-    """Give a row per stage and per token, in milliseconds from the arrival."""
+    """Return a row per stage and per token, in milliseconds from the arrival."""
     rows: list[tuple[str, float, float]] = [
         (STAGES[span.stage][0], span.begin_ns / _NS_PER_MS, span.end_ns / _NS_PER_MS) for span in fall.spans
     ]
@@ -124,7 +124,7 @@ def gap_chart(fall: Waterfall, formats: Formats) -> Plot:
 
 
 def gap_frame(fall: Waterfall) -> Table:
-    """Give a row per token after the first: its number and the time before it, in milliseconds."""
+    """Return a row per token after the first: its number and the time before it, in milliseconds."""
     gaps = [after - before for before, after in pairwise(fall.token_ns)]
     return Table({"token": range(2, len(gaps) + 2), "gap_ms": [gap / _NS_PER_MS for gap in gaps]})
 
@@ -161,7 +161,7 @@ def cause_bars(slow: SlowTokens, formats: Formats) -> Plot:
 
 
 def slow_frame(slow: SlowTokens) -> Table:
-    """Give a row per slow token: its number, its time and each cause's part, in milliseconds."""
+    """Return a row per slow token: its number, its time and each cause's part, in milliseconds."""
     return Table(
         [
             {

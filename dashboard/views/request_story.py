@@ -57,7 +57,7 @@ _FACTS: Final = (
 
 
 def draw_request(visit: Visit, named: str) -> None:
-    """Draw one request by its id. Raises InvalidRequest where it is no id, NotFound where it is not the viewer's."""
+    """Draw one request by its id. Raises InvalidRequest if it is no id, NotFound where it is not the viewer's."""
     st.button("All requests", icon=":material/arrow_back:", on_click=address.change, args=({"request": None},))
     try:
         identifier = UUID(named)
@@ -99,7 +99,7 @@ def _heading(visit: Visit, request: SingleRequest) -> None:
 
 
 def _failure(request: SingleRequest) -> None:
-    """Say why it failed: the error's code, and what the target answered."""
+    """Report why it failed: the error's code, and what the target answered."""
     code, status = request.labels["error_code"], request.counts["upstream_status"]
     if not code or request.labels["outcome"] not in ("error", "rejected"):
         return
@@ -233,7 +233,7 @@ def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
 
 
 def _company(visit: Visit, token: SlowToken) -> str:
-    """Say with how many others the engine was busy meanwhile; whose they were is nobody's matter."""
+    """Return how many other requests the engine served meanwhile, without saying whose they were."""
     if not token.others:
         return "The engine computed for no other request meanwhile."
     reading = f", up to {visit.formats.count(token.others_prefilling)} of them their prompts"

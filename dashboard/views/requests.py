@@ -198,7 +198,7 @@ def _open_row(key: str, ids: Sequence[str]) -> None:
 
 
 def list_frame(visit: Visit, answer: FoundPage) -> Table:
-    """Give a row per request, times in milliseconds and in the viewer's zone; unknown values are missing."""
+    """Return a row per request, times in milliseconds and in the viewer's zone; unknown values are missing."""
     zone = visit.formats.zone
     return Table(
         [

@@ -52,7 +52,7 @@ def failed_tries(board: RoutingBoard, zone: ZoneInfo) -> Plot:
 
 
 def failed_tries_frame(board: RoutingBoard) -> Table:
-    """Give the chart's numbers: step (UTC), target, tries."""
+    """Return the chart's numbers: step (UTC), target, tries."""
     return Table(
         [
             (step, target_name(*where), count)
@@ -84,7 +84,7 @@ def hits_over_time(board: RoutingBoard, zone: ZoneInfo) -> Plot:
 
 
 def hits_frame(board: RoutingBoard) -> Table:
-    """Give the chart's numbers: step (UTC), pool, requests, input and cached tokens."""
+    """Return the chart's numbers: step (UTC), pool, requests, input and cached tokens."""
     return Table(
         [(one.step, one.pool, one.requests, one.input_tokens, one.cached_tokens) for one in board.hits],
         columns=["step", "pool", "requests", "input_tokens", "cached_tokens"],

@@ -74,7 +74,7 @@ _HELP: Final = (
 def draw_rollouts(visit: Visit) -> None:
     """Draw all rollouts, the platform's own matter, and one of them from near where it is chosen.
 
-    Raises PermissionDenied where the role may not read them.
+    Raises PermissionDenied if the role may not read them.
     """
     rows = visit.control.get_all("/v1/rollouts")
     if not rows:

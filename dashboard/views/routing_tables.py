@@ -75,7 +75,7 @@ DECISION_COLUMNS: Final[dict[str, Any]] = {
 
 
 def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None, zone: ZoneInfo) -> Table:
-    """Give a row for each target. What only a gateway tells is left out where nobody asked it."""
+    """Return a row for each target. What only a gateway tells is left out where nobody asked it."""
     rows = []
     for line in lines:
         name = f"{line.pool}/{line.target}"
@@ -106,7 +106,7 @@ def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None, zone:
 
 
 def shares_frame(shares: Iterable[EntryShare]) -> Table:
-    """Give a row for each entry of each route."""
+    """Return a row for each entry of each route."""
     return Table(
         [
             {
@@ -126,7 +126,7 @@ def shares_frame(shares: Iterable[EntryShare]) -> Table:
 
 
 def regret_frame(found: Iterable[PolicyRegret]) -> Table:
-    """Give a row for each pool and policy."""
+    """Return a row for each pool and policy."""
     return Table(
         [
             {
@@ -145,7 +145,7 @@ def regret_frame(found: Iterable[PolicyRegret]) -> Table:
 
 
 def decisions_frame(decisions: Sequence[Decision], zone: ZoneInfo) -> Table:
-    """Give a row for each choice, times in a zone."""
+    """Return a row for each choice, times in a zone."""
     return Table(
         [
             {
@@ -166,7 +166,7 @@ def decisions_frame(decisions: Sequence[Decision], zone: ZoneInfo) -> Table:
 
 
 def changes_frame(state: GatewayState, zone: ZoneInfo) -> Table:
-    """Give a row for each change of a breaker, the latest first."""
+    """Return a row for each change of a breaker, the latest first."""
     return Table(
         [
             {
@@ -187,7 +187,7 @@ def _state(name: str, target: str, state: GatewayState, zone: ZoneInfo) -> str |
 
 
 def circuit_words(name: str, state: GatewayState, zone: ZoneInfo) -> str:
-    """Say since when and why a target's or provider's circuit is open; empty if it is closed."""
+    """Return since when and why a target's or provider's circuit is open; empty if it is closed."""
     away = state.away.get(name)
     if away is None:
         return ""

@@ -67,12 +67,12 @@ def _list(visit: Visit, page: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def opening(page: str, parameters: Mapping[str, str]) -> dict[str, str | None]:
-    """Give what the address has to become: what the view keeps, and nothing else of what a view may keep."""
+    """Return what the address has to become: what the view keeps, and nothing else of what a view may keep."""
     return {**{name: parameters.get(name) for name in VIEW_PARAMETERS[page]}, "p": None, "request": None}
 
 
 def present(page: str) -> dict[str, str]:
-    """Give what a view of the address as it stands would keep."""
+    """Return what a view of the address as it stands would keep."""
     return {name: value for name in sorted(VIEW_PARAMETERS[page]) if (value := address.get(name)) is not None}
 
 

@@ -25,7 +25,7 @@ _LEGEND_PIXELS: Final = 26
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One named line: a value per step, `None` where there is none, and how each is said when pointed at."""
+    """One named line: a value per step, `None` if there is none, and how each is said when pointed at."""
 
     name: str
     values: Sequence[float | None]
@@ -94,7 +94,7 @@ def stacked_bars(steps: Sequence[datetime], drawn: Sequence[Line], zone: ZoneInf
 
 
 def line_frame(steps: Sequence[datetime], drawn: Sequence[Line]) -> Table:
-    """Give lines as a table for export: a row per step (start, UTC), a column per line."""
+    """Return lines as a table for export: a row per step (start, UTC), a column per line."""
     return Table({"start": list(steps), **{line.name: list(line.values) for line in drawn}})
 
 
@@ -125,7 +125,7 @@ def _local(steps: Sequence[datetime], zone: ZoneInfo) -> list[datetime]:
 
 
 def _is_broken(values: Sequence[float | None]) -> bool:
-    """Say whether some value stands alone between unknown ones: a line alone would not show it."""
+    """Return whether some value stands alone between unknown ones: a line alone would not show it."""
     known = [value is not None for value in values]
     return any(
         is_known and not (place and known[place - 1]) and not (place + 1 < len(known) and known[place + 1])

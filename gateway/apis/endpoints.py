@@ -195,7 +195,7 @@ class Endpoints:
         return f"served are {', '.join(served)}"
 
     def _methods_of(self, path: str) -> tuple[str, ...]:
-        """Give what a path answers; nothing where there is none."""
+        """Return what a path answers; nothing where there is none."""
         resource = self._resource_of(path)
         found = resource.methods(path) if resource is not None else ()
         if self._operation_at(path) is not None:

@@ -16,25 +16,25 @@ class KeptObjects:
     """Opens the database at first use. A gateway whose applications keep nothing never loads SQLAlchemy."""
 
     def __init__(self, url: str) -> None:
-        """Take the database's SQLAlchemy URL; whether it is usable shows at first use."""
+        """Accept the database's SQLAlchemy URL; whether it is usable shows at first use."""
         self._url = url
         self._database: ObjectsDatabase | None = None
         self._opening = Lock()
 
     @property
     def is_open(self) -> bool:
-        """Say whether anything was kept or looked up yet."""
+        """Return whether anything was kept or looked up yet."""
         return self._database is not None
 
     @property
     def holds_anything(self) -> bool:
-        """Say whether there may be something from now or before: for what looks after it unasked."""
+        """Return whether there may be something from now or before: for what looks after it unasked."""
         if self._database is not None or not self._url.startswith(_SQLITE_FILE):
             return True
         return Path(self._url.removeprefix(_SQLITE_FILE)).exists()
 
     def database(self) -> "ObjectsDatabase":
-        """Give the database, to any thread. Raises ConfigurationError on an unusable URL, or ObjectsUnavailable."""
+        """Return the database, to any thread. Raises ConfigurationError on an unusable URL, or ObjectsUnavailable."""
         with self._opening:
             if self._database is None:
                 try:

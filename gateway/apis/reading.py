@@ -202,12 +202,12 @@ def read_latency_budget(header: str) -> int | None:
 
 
 def read_retries(header: str) -> int | None:
-    """Read how often a client has tried before, as the OpenAI and Anthropic SDKs say; `None` where it says nothing."""
+    """Read how often a client has tried before, as the OpenAI and Anthropic SDKs say; `None` if it says nothing."""
     return int(header) if header.isascii() and header.isdecimal() and len(header) < 4 else None
 
 
 def unknown_parameter(name: str) -> InvalidRequest:
-    """Give the error for a field that nobody knows; its name is shown up to 60 characters."""
+    """Return the error for a field that nobody knows; its name is shown up to 60 characters."""
     shown = name[:_MAX_SHOWN]
     return InvalidRequest(f"unknown parameter: {shown!r}", param=shown, code="unknown_parameter")
 
@@ -224,7 +224,7 @@ def _malformed(message: str, body: bytes) -> MalformedBody:
 
 
 def invalid_field(message: str, body: bytes, choices: Choices = _CHOICES, below: str = "") -> InvalidRequest:
-    """Say what a decoder found wrong with a body: field, value and limit, of texts no more than the length.
+    """Return what a decoder found wrong with a body: field, value and limit, of texts no more than the length.
 
     `below` is where in the body the decoder began, such as "input[3]"; empty: at its root.
     """

@@ -73,12 +73,12 @@ class AnswerRenderer(ABC):
         """Render a piece of one choice, and its end where the delta carries one; nothing where it says nothing yet."""
 
     def text_frame(self, index: int) -> tuple[bytes, bytes] | None:
-        """Give what stands before and after the text, as JSON, in a chunk of nothing else; `None` where it varies."""
+        """Return what stands before and after the text, as JSON, in a chunk of nothing else; `None` if it varies."""
         return None
 
     @abstractmethod
     def new_choice(self) -> "WholeText":
-        """Give a choice of a whole answer, to be put together."""
+        """Return a choice of a whole answer, to be put together."""
 
     @abstractmethod
     def ending(self, index: int, why: TollkeeperError) -> bytes:
@@ -107,7 +107,7 @@ class OpenAIRenderer(AnswerRenderer):
 
     @property
     def _prefix(self) -> bytes:
-        """Give what all chunks begin with, rendered when the first of them is: most answers have none."""
+        """Return what all chunks begin with, rendered when the first of them is: most answers have none."""
         if not self._known_prefix:
             self._known_prefix = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,' % (
                 _string(self._reply_id),
@@ -150,7 +150,7 @@ class ChatRenderer(OpenAIRenderer):
         super().__init__(("chat.completion", "chat.completion.chunk"), reply_id, created_unix, model)
 
     def new_choice(self) -> "WholeChoice":
-        """Give a choice of a whole answer, to be put together."""
+        """Return a choice of a whole answer, to be put together."""
         return WholeChoice()
 
     def opening(self, index: int) -> bytes:
@@ -177,7 +177,7 @@ class ChatRenderer(OpenAIRenderer):
         return self._choice(delta.index, b"{" + b",".join(fields) + b"}", logprobs, finish)
 
     def text_frame(self, index: int) -> tuple[bytes, bytes]:
-        """Give what stands before and after the text in a chunk of nothing else."""
+        """Return what stands before and after the text in a chunk of nothing else."""
         return self._text_head(index), _TEXT_TAIL
 
     def _text_head(self, index: int) -> bytes:
@@ -230,12 +230,12 @@ class WholeText(ABC):
 
     @property
     def spoken(self) -> str | None:
-        """Give the text, as far as it has come; `None` for a choice that does something else than speak."""
+        """Return the text, as far as it has come; `None` for a choice that does something else than speak."""
         return "".join(self._text)
 
     @abstractmethod
     def rendered(self, index: int) -> dict[str, object]:
-        """Give the choice in the API's shape."""
+        """Return the choice in the API's shape."""
 
 
 class WholeChoice(WholeText):
@@ -258,11 +258,11 @@ class WholeChoice(WholeText):
 
     @property
     def spoken(self) -> str | None:
-        """Give the text; `None` where the choice calls tools."""
+        """Return the text; `None` if the choice calls tools."""
         return None if self._calls else super().spoken
 
     def rendered(self, index: int) -> dict[str, object]:
-        """Give the choice in OpenAI's shape."""
+        """Return the choice in OpenAI's shape."""
         return {
             "index": index,
             "message": self._message(),

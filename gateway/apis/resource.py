@@ -15,7 +15,7 @@ class Resource(Protocol):
     errors: ErrorShape
 
     def methods(self, path: str) -> tuple[str, ...]:
-        """Give the methods that a path answers; none where it is not one of this resource's."""
+        """Return the methods that a path answers; none if it is not one of this resource's."""
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
         """Answer a request of an authenticated caller. Raises a TollkeeperError before anything was sent."""

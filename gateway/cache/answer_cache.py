@@ -96,7 +96,7 @@ class AnswerCache:
         return Visit(policy, wish, name, model.id, life.regions, exchange.body, retries)
 
     async def answer(self, life: RequestState, reply: Reply, visit: Visit) -> bool:
-        """Answer a request with what was kept of another; say whether it was.
+        """Answer a request with what was kept of another; return whether it was.
 
         Where it was not, the request goes on to its model. Raises what the limiter does, for a hit is a request too.
         """
@@ -149,7 +149,7 @@ class AnswerCache:
         regions: frozenset[str] | None,
         guard: str = "",  # the digest of the guardrails that it has passed
     ) -> Context:
-        """Give all that an answer depends on beside its request's body."""
+        """Return all that an answer depends on beside its request's body."""
         return self._contexts.of(
             model,
             snapshot,
@@ -164,7 +164,7 @@ class AnswerCache:
         )
 
     def look(self, tenant: str, key: bytes, policy: CachePolicy, wish: CacheWish) -> Kept | None:
-        """Give a kept answer; `None` where there is none for this request, or none that can be read any more."""
+        """Return a kept answer; `None` if there is none for this request, or none that can be read any more."""
         ttl, wanted = policy.ttl_seconds, wish.max_age_seconds
         max_age = ttl if wanted is None else min(wanted, ttl)  # it may have been kept by a policy that gave it longer
         entry = self._store.get(tenant, key, self._clock.monotonic_ns(), max_age * _SECOND_NS)
@@ -187,7 +187,7 @@ class AnswerCache:
         self.counts.saved_pico_usd += (whole_pico_usd or 0) - (cost_pico_usd or 0)
 
     def state(self) -> dict[str, int]:
-        """Give what health shows."""
+        """Return what health shows."""
         self._store.sweep(self._clock.monotonic_ns())  # nobody may ask for anything that is kept any more
         found = {name: getattr(self.counts, name) for name in CacheCounts.__struct_fields__}
         return {
@@ -202,7 +202,7 @@ class AnswerCache:
     def _name(
         self, life: RequestState, model: ModelSpec, operation: Operation, body: bytes, policy: CachePolicy
     ) -> Fingerprint | None:
-        """Name a request, with all that its answer depends on; `None` where it cannot be."""
+        """Name a request, with all that its answer depends on; `None` if it cannot be."""
         share = share_of(life.who, policy.share)
         if share is None:
             return None
@@ -225,7 +225,7 @@ class AnswerCache:
         return None
 
     async def _wait(self, life: RequestState, name: Fingerprint, wish: CacheWish) -> "tuple[Entry, KeptAnswer] | None":
-        """Wait for the answer to a request that is the same and under way; `None` where none comes of it."""
+        """Wait for the answer to a request that is the same and under way; `None` if none comes of it."""
         has_waited = False
         for _ in range(_MAX_WAITS):
             flight = self._flights.find(life.who.tenant, name.exact)
@@ -241,7 +241,7 @@ class AnswerCache:
         return None
 
     async def _give_alike(self, life: RequestState, reply: Reply, visit: Visit, name: Fingerprint) -> bool:
-        """Answer with what was kept of a request that means the same; say whether there was one."""
+        """Answer with what was kept of a request that means the same; return whether there was one."""
         tenant, meanings = life.who.tenant, self._meanings()
         visit.meaning = asyncio.ensure_future(meanings.embed(tenant, name.text))
         # What is not known in time helps who asks later: the answer is kept under it.
@@ -283,7 +283,7 @@ class AnswerCache:
         reply.replay(answer.begun, answer.end, answer.served)
 
     def _keep(self, life: RequestState, reply: Reply | None, visit: Visit, grant: Grant | None) -> bool:
-        """Put an answer away; say whether it is there now."""
+        """Put an answer away; return whether it is there now."""
         if visit.copy is None or visit.name is None:
             return False
         sent = None if reply is None or not _is_fit(life, visit, grant) else reply.copied()
@@ -316,7 +316,9 @@ class AnswerCache:
 
 
 def _is_fit(life: RequestState, visit: Visit, grant: Grant | None) -> bool:
-    """Say whether an answer may stand for others: whole, uncut, and by the model and in the regions it is kept for."""
+    """Return whether an answer may stand for others: whole, uncut, and by the model and in the regions it is kept
+    for.
+    """
     last = life.last_attempt
     if last is None or visit.is_lacking or life.finish_reason or last.result.finish_reason in _NOT_KEPT:
         return False

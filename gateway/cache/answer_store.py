@@ -61,7 +61,7 @@ class AnswerStore:
         self.evicted = 0  # for want of room
 
     def get(self, tenant: str, key: bytes, now_ns: int, max_age_ns: int | None = None) -> Entry | None:
-        """Give a tenant's answer, unless its time is over or it is older than the caller wants."""
+        """Return a tenant's answer, unless its time is over or it is older than the caller wants."""
         if self._ends and self._ends[0][0] <= now_ns:
             self.sweep(now_ns, _SWEPT_AT_ONCE)
         shelf = self._shelves.get(tenant)
@@ -77,7 +77,7 @@ class AnswerStore:
         return entry
 
     def put(self, tenant: str, key: bytes, packed: bytes, now_ns: int, ttl_ns: int, *, beside_bytes: int = 0) -> bool:
-        """Keep an answer in place of what the key had; say whether there is room for it at all.
+        """Keep an answer in place of what the key had; return whether there is room for it at all.
 
         `beside_bytes` is what else is kept for it until `on_gone` is told.
         """

@@ -22,7 +22,7 @@ ANY: Final = CacheWish()
 def read_cache_control(value: str) -> CacheWish:
     """Read the header. What we do not know is ignored, as the RFC wants it.
 
-    `no-store`: neither read nor kept. `no-cache` and `max-age=0`: asked anew, and kept. `max-age=N`: not older than N.
+    `no-store`: neither read nor kept. `no-cache` and `max-age=0`: asked again, and kept. `max-age=N`: not older than N.
     """
     if not value:
         return ANY

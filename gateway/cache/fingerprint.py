@@ -40,7 +40,7 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 class Fingerprint(msgspec.Struct, frozen=True):
     """Names a request (`exact`), and all of it but the words of its last message (`around`).
 
-    `text` is these words; empty where there are none, or more than an embedder reads: then nothing can mean the same.
+    `text` is these words; empty if there are none, or more than an embedder reads: then nothing can mean the same.
     """
 
     exact: bytes
@@ -49,7 +49,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
 
 def fingerprint(body: bytes, context: "Context", *, wants_text: bool, is_response: bool = False) -> Fingerprint | None:
-    """Name a request by its body, which is a JSON object, within a `context`; `None` where it cannot be read.
+    """Name a request by its body, which is a JSON object, within a `context`; `None` if it cannot be read.
 
     Spelling does not count: order of fields, white space, escapes, and fields that are null. `is_response`: it is one
     of the Responses API, whose words are in `input`.
@@ -73,7 +73,7 @@ def fingerprint(body: bytes, context: "Context", *, wants_text: bool, is_respons
 
 
 def has_repeated_names(body: bytes) -> bool:
-    """Say whether an object in a JSON text has a name twice: readers differ in which of the two holds.
+    """Return whether an object in a JSON text has a name twice: readers differ in which of the two holds.
 
     An answer to such a request must not be kept: it may be the one to what others do not read in it.
     """
@@ -85,7 +85,7 @@ def has_repeated_names(body: bytes) -> bool:
 
 
 def served_by(model: ModelSpec, pool: PoolSpec) -> bytes:
-    """Give what stands behind a model's name: which model, asked for how. Replicas of the same are no difference.
+    """Return what stands behind a model's name: which model, asked for how. Replicas of the same are no difference.
 
     Where a target does not say which model it has, its address is what tells it from others.
     """
@@ -96,7 +96,7 @@ def served_by(model: ModelSpec, pool: PoolSpec) -> bytes:
 
 
 def share_of(who: Identity, share: CacheShare) -> tuple[str, ...] | None:
-    """Give whom an answer may be given to, the tenant first, always; `None` where nobody says which user it is."""
+    """Return whom an answer may be given to, the tenant first, always; `None` if nobody says which user it is."""
     if share == "project":
         return (who.tenant, who.team, who.project)
     if share == "key":
@@ -117,7 +117,7 @@ class Context:
         _add(self._digest, stated)
 
     def named(self, *parts: bytes) -> bytes:
-        """Give the name of these parts within the context."""
+        """Return the name of these parts within the context."""
         digest = self._digest.copy()
         for part in parts:
             _add(digest, part)
@@ -135,7 +135,7 @@ class Contexts:
     def of(
         self, model: ModelSpec, snapshot: Snapshot, *facts: str | int | tuple[str, ...] | frozenset[str] | None
     ) -> Context:
-        """Give the context of requests for a model of which these facts hold too."""
+        """Return the context of requests for a model of which these facts hold too."""
         if snapshot is not self._snapshot or len(self._known) >= _MAX_CONTEXTS:
             self._snapshot = snapshot
             self._models.clear()
@@ -168,13 +168,15 @@ def _add(digest: "blake2b", part: bytes) -> None:
 
 
 def figures_and_negations(text: str) -> bytes:
-    """Give what texts that mean the same have alike, however near an embedding has others: figures and negations."""
+    """Return what texts that mean the same have alike, however near an embedding has others: figures and negations."""
     figures = " ".join(_FIGURES.findall(text)).replace("\u2212", "-")
     return b"%d %b" % (len(_NEGATIONS.findall(text)), figures.encode())
 
 
 def _take_text(fields: dict[str, Any]) -> str:
-    """Take the words of the last message out of a chat, where a user said them; empty where there are none."""
+    """Remove and return the words of the last message out of a chat, where a user said them; empty if there are
+    none.
+    """
     messages = fields.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
     if not isinstance(last, dict) or last.get("role") != "user":
@@ -183,7 +185,7 @@ def _take_text(fields: dict[str, Any]) -> str:
 
 
 def _take_input(fields: dict[str, Any]) -> str:
-    """Take the words out of a response's input, or of its last message, where a user said them."""
+    """Remove the words from a response's input, or of its last message, where a user said them."""
     given = fields.get("input")
     if isinstance(given, str):
         fields["input"] = ""
@@ -195,7 +197,7 @@ def _take_input(fields: dict[str, Any]) -> str:
 
 
 def _take_words(message: dict[str, Any], kind: str) -> str:
-    """Take the words out of a message, whose parts of text are of this kind."""
+    """Remove the words from a message, whose parts of text are of this kind."""
     content = message.get("content")
     if isinstance(content, str):
         message["content"] = ""

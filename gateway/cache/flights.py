@@ -23,7 +23,7 @@ class Flight:
         self._landed: asyncio.Future[Landing] | None = None
 
     async def landing(self, within_seconds: float) -> Landing | None:
-        """Wait for the end; `None` where it takes longer than that."""
+        """Wait for the end; `None` if it takes longer than that."""
         if self._landed is None:
             self._landed = asyncio.get_running_loop().create_future()
         done, _ = await asyncio.wait((self._landed,), timeout=within_seconds)
@@ -47,7 +47,7 @@ class Flights:
         return len(self._flights)
 
     def find(self, tenant: str, key: bytes) -> Flight | None:
-        """Give the flight under way for a key."""
+        """Return the flight under way for a key."""
         return self._flights.get((tenant, key))
 
     def open(self, tenant: str, key: bytes) -> Flight:

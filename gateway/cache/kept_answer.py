@@ -51,7 +51,7 @@ def pack_answer(answer: KeptAnswer) -> bytes:
 
 
 def unpack_answer(packed: bytes) -> KeptAnswer:
-    """Give the answer that `pack_answer` packed. Raises UnreadableAnswer where it is not what was packed, or no answer.
+    """Return the answer that `pack_answer` packed. Raises UnreadableAnswer if it is not what was packed, or no answer.
 
     A whole answer must be JSON: a client's parser is not where that should be found out.
     """

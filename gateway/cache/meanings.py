@@ -28,7 +28,7 @@ class Meanings:
         return len(self._places)
 
     async def embed(self, tenant: str, text: str) -> bytes | None:
-        """Give what a text means; `None` where that cannot be told of the whole of it."""
+        """Return what a text means; `None` if that cannot be told of the whole of it."""
         try:
             embedding = await self._embedder.embed(text, tenant)
         except TollkeeperError as error:

@@ -27,7 +27,7 @@ class NearestVectors:
         return len(self._numbers) if self._index is None else len(self._index)
 
     def add(self, number: int, vector: bytes) -> None:
-        """Take a vector under a number that no other has."""
+        """Add a vector under a number that no other has."""
         row = self._row(vector)
         if self._index is None and len(self._numbers) < _FEW:
             self._few = np.concatenate((self._few, row[np.newaxis]))

@@ -1,4 +1,4 @@
-"""What a kept answer costs whoever is given it: the policy's share of what it would cost if it were made now."""
+"""What a kept answer costs the one that is given it: the policy's share of what it would cost if it were made now."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ HIT_MARK: Final = "#hit"  # behind a card's version, on what a hit was priced wi
 def price_hit(
     life: RequestState, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement
 ) -> tuple[Cost, int | None]:
-    """Give a hit's cost, and what the answer would have cost (pico-USD) by the card that holds for the request."""
+    """Return a hit's cost, and what the answer would have cost (pico-USD) by the card that holds for the request."""
     tier = "" if life.asked_tier == UNDECIDED else life.asked_tier
     card = settlement.card_of(
         answer.model, life.who.tenant, answer.seller, life.started_at_ns, life.snapshot, tier=tier
@@ -30,7 +30,7 @@ def price_hit(
 def price_by(
     card: AnyCard | None, answer: KeptAnswer, policy: CachePolicy, settlement: Settlement, operation: str
 ) -> tuple[Cost, int | None]:
-    """Give the same by a card, `None` where there is none.
+    """Return the same by a card, `None` if there is none.
 
     Without a card both are unknown, as the answer's own cost was; a card that lacks a leaf leaves free hits free.
     """

@@ -27,11 +27,11 @@ class DatabaseSource:
         return self._last.snapshot
 
     def may_have_changed(self) -> bool:
-        """Say that only the database knows."""
+        """Return True: only the database knows."""
         return True
 
     def poll(self, known_revision: int) -> Snapshot | None:
-        """Give a newer snapshot, or `None`. Blocks; called from a thread.
+        """Return a newer snapshot, or `None`. Blocks; called from a thread.
 
         After a failure everything is read again, as the database may have been restored from a backup meanwhile: its
         revisions would then tell of another history than the one that is known.

@@ -32,10 +32,10 @@ class SnapshotSource(Protocol):
         """Return whether it has answered the poll that is under way: what is left is to read what changed."""
 
     def may_have_changed(self) -> bool:
-        """Say whether a poll could find anything new. Asked on the event loop, so must be quick."""
+        """Return whether a poll could find anything new. Asked on the event loop, so must be quick."""
 
     def poll(self, known_revision: int) -> Snapshot | None:
-        """Give a newer snapshot, or `None` where nothing has changed; may block. Raises RefusedSnapshot on one that is
+        """Return a newer snapshot, or `None` if nothing has changed; may block. Raises RefusedSnapshot on one that is
         wrong.
         """
 
@@ -74,7 +74,7 @@ class Directory:
 
     @property
     def is_too_old(self) -> bool:
-        """Say whether the source has been away for longer than keys may be served from memory."""
+        """Return whether the source has been away for longer than keys may be served from memory."""
         return self.is_source_away and self._clock.monotonic_ns() - self._seen_ns > self._stale_ns
 
     async def run(self) -> None:

@@ -86,7 +86,7 @@ class AccessEntry(Entry):
     max_thinking_tokens: int | None = Field(default=None, ge=0, le=1_000_000_000)
 
     def policy(self) -> KeyPolicy:
-        """Give what goes beyond models and endpoints."""
+        """Return what goes beyond models and endpoints."""
         return KeyPolicy(
             addresses=None if self.addresses is None else tuple(sorted(set(self.addresses))),
             priority=self.priority,
@@ -243,7 +243,7 @@ class ConfiguredRollout(Entry):
     not_tenants: Words = []
 
     def rules(self) -> dict[str, Any]:
-        """Give what is asked of it, as plain data."""
+        """Return what is asked of it, as plain data."""
         steps: list[dict[str, Any]] = [] if self.percent is None else [{"percent": self.percent}]
         if self.steps is not None:
             steps = [step.model_dump(mode="json") for step in self.steps]

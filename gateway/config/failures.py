@@ -10,7 +10,7 @@ from gateway.config.rules import Misplaced
 
 
 def pool_failures(number: int, pool: ConfiguredPool) -> FailurePolicy:
-    """Give what a pool does about failures. Raises Misplaced."""
+    """Return what a pool does about failures. Raises Misplaced."""
     try:
         return DEFAULT_FAILURES if pool.failures is None else pool.failures.policy()
     except ConfigurationError as error:
@@ -18,7 +18,7 @@ def pool_failures(number: int, pool: ConfiguredPool) -> FailurePolicy:
 
 
 def build_playbooks(parsed: ConfigurationFile, pools: Mapping[str, PoolSpec]) -> dict[str, Playbook]:
-    """Give the playbooks by provider. Raises Misplaced where one names a provider that no target has."""
+    """Return the playbooks by provider. Raises Misplaced if one names a provider that no target has."""
     providers = {target.provider or target.kind for pool in pools.values() for target in pool.targets}
     playbooks: dict[str, Playbook] = {}
     for number, given in enumerate(parsed.playbooks):

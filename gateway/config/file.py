@@ -122,12 +122,12 @@ class FileSource:
         return True
 
     def may_have_changed(self) -> bool:
-        """Say whether the file is, or was at the last poll, another than was read, or is to be read again."""
+        """Return whether the file is, or was at the last poll, another than was read, or is to be read again."""
         return self._is_asked or self._seen != self._read or file_stamp(self.path) != self._read
 
     def poll(self, known_revision: int) -> Snapshot | None:
         """Read the file where it has changed since it was read, and has not since the poll before: it may be half
-        written. Raises RefusedSnapshot where it is wrong, once for each change.
+        written. Raises RefusedSnapshot if it is wrong, once for each change.
         """
         stamp = file_stamp(self.path)
         has_settled, self._seen = stamp == self._seen, stamp
@@ -255,7 +255,7 @@ def _names(allowed: Sequence[str] | None) -> frozenset[str] | None:
 
 
 def _tenants(parsed: ConfigurationFile) -> dict[str, TenantSpec]:
-    """Give the tenants that are listed, and with the defaults those that only a key or an issuer names."""
+    """Return the tenants that are listed, and with the defaults those that only a key or an issuer names."""
     named = [key.tenant for key in parsed.keys] + [issuer.tenant for issuer in parsed.issuers if issuer.tenant]
     listed = {
         tenant.id: TenantSpec(

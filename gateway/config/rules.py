@@ -80,7 +80,7 @@ class _KnownNames:
         }
 
     def scope(self, place: Place, rule: ConfiguredLimit | ConfiguredBudget) -> Scope:
-        """Give the scope of a rule. Raises Misplaced."""
+        """Return the scope of a rule. Raises Misplaced."""
         if self._are_tenants_known and rule.tenant not in self._tenants:
             raise Misplaced((*place, "tenant"), f"tenant {rule.tenant!r} is neither in tenants nor that of a key")
         if rule.model and rule.model not in self._models and not is_tool_name(rule.model, self._mcp_servers):

@@ -23,7 +23,7 @@ class TargetReplaced(TargetMisconfigured):
 
 
 class TargetRegistry:
-    """Gives the adapter for a target's specification."""
+    """Returns the adapter for a target's specification."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class TargetRegistry:
         self._closing: set[asyncio.Task[None]] = set()
 
     def get(self, spec: TargetSpec) -> Target:
-        """Give a target.
+        """Return a target.
 
-        Raises TargetMisconfigured where its configuration cannot be used, TargetReplaced where it is no longer there.
+        Raises TargetMisconfigured if its configuration cannot be used, TargetReplaced where it is no longer there.
         """
         key = (spec.pool, spec.id)
         target = self._targets.get(key)
@@ -57,19 +57,19 @@ class TargetRegistry:
         return target
 
     def find(self, spec: TargetSpec) -> Target | None:
-        """Give a target, or `None` where it cannot be used, or is now in another region or another provider's."""
+        """Return a target, or `None` if it cannot be used, or is now in another region or another provider's."""
         target = self._targets.get((spec.pool, spec.id))
         return target if target is not None and is_same_place(target.spec, spec) else None
 
     def can_continue(self, spec: TargetSpec, continuation: Continuation | None) -> bool:
-        """Say whether a target could go on with an answer that another began."""
+        """Return whether a target could go on with an answer that another began."""
         target = self.find(spec)
         return continuation is not None and target is not None and target.can_continue(continuation)
 
     async def count_input(self, call: ModelCall, pool: PoolSpec) -> int | None:
-        """Count the prompt at a target that can; `None` where none of the pool's can.
+        """Count the prompt at a target that can; `None` if none of the pool's can.
 
-        Raises UnsupportedParameter where every target would refuse the request.
+        Raises UnsupportedParameter if every target would refuse the request.
         """
         refusal: UnsupportedParameter | None = None
         others = False  # which may answer it
@@ -117,7 +117,7 @@ class TargetRegistry:
 
     @property
     def broken(self) -> dict[str, str]:
-        """Give what is wrong with targets, by "pool/id": why one was left out, or a renewed key is not in use."""
+        """Return what is wrong with targets, by "pool/id": why one was left out, or a renewed key is not in use."""
         faults = {key: target.fault for key, target in self._targets.items() if isinstance(target, RenewedTarget)}
         return {"/".join(key): reason for key, reason in (faults | self._broken).items() if reason}
 
@@ -142,7 +142,7 @@ class TargetRegistry:
 
 
 def is_same_place(one: TargetSpec, other: TargetSpec) -> bool:
-    """Say whether who may be sent to the one may be sent to the other: they are of one region and one provider."""
+    """Return whether who may be sent to the one may be sent to the other: they are of one region and one provider."""
     if one is other:
         return True
     return one.region == other.region and (one.provider or one.kind) == (other.provider or other.kind)

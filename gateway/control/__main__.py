@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def run(settings: ControlSettings) -> None:
-    """Serve until told to stop. Raises ConfigurationError where it cannot start."""
+    """Serve until told to stop. Raises ConfigurationError if it cannot start."""
     listener = listen(settings.host, settings.control_port, "TOLLKEEPER_CONTROL_PORT")
     app = create_app(settings)
     config = uvicorn.Config(

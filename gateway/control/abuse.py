@@ -82,7 +82,7 @@ def explain(incident_id: IncidentPath, author: Admin, database: Database) -> Exp
 
 
 def shown(incident: Incident) -> dict[str, Any]:
-    """Give what both shapes have in common."""
+    """Return what both shapes have in common."""
     return {
         "id": incident.id,
         "tenant": incident.tenant,

@@ -52,7 +52,7 @@ class Bearer:
 
     @property
     def standing(self) -> Standing:
-        """Give what the table of permissions decides by."""
+        """Return what the table of permissions decides by."""
         return Standing.of(self.role, self.tenant_id)
 
 
@@ -74,7 +74,7 @@ class TokenBook:
         self._pepper = pepper
 
     def bearer_of(self, presented: str | None, now: datetime) -> Bearer:
-        """Give whose token this is. Raises AuthenticationFailed on one that is unknown, revoked or expired, and where
+        """Return whose token this is. Raises AuthenticationFailed on one that is unknown, revoked or expired, and where
         it is `None`, and ControlUnavailable; the owner's needs no database.
         """
         if presented is None:
@@ -129,9 +129,9 @@ class TokenGate:
 async def check_permission(request: Request) -> None:
     """Hold every route to the table of permissions, whatever it asks for itself.
 
-    On the event loop, so that `/health` and `/ready` answer while a hung database holds all threads.
-    Raises AuthenticationFailed where no token was checked, PermissionDenied where its role may not do this, NotFound
-    where the path names a tenant or team that the token does not reach.
+    On the event loop, so that `/health` and `/ready` answer while a hung database holds all threads. Raises
+    AuthenticationFailed if no token was checked, PermissionDenied where its role may not do this, NotFound where the
+    path names a tenant or team that the token does not reach.
     """
     path = request.scope["route"].path
     if path in OPEN_PATHS:
@@ -151,7 +151,7 @@ def require_caller(
     presented: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)],  # only so that the API's page asks
     checked: Annotated[None, Depends(check_permission)],
 ) -> Caller:
-    """Give the author of this request's change, once the table allows it. Raises as `check_permission` does."""
+    """Return the author of this request's change, once the table allows it. Raises as `check_permission` does."""
     found = _bearer_in(request)
     address = request.client.host if request.client else ""
     return Caller(

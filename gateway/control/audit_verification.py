@@ -69,7 +69,7 @@ class AuditVerifier:
     def look(
         self, max_age_seconds: float, patience_seconds: float = _PATIENCE_SECONDS
     ) -> tuple[Verification | None, bool]:
-        """Give the last finding, and whether one is under way; `None` where there is no finding yet.
+        """Return the last finding, and whether one is under way; `None` if there is no finding yet.
 
         One is begun where the last is older than `max_age_seconds`, and than ten times what it took, and waited for a
         moment.
@@ -196,6 +196,6 @@ def _bare(place: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_of_changes(place: Mapping[str, Any]) -> bool:
-    """Say whether a place is about changes of the configuration; others count all tenants' requests."""
+    """Return whether a place is about changes of the configuration; others count all tenants' requests."""
     name = str(place["place"])
     return name in (DATABASE, WITNESS) or name.startswith(f"{WITNESS}.restored")

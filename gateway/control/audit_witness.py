@@ -1,6 +1,6 @@
 """Vouches for the control database's audit from outside of it: every entry's hash goes into a chain of files, signed.
 
-Who may write to the database can make its chain anew, and cut its end; what was vouched for here says so. Nothing of
+Who may write to the database can make its chain again, and cut its end; what was vouched for here says so. Nothing of
 what an entry is about is written here, so that it can be erased there.
 """
 
@@ -87,7 +87,7 @@ class AuditWitness:
                 begin_change(session, author, WITNESS_BEGINS, chain.chain)
 
     async def look(self) -> int:
-        """Vouch for what is new; give how many entries.
+        """Vouch for what is new; return how many entries.
 
         Raises ControlUnavailable, and ConfigurationError while another control plane of this directory does it.
         """
@@ -126,9 +126,9 @@ class AuditWitness:
 
 
 def last_witnessed(directory: Path) -> int:
-    """Give the number of the last entry that a chain vouches for; 0 where there is none.
+    """Return the number of the last entry that a chain vouches for; 0 if there is none.
 
-    Behind an acceptance it goes on from there: the restored database gives the numbers that follow anew.
+    Behind an acceptance it goes on from there: the restored database gives the numbers that follow again.
     """
     place = DirectoryPlace(directory)
     for segment in reversed(place.segments()):

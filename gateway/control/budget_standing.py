@@ -100,7 +100,7 @@ def unit_of(metric: Metric) -> Unit:
 
 
 def standing_of(session: Session, budget: BudgetSpec, counts_since_ns: int, now_ns: int) -> BudgetStandingOut | None:
-    """Give how a budget stands; `None` before it begins and after it has ended.
+    """Return how a budget stands; `None` before it begins and after it has ended.
 
     The pace is that since `counts_since_ns`, where that is later than the period's start and the ledger has not added
     what was used before. There is none before a tenth of the period was counted.

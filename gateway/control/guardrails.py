@@ -111,7 +111,7 @@ def test(name: NamePath, body: TrialFields, author: Admin, database: Database) -
 
 
 def _sound(name: str, rules: GuardrailRules, references: ReferenceRules) -> dict[str, Any]:
-    """Give rules that a gateway can use. Raises InvalidRequest."""
+    """Return rules that a gateway can use. Raises InvalidRequest."""
     given = rules.model_dump()
     try:
         compile_plan([policy_of(name, given)], means_of_checks(references))

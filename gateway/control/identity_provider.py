@@ -1,4 +1,4 @@
-"""The identity provider that people sign in by: its tokens are verified here, whoever brings them."""
+"""The identity provider that people sign in by: its tokens are verified here, no matter who brings them."""
 
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ class IdentityProvider:
         self._snapshot: Snapshot | None = None
 
     async def email_of(self, id_token: str) -> str:
-        """Give the e-mail address that the provider vouches for. Raises AuthenticationFailed on a token that is not
+        """Return the e-mail address that the provider vouches for. Raises AuthenticationFailed on a token that is not
         good or says of no address that it is its bearer's, Unavailable where the provider does not answer.
         """
         if self._snapshot is None:

@@ -31,7 +31,7 @@ class _IssuerFields(ScopeFields):
     user_claim: Claim = "sub"
 
     def changes(self) -> dict[str, Any]:
-        """Give the fields that were stated, by the names that the table has."""
+        """Return the fields that were stated, by the names that the table has."""
         stated = self.model_dump(exclude_unset=True)
         if "tenant" in stated:
             stated["tenant_id"] = stated.pop("tenant") or ""

@@ -20,7 +20,7 @@ class Standing(StrEnum):
 
     @classmethod
     def of(cls, role: Role, tenant_id: str) -> "Standing":
-        """Give the standing of a role that is bound to a tenant, or where that is empty, to none."""
+        """Return the standing of a role that is bound to a tenant, or where that is empty, to none."""
         within = {Role.ADMIN: cls.TENANT_ADMIN, Role.FINANCE: cls.TENANT_FINANCE}
         over_all = {Role.OWNER: cls.OWNER, Role.ADMIN: cls.ADMIN, Role.FINANCE: cls.FINANCE}
         return (within if tenant_id else over_all).get(role, cls.TEAM_LEAD)
@@ -86,7 +86,7 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
 
 
 def permission_of(path: str) -> Permission | None:
-    """Give the decision for a route, by its path with its parameters' names; `None` where nobody has decided."""
+    """Return the decision for a route, by its path with its parameters' names; `None` if nobody has decided."""
     parts = path.split("/")
     for length in range(len(parts), 1, -1):
         found = PERMISSIONS.get("/".join(parts[:length]))
@@ -96,7 +96,7 @@ def permission_of(path: str) -> Permission | None:
 
 
 def is_allowed(standing: Standing, method: str, path: str) -> bool:
-    """Say whether callers of this standing may use a method of a route, apart from whose tenant it is about."""
+    """Return whether callers of this standing may use a method of a route, apart from whose tenant it is about."""
     permission = permission_of(path)
     if permission is None:
         return False

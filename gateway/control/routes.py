@@ -99,7 +99,7 @@ def delete(route: RoutePath, author: Admin, database: Database) -> Deleted:
 
 
 def _within(rules: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
-    """Give rules without the entries that hold for other tenants alone, and without those tenants' names."""
+    """Return rules without the entries that hold for other tenants alone, and without those tenants' names."""
     shown = dict(rules)
     for part in ("choose", "fallbacks"):
         if part in rules:

@@ -93,7 +93,7 @@ def sign_in(body: SignInBody, database: Database, request: Request) -> NewSessio
 
 @router.post("/sign-in/oidc", status_code=201, summary="Sign in with an ID token of the identity provider")
 async def sign_in_by_provider(body: IdTokenBody, database: Database, request: Request) -> NewSessionOut:
-    """The token's address must have an account: the provider says who somebody is, not what they may see."""
+    """The token's address must have an account: the provider says who someone is, not what they may see."""
     provider: IdentityProvider | None = request.app.state.identity_provider
     if provider is None:
         raise InvalidRequest("no identity provider is set up; set TOLLKEEPER_OIDC_METADATA_URL and _CLIENT_ID")
@@ -131,7 +131,7 @@ def sign_out(
 
 
 def _caller_of(request: Request, stated: str) -> str:
-    """Give where the browser is: as stated, by who may be believed, else where the request came from."""
+    """Return where the browser is: as stated, by who may be believed, else where the request came from."""
     proxies: TrustedProxies = request.app.state.dashboards
     peer = request.client.host if request.client else ""
     return str(proxies.caller_of(peer, stated) or peer)

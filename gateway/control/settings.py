@@ -44,7 +44,7 @@ class ControlSettings(ListenerSettings):
 
     @property
     def audit_options(self) -> AuditOptions:
-        """Give how the audit log is kept."""
+        """Return how the audit log is kept."""
         return AuditOptions(self.audit_sink, self.audit_sink_days, self.audit_s3_endpoint, self.audit_keep_days)
 
     @property
@@ -54,5 +54,5 @@ class ControlSettings(ListenerSettings):
 
     @property
     def database_address(self) -> str:
-        """Give the control database's URL, SQLite in the data directory where none is set."""
+        """Return the control database's URL, SQLite in the data directory where none is set."""
         return control_database_url(self.database_url, self.data)

@@ -38,7 +38,7 @@ class SignInLimit:
         self._known_until: OrderedDict[str, float] = OrderedDict()  # pairs that have signed in
 
     def begin(self, email: str, address: str) -> None:
-        """Count a try. Raises LimitExceeded where there were too many; such a try is not counted."""
+        """Count a try. Raises LimitExceeded if there were too many; such a try is not counted."""
         with self._lock:
             now = self._clock()
             waits = 0.0
@@ -56,7 +56,7 @@ class SignInLimit:
             self._move(email, address, now, 1)
 
     def succeed(self, email: str, address: str) -> None:
-        """Take the counted try back: the password was right. The address is known from then on."""
+        """Withdraw the counted try: the password was right. The address is known from then on."""
         with self._lock:
             now = self._clock()
             self._move(email, address, now, -1)
@@ -66,7 +66,7 @@ class SignInLimit:
                 self._known_until.popitem(last=False)
 
     def take_back(self, email: str, address: str) -> None:
-        """Take the counted try back: nothing was tried."""
+        """Withdraw the counted try: nothing was tried."""
         with self._lock:
             self._move(email, address, self._clock(), -1)
 

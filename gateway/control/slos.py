@@ -42,7 +42,7 @@ class SloFields(Body):
     )
 
     def new(self, slo_id: str) -> NewSlo:
-        """Give what is to be kept."""
+        """Return what is to be kept."""
         stated = self.model_dump(exclude={"id"})
         return NewSlo(id=slo_id, **{**stated, "prompt_class": self.prompt_class or ""})
 

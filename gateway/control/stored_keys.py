@@ -1,4 +1,4 @@
-"""Providers' keys over HTTP: stored sealed, never shown again, and sealed anew by a rotation."""
+"""Providers' keys over HTTP: stored sealed, never shown again, and sealed again by a rotation."""
 
 from datetime import datetime
 from typing import Annotated
@@ -39,7 +39,7 @@ class ResealBody(Body):
 
 
 class ResealedOut(BaseModel):
-    """How many things were sealed anew."""
+    """How many things were sealed again."""
 
     stored_keys: int
     alert_channels: int

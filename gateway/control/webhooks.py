@@ -83,7 +83,7 @@ class WebhookDelivery:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def deliver_due(self) -> int:
-        """Make one attempt for each event that is due; give how many were delivered."""
+        """Make one attempt for each event that is due; return how many were delivered."""
         due = await asyncio.to_thread(self._due)
         gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -105,7 +105,7 @@ class WebhookDelivery:
         return not fault
 
     async def _post(self, delivery: _Delivery) -> str:
-        """Call the webhook; give what went wrong, empty where nothing did."""
+        """Call the webhook; return what went wrong, empty if nothing did."""
         if not delivery.url:
             return "its address was encrypted with a key that is missing; set the webhook again"
         headers = {SIGNATURE_HEADER: signature_of(delivery.body, self._secret), EVENT_ID_HEADER: delivery.event_id}
@@ -119,7 +119,7 @@ class WebhookDelivery:
             ]
 
     def _address(self, kept: str) -> str:
-        """Give a webhook's address; empty where it cannot be opened, which that one event is told and no other."""
+        """Return a webhook's address; empty if it cannot be opened, which that one event is told and no other."""
         try:
             return kept if self._sealer is None else self._sealer.open_address(kept)
         except ConfigurationError:

@@ -42,7 +42,7 @@ class _Channel:
 
     @property
     def screens(self) -> Iterator[StreamScreen]:
-        """Give what the text goes through."""
+        """Yield what the text goes through."""
         if self.watching is not None:
             yield self.watching
         if self.acting is not None:
@@ -66,17 +66,17 @@ class AnswerFilter:
 
     @property
     def blocked(self) -> Verdict | None:
-        """Give the verdict that ended the answer; `None`: it goes on."""
+        """Return the verdict that ended the answer; `None`: it goes on."""
         return self._blocked
 
     @property
     def acts(self) -> bool:
-        """Say whether anything may be changed; else pieces go out as they came."""
+        """Return whether anything may be changed; else pieces go out as they came."""
         return self._plan.acts
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Give what was found so far."""
+        """Return what was found so far."""
         found = [
             verdict for channel in self._channels.values() for screen in channel.screens for verdict in screen.verdicts
         ]
@@ -98,7 +98,9 @@ class AnswerFilter:
         return self._blocked is not None
 
     def take(self, delta: Delta, now_ns: int) -> list[Delta]:
-        """Take a piece; give what may go out of what has come. Raises UpstreamBroken on calls that are none."""
+        """Remove and return a piece; return what may go out of what has come. Raises UpstreamBroken on calls that are
+        none.
+        """
         if self._is_stopped():
             return []
         if not self._plan.acts:
@@ -134,7 +136,7 @@ class AnswerFilter:
             self.rest(index, now_ns)
 
     def rest(self, index: int | None, now_ns: int) -> list[Delta]:
-        """Give what waits of texts in pieces, of one choice or of all: nothing comes behind it."""
+        """Return what waits of texts in pieces, of one choice or of all: nothing comes behind it."""
         passed: list[Delta] = []
         if self._is_stopped():
             return passed
@@ -153,7 +155,9 @@ class AnswerFilter:
         return _said_by(*name, out)
 
     def _unsaid(self, channel: _Channel, acting: StreamScreen, text: str) -> str:
-        """Give what of a text has not gone out before; nothing where that was a match's beginning: the answer ends."""
+        """Return what of a text has not gone out before; nothing where that was a match's beginning: the answer
+        ends.
+        """
         gone = channel.gone
         if text.startswith(gone):
             channel.gone = ""
@@ -165,7 +169,7 @@ class AnswerFilter:
         return ""
 
     def _turn_to(self, index: int, name: str, now_ns: int) -> list[Delta]:
-        """Give what waits of the text before, where another begins: its place in the answer is before that."""
+        """Return what waits of the text before, where another begins: its place in the answer is before that."""
         last, self._last[index] = self._last.get(index), name
         if last is None or last == name:
             return []
@@ -232,7 +236,9 @@ class AnswerFilter:
         return passed
 
     async def end(self, now_ns: int) -> list[Delta]:
-        """Have whoever looks at whole texts look at them; give what has waited for that, and for more to come."""
+        """Have the one that looks at whole texts look at them; return what has waited for that, and for more to
+        come.
+        """
         passed = self.rest(None, now_ns)
         if self._plan.holds_all:
             passed = [*self._kept, *passed]
@@ -258,7 +264,7 @@ class AnswerFilter:
                 self._blocked = verdict if stage.acts and verdict.action != "flag" else None
 
     async def judge_body(self, body: bytes) -> bytes:
-        """Judge an upstream's whole answer as it came; give it as it may go out."""
+        """Judge an upstream's whole answer as it came; return it as it may go out."""
         try:
             answer = _any.decode(body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
@@ -274,7 +280,7 @@ class AnswerFilter:
         return _encode(answer) if is_changed else body
 
     def _judge_choice(self, choice: dict[str, object]) -> bool:
-        """Cut out of a choice what is to be cut; say whether anything was."""
+        """Cut out of a choice what is to be cut; return whether anything was."""
         changed = False
         for holder, at, text, spelling in _places(choice):
             channel = _Channel(self._streams, spelling)

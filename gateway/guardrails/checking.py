@@ -18,7 +18,7 @@ class NoQuestions:
     async def ask(
         self, url: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float, most_bytes: int
     ) -> HttpAnswer:
-        """Say that nobody was asked."""
+        """Return the message that nobody was asked."""
         return HttpAnswer(fault=_WHY)
 
 
@@ -36,5 +36,5 @@ class NoEmbedder:
 
 
 def means_of_checks(rules: ReferenceRules | None = None) -> Means:
-    """Give means with which all that a gateway could use can be built. `rules` hold references to credentials."""
+    """Return means with which all that a gateway could use can be built. `rules` hold references to credentials."""
     return Means(questions=NoQuestions(), embedder=NoEmbedder(), rules=rules, only_checks=True)

@@ -55,7 +55,7 @@ class Guardrails:
             compile_plan([policy], self._means, self._box)
 
     def sync(self, snapshot: Snapshot) -> list[Looks]:
-        """Prepare for a newer configuration; give the detectors that are not needed any more.
+        """Prepare for a newer configuration; return the detectors that are not needed any more.
 
         What cannot be built is told once, and the requests that it covers are refused until it is mended: what was to
         be guarded does not go unguarded.
@@ -80,7 +80,7 @@ class Guardrails:
         await let_go(self._box.keep(()))
 
     def guard_for(self, life: RequestState, exchange: Exchange) -> RequestGuard | None:
-        """Give a request's guard; `None` where no policy covers it. Raises Unavailable where one cannot be used."""
+        """Return a request's guard; `None` if no policy covers it. Raises Unavailable if one cannot be used."""
         # The newest policies hold, also for a request that began before they came: to go back to older ones would end
         # what the newer have under way, and forget what they have counted.
         name = (life.who.tenant, life.requested_model)
@@ -99,7 +99,7 @@ class Guardrails:
         return RequestGuard(plan, _about(life, exchange, self._address_of(exchange)))
 
     async def examine(self, guard: RequestGuard, life: RequestState, operation: Operation) -> AnyRequest:
-        """Lead a request through the stages before the model; give it as they leave it.
+        """Lead a request through the stages before the model; return it as they leave it.
 
         Raises ContentBlocked, InvalidRequest for what rules refuse, and what a watch raises.
         """
@@ -140,7 +140,7 @@ class Guardrails:
         await _ask(guard, texts if not cuts else RequestTexts(texts.body))
 
     def _plan_of(self, tenant: str, name: str) -> GuardPlan | str:
-        """Give the plan of a tenant's requests for a name; why there is none, empty where none is meant to be."""
+        """Return the plan of a tenant's requests for a name; why there is none, empty if none is meant to be."""
         policies = covering(self._policies, tenant, name)
         if not policies:
             return ""
@@ -209,7 +209,7 @@ def _about(life: RequestState, exchange: Exchange, address: str) -> About:
 
 
 def _mended(objection: Objection, stage: Stage[RequestRule]) -> dict[str, object]:
-    """Give what mends a request. Raises InvalidRequest where it is to be refused, or nothing does."""
+    """Return what mends a request. Raises InvalidRequest if it is to be refused, or nothing does."""
     if stage.spec.action == "redact" and objection.mended is not None:
         return dict(objection.mended)
     raise InvalidRequest(
@@ -260,7 +260,7 @@ def _body_of(request: AnyRequest, life: RequestState) -> bytes:
 
 
 def _replaced(life: RequestState, request: AnyRequest, operation: Operation, texts: RequestTexts) -> AnyRequest:
-    """Give the request that the stages have left, for whoever calls the model."""
+    """Return the request that the stages have left, for the one that calls the model."""
     body = texts.body
     if not isinstance(request, TranslatedChat):
         life.body = body

@@ -1,5 +1,6 @@
-"""The stages of the policies that cover a request, built and in their order: rules and watches first, whoever must be
-asked last."""
+"""The stages of the policies that cover a request, built and in their order: rules and watches first, no matter who
+must be asked last.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ class OutputPlan:
         of_requests: Sequence[Stage[DetectorOfRequests]],
         awaited: Sequence[Stage[AwaitedDetector]],
     ) -> None:
-        """Raises ConfigurationError where an expression cannot be looked for in a stream."""
+        """Raises ConfigurationError if an expression cannot be looked for in a stream."""
         in_pieces = [stage for stage in stages if stage.detector.patterns]
         self._acting = StreamPlan(Screen([stage for stage in in_pieces if stage.acts]))
         self._watching = StreamPlan(Screen([stage for stage in in_pieces if not stage.acts]))
@@ -50,7 +51,7 @@ class OutputPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Say that nothing looks at answers."""
+        """Return whether no stage looks at answers."""
         return not self.waits and not self._of_requests and self._acting.is_empty and self._watching.is_empty
 
     def stream(self, spelling: Spelling = AS_IS) -> StreamScreen:
@@ -62,7 +63,7 @@ class OutputPlan:
         return self._watching.stream()
 
     def streams(self, about: About) -> "Streams":
-        """Give what one request's texts go through."""
+        """Return what one request's texts go through."""
         acting, watching = self._acting, self._watching
         if self._of_requests:
             own = [Stage(one.spec, one.side, one.detector.for_request(about)) for one in self._of_requests]
@@ -94,12 +95,12 @@ class GuardPlan:
 
     @cached_property
     def input(self) -> Screen:
-        """Give what looks at requests' texts at once."""
+        """Return what looks at requests' texts at once."""
         return Screen(self.input_stages)
 
     @property
     def reads_texts(self) -> bool:
-        """Say whether the texts of requests are looked at, or added to."""
+        """Return whether the texts of requests are looked at, or added to."""
         return bool(self.input_stages or self.watches or self.awaited or self.markers or self.of_requests)
 
 
@@ -121,7 +122,7 @@ class StageBox:
         return built
 
     def keep(self, policies: Sequence[GuardrailPolicy]) -> list[Looks]:
-        """Forget the detectors of all others, and give those that were forgotten."""
+        """Forget the detectors of all others, and return those that were forgotten."""
         names = {_encode((policy.name, spec)) for policy in policies for spec in policy.stages}
         return [self._built.pop(name) for name in list(self._built) if name not in names]
 

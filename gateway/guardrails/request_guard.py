@@ -28,17 +28,17 @@ class RequestGuard:
 
     @property
     def digest(self) -> str:
-        """Name what the stages are, for whoever keeps answers."""
+        """Name what the stages are, for the one that keeps answers."""
         return self.plan.digest
 
     @property
     def held_ns(self) -> int | None:
-        """Give for how long a piece of the answer has waited at most."""
+        """Return how long a piece of the answer has waited at most."""
         return None if self.filter is None else self.filter.held_ns
 
     @property
     def verdicts(self) -> list[str]:
-        """Give what was found on both sides, as records hold it."""
+        """Return what was found on both sides, as records hold it."""
         found = self._found if self.filter is None else [*self._found, *self.filter.verdicts]
         return [*[verdict.text for verdict in joined(found)], *self._told][:_MOST_VERDICTS]
 
@@ -51,14 +51,14 @@ class RequestGuard:
         self._told += [told for told in verdicts if "output/" in told]
 
     def filter_answer(self) -> AnswerFilter | None:
-        """Begin to look at the answer; `None` where nothing does."""
+        """Begin to look at the answer; `None` if nothing does."""
         if not self.plan.output.is_empty:
             self.filter = AnswerFilter(self.plan.output, msgspec.structs.replace(self.about, direction="output"))
         return self.filter
 
 
 def refusal(verdict: Verdict) -> ContentBlocked:
-    """Give the error of a request that a stage blocks: which stage, and what kind of thing it is, never the thing."""
+    """Return the error of a request that a stage blocks: which stage, and what kind of thing it is, never the thing."""
     return ContentBlocked(
         f"the guardrail stage {verdict.stage!r} refuses this request: it found "
         f"{', '.join(verdict.kinds)} ({verdict.count}); remove it, or ask your administrator"
@@ -66,7 +66,7 @@ def refusal(verdict: Verdict) -> ContentBlocked:
 
 
 def cut_by(verdict: Verdict) -> ContentFiltered:
-    """Give what ends an answer that a stage blocks."""
+    """Return what ends an answer that a stage blocks."""
     return ContentFiltered(
         f"the guardrail stage {verdict.stage!r} ended this answer: it found {', '.join(verdict.kinds)}"
     )

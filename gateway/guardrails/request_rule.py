@@ -28,4 +28,4 @@ class RequestRule(Protocol):
         """Judge a request for a name, by its top-level fields (a chat's, for what was translated to one)."""
 
     def defaults(self, request: AnyRequest) -> Mapping[str, object]:
-        """Give fields to be set because the caller leaves them to us."""
+        """Return fields to be set because the caller leaves them to us."""

@@ -89,12 +89,12 @@ class RequestTexts:
 
     @property
     def body(self) -> bytes:
-        """Give the body as it is now."""
+        """Return the body as it is now."""
         return _encode(self.fields) if self.is_changed else self._body
 
     @property
     def holds_token_ids(self) -> bool:
-        """Say whether a part of what the model is asked is given as token ids, which no detector can read."""
+        """Return whether a part of what the model is asked is given as token ids, which no detector can read."""
         fields = self.fields if isinstance(self.fields, dict) else {}
         asked = [one for name in ("prompt", "input") if isinstance(one := fields.get(name), list)]
         return any(type(one) is int or (type(one) is list and int in map(type, one)) for each in asked for one in each)
@@ -148,7 +148,7 @@ class RequestTexts:
             self.fields[name] = f"{told}\n\n{line}" if isinstance(told, str) and told else line
 
     def as_changed(self, other: bytes) -> bytes:
-        """Give another body of the same chat with the fields and lines that were set here. Raises MalformedBody."""
+        """Return another body of the same chat with the fields and lines that were set here. Raises MalformedBody."""
         twin = RequestTexts(other)
         twin.set(self.set_fields)
         for line in self.lines:
@@ -180,7 +180,7 @@ class RequestTexts:
 
 
 def without(text: str, findings: Sequence[Finding], spelling: Spelling = AS_IS) -> str:
-    """Give a text with `[kind]` in the place of what was found in its plain form. What is JSON stays JSON."""
+    """Return a text with `[kind]` in the place of what was found in its plain form. What is JSON stays JSON."""
     left, done, is_quoted = [], 0, spelling is AS_IS
     found = sorted(findings, key=lambda one: one.start)
     spans = spelling.spans(text, [(one.start, one.end) for one in found])

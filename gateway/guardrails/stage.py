@@ -27,7 +27,7 @@ class Stage(Generic[Looking]):
 
     @property
     def acts(self) -> bool:
-        """Say whether a finding changes anything."""
+        """Return whether a finding changes anything."""
         return self.spec.action != "flag" and not self.spec.dry_run
 
     def verdict(self, findings: list[Finding]) -> Verdict:

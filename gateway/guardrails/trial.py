@@ -1,4 +1,4 @@
-"""What a policy would make of a text, for whoever writes one: nothing is sent, asked or kept."""
+"""What a policy would make of a text, for the one that writes one: nothing is sent, asked or kept."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +15,7 @@ MOST_TEXT: Final = 200_000  # characters
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Verdicts as records have them, and the text as it goes on; `None` where `blocked_by` stops it."""
+    """Verdicts as records have them, and the text as it goes on; `None` if `blocked_by` stops it."""
 
     verdicts: list[str]
     blocked_by: str
@@ -25,7 +25,7 @@ class Trial:
 def try_policy(policy: GuardrailPolicy, text: str, side: Side) -> Trial:
     """Lead a text through the stages that look at texts by themselves. Raises ConfigurationError.
 
-    Rules about requests, whoever watches many of them, and whoever must be asked have no part in it.
+    Rules about requests, no matter who watches many of them, and the one that must be asked have no part in it.
     """
     plan = compile_plan([policy], means_of_checks())
     if side == "input":

@@ -74,7 +74,7 @@ class Authenticator:
         self._recent_of: Snapshot | None = None
 
     def recognise(self, exchange: Exchange, snapshot: Snapshot) -> KeyEntry | None:
-        """Give the caller's entry where it is known at once; `None` for a token that `verify` has to look at.
+        """Return the caller's entry where it is known at once; `None` for a token that `verify` has to look at.
 
         Raises what is wrong with the credential, never repeating it: AuthenticationFailed, AddressNotAllowed,
         PermissionDenied, or LimitExceeded for one unknown credential too many from its address.
@@ -103,7 +103,7 @@ class Authenticator:
         return entry
 
     def known(self, sent: bytes, snapshot: Snapshot) -> KeyEntry | None:
-        """Give the entry of a key that came in this Authorization header before and holds for every address."""
+        """Return the entry of a key that came in this Authorization header before and holds for every address."""
         entry = self._recent.get(sent) if snapshot is self._recent_of else None
         if entry is None or entry.policy.addresses is not None or not self._holds(entry, snapshot):
             return None
@@ -112,7 +112,7 @@ class Authenticator:
     async def verify(self, exchange: Exchange, snapshot: Snapshot) -> KeyEntry:
         """Verify the caller's token and give its entry. May wait for its issuer's keys; raises as `recognise` does.
 
-        Raises Unavailable where the issuer's keys cannot be had.
+        Raises Unavailable if the issuer's keys cannot be had.
         """
         self._check_freshness()
         tokens = self._tokens or await self._load_token_issuers()
@@ -125,7 +125,7 @@ class Authenticator:
         return entry
 
     def authenticate(self, authorization: str, snapshot: Snapshot) -> KeyEntry:
-        """Give a key's entry. Raises AuthenticationFailed, saying what is wrong but never the key."""
+        """Return a key's entry. Raises AuthenticationFailed, saying what is wrong but never the key."""
         if not authorization:
             raise _nothing_sent()
         return self._key_entry(_bearer_of(authorization), snapshot)
@@ -144,12 +144,12 @@ class Authenticator:
                 await self._tokens.close()
 
     def status(self) -> dict[str, object]:
-        """Give what GET /ready shows: guesses refused for their number, and how each issuer's keys are."""
+        """Return what GET /ready shows: guesses refused for their number, and how each issuer's keys are."""
         issuers = {} if self._tokens is None else self._tokens.status()
         return {"refused_key_guesses": self._guesses.refused, "issuers": issuers}
 
     def cache_salt(self, tenant: str) -> str:
-        """Give the tenant's KV-cache salt: HMAC(secret, tenant), so that no cached block crosses tenants."""
+        """Return the tenant's KV-cache salt: HMAC(secret, tenant), so that no cached block crosses tenants."""
         salt = self._salts.get(tenant)
         if salt is None:
             salt = hmac.digest(self._salt_secret, tenant.encode(), hashlib.sha256).hex()[:32]
@@ -172,7 +172,7 @@ class Authenticator:
         return entry
 
     def _holds(self, entry: KeyEntry, snapshot: Snapshot) -> bool:
-        """Say whether a key that was found in this snapshot before may be used now."""
+        """Return whether a key that was found in this snapshot before may be used now."""
         now_ns = self._clock.wall_ns()
         if entry.revoked_at_ns is not None and entry.revoked_at_ns <= now_ns:
             return False
@@ -225,7 +225,7 @@ def _is_token(credential: str) -> bool:
 
 
 def _credential_of(exchange: Exchange) -> str:
-    """Give the key or token as it was sent. Where the Authorization header is there, it alone counts."""
+    """Return the key or token as it was sent. Where the Authorization header is there, it alone counts."""
     if authorization := exchange.header(b"authorization"):
         return _bearer_of(authorization)
     for name in _KEY_HEADERS:

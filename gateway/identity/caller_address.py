@@ -15,19 +15,19 @@ _MAX_REMEMBERED_RANGES: Final = 10_000
 
 
 class TrustedProxies:
-    """Tells callers' addresses. `networks` are the proxies', with commas between; empty: nobody is believed.
+    """Reports callers' addresses. `networks` are the proxies', with commas between; empty: nobody is believed.
 
-    Raises ConfigurationError where one of them is no network.
+    Raises ConfigurationError if one of them is no network.
     """
 
     def __init__(self, networks: str = "") -> None:
         self._networks = read_trusted_proxies(networks)
 
     def caller_of(self, peer: str, forwarded_for: str) -> Address | None:
-        """Give the caller's address; `None` where it cannot be told, which no network holds.
+        """Return the caller's address; `None` if it cannot be told, which no network holds.
 
-        Every proxy appends whom it heard from, so the right-most entry that is no trusted proxy is the first that
-        a trusted one vouches for; what stands to its left anybody may have written.
+        Every proxy appends whom it heard from, so the right-most entry that is no trusted proxy is the first that a
+        trusted one vouches for; what stands to its left anybody may have written.
         """
         address = address_of(peer)
         if not self._networks or not forwarded_for or not self._trusts(address):
@@ -43,13 +43,13 @@ class TrustedProxies:
 
 
 class AddressRanges:
-    """Says whether an address is in one of a key's networks, which are parsed once and not per request."""
+    """The networks of a key, parsed once and not per request, and whether an address is in one of them."""
 
     def __init__(self) -> None:
         self._parsed: dict[tuple[str, ...], Networks] = {}
 
     def allow(self, address: Address | None, ranges: tuple[str, ...]) -> bool:
-        """Say whether one of the networks holds the address. A range that is no network holds none."""
+        """Return whether one of the networks holds the address. A range that is no network holds none."""
         networks = self._parsed.get(ranges)
         if networks is None:
             if len(self._parsed) >= _MAX_REMEMBERED_RANGES:
@@ -69,7 +69,7 @@ def _readable(ranges: tuple[str, ...]) -> Networks:
 
 
 def _without_port(entry: str) -> str:
-    """Take the port off "192.0.2.1:443", "[2001:db8::1]:443" and the brackets off "[2001:db8::1]"."""
+    """Remove the port "192.0.2.1:443", "[2001:db8::1]:443" and the brackets off "[2001:db8::1]"."""
     if entry.startswith("["):
         return entry[1:].partition("]")[0]
     return entry.partition(":")[0] if entry.count(":") == 1 else entry

@@ -42,10 +42,10 @@ class GuessLimit:
     def answer_to(
         self, failure: UnknownCredential, address: Address | None, now_ns: int
     ) -> UnknownCredential | LimitExceeded:
-        """Count a failure and give the error to answer with: itself, or that there were too many.
+        """Count a failure and return the error to answer with: itself, or that there were too many.
 
-        A failure that is refused for their number is not counted, so that waiting as told always helps.
-        `now_ns` is monotonic.
+        A failure that is refused for their number is not counted, so that waiting as told always helps. `now_ns` is
+        monotonic.
         """
         place = _place_of(address)
         forgotten_at = max(self._forgotten_at.get(place, 0), now_ns)

@@ -19,7 +19,7 @@ class IssuerDocuments:
         self._client: httpx.AsyncClient | None = None
 
     async def get(self, url: str) -> dict[str, Any]:
-        """Give a document's members. Raises Unavailable, saying what is wrong with it or with the way to it."""
+        """Return a document's members. Raises Unavailable, saying what is wrong with it or with the way to it."""
         if not url.startswith(("https://", "http://")):
             raise Unavailable(f"{url[:200]!r} is not a valid URL; it must start with https://")
         if self._client is None:

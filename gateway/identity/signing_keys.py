@@ -49,13 +49,13 @@ class SigningKeys:
 
     @property
     def is_fresh(self) -> bool:
-        """Say whether the keys were fetched, and not longer ago than they may be kept while the provider is away."""
+        """Return whether the keys were fetched, and not longer ago than they may be kept while the provider is away."""
         if self._fetched_ns is None:
             return False
         return self._clock.monotonic_ns() - self._fetched_ns <= REFRESH_NS + self._stale_ns
 
     def find(self, key_id: str, algorithm: str) -> jwt.PyJWK | None:
-        """Give the key of that id that can verify this algorithm, `None` where there is none or all are too old.
+        """Return the key of that id that can verify this algorithm, `None` if there is none or all are too old.
 
         A token that names no key is verified with the only one that fits.
         """
@@ -90,7 +90,7 @@ class SigningKeys:
             await self.look_again()
 
     def unavailable(self) -> Unavailable:
-        """Give the error for a token that cannot be verified because the keys cannot be had."""
+        """Return the error for a token that cannot be verified because the keys cannot be had."""
         return Unavailable(
             f"tokens of the issuer {self._issuer!r} cannot be verified: its signing keys cannot be fetched at present",
             code="issuer_unavailable",
@@ -98,13 +98,13 @@ class SigningKeys:
         )
 
     def last_look(self) -> str:
-        """Say in words how long ago the keys were asked for, and when they are asked for next."""
+        """Describe in words how long ago the keys were asked for, and when they are asked for next."""
         asked_ns = self._clock.monotonic_ns() - (self._asked_ns or 0)
         again = f" and again in {self._pause_ns / 1e9:.0f} s at the earliest" if self._pause_ns > 0 else ""
         return f"looked up {asked_ns / 1e9:.0f} s ago{again}"
 
     def status(self) -> dict[str, object]:
-        """Give what GET /ready shows of it."""
+        """Return what GET /ready shows of it."""
         fetched = self._fetched_ns
         age = None if fetched is None else round((self._clock.monotonic_ns() - fetched) / 1e9, 1)
         return {"keys": len(self._keys), "age_seconds": age, "is_fresh": self.is_fresh, "problem": self.problem}
@@ -117,7 +117,7 @@ class SigningKeys:
 
     @property
     def _pause_ns(self) -> int:
-        """Give how long there will be no other fetch."""
+        """Return how long there will be no other fetch."""
         if self._asked_ns is None:
             return 0
         return max(self._asked_ns + LEAST_INTERVAL_NS - self._clock.monotonic_ns(), 0)
@@ -163,7 +163,7 @@ class SigningKeys:
 
 
 def _public_keys(document: Mapping[str, Any]) -> list[Jwk]:
-    """Give the asymmetric signature keys of a JWK set (RFC 7517). Raises Unavailable where it is none."""
+    """Return the asymmetric signature keys of a JWK set (RFC 7517). Raises Unavailable if it is none."""
     listed = document.get("keys")
     if not isinstance(listed, list):
         raise Unavailable("the key set has no list 'keys'")
@@ -177,7 +177,7 @@ def _public_keys(document: Mapping[str, Any]) -> list[Jwk]:
 
 
 def _usable(key: Jwk, algorithm: str) -> jwt.PyJWK | None:
-    """Make a key ready for one algorithm; `None` where it is for another, too short, or not to be read."""
+    """Make a key ready for one algorithm; `None` if it is for another, too short, or not to be read."""
     if key.get("alg", algorithm) != algorithm:
         return None
     try:

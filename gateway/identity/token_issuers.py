@@ -63,9 +63,9 @@ class TokenIssuers:
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
 
     def known(self, token: str, snapshot: Snapshot) -> KeyEntry | None:
-        """Give the entry of a token verified before, `None` where it must be verified.
+        """Return the entry of a token verified before, `None` if it must be verified.
 
-        Raises AuthenticationFailed or PermissionDenied where its tenant is gone or inactive since.
+        Raises AuthenticationFailed or PermissionDenied if its tenant is gone or inactive since.
         """
         if snapshot.issuers is not self._specs:
             self._adopt(snapshot.issuers)
@@ -88,8 +88,8 @@ class TokenIssuers:
     async def verify(self, token: str, snapshot: Snapshot) -> KeyEntry:
         """Verify a token and give its entry; may wait for one fetch of its issuer's keys.
 
-        Raises UnknownCredential where nobody we know vouches for it, AuthenticationFailed where its issuer does and
-        it is of no use here, PermissionDenied for an inactive tenant, Unavailable where keys cannot be had.
+        Raises UnknownCredential if nobody we know vouches for it, AuthenticationFailed where its issuer does and it is
+        of no use here, PermissionDenied for an inactive tenant, Unavailable where keys cannot be had.
         """
         if snapshot.issuers is not self._specs:
             self._adopt(snapshot.issuers)
@@ -116,13 +116,13 @@ class TokenIssuers:
         return entry
 
     async def refresh(self, specs: tuple[IssuerSpec, ...]) -> None:
-        """Take over the issuers of a snapshot and fetch the keys that are due. Never raises."""
+        """Adopt the issuers of a snapshot and fetch the keys that are due. Never raises."""
         if specs is not self._specs:
             self._adopt(specs)
         await asyncio.gather(*(issuer.keys.refresh() for issuer in self._all()))
 
     def status(self) -> dict[str, object]:
-        """Give how each issuer's keys are."""
+        """Return how each issuer's keys are."""
         return {issuer.spec.issuer: issuer.keys.status() for issuer in self._all()}
 
     async def close(self) -> None:
@@ -134,7 +134,7 @@ class TokenIssuers:
         return [issuer for named in self._issuers.values() for issuer in named]
 
     def _adopt(self, specs: tuple[IssuerSpec, ...]) -> None:
-        """Take over a snapshot's issuers. Keys of those that stay are kept; tokens are forgotten if any changed."""
+        """Adopt a snapshot's issuers. Keys of those that stay are kept; tokens are forgotten if any changed."""
         changed = specs != self._specs
         self._specs = specs
         if not changed:
@@ -164,7 +164,7 @@ def _digest_of(token: str) -> bytes:
 
 
 def _read(token: str) -> tuple[dict[str, Any], Claims]:
-    """Give a token's header and claims, none of which is true yet."""
+    """Return a token's header and claims, none of which is true yet."""
     if len(token) > _MAX_TOKEN_LENGTH:
         raise UnknownCredential(f"the token has {len(token)} characters; at most {_MAX_TOKEN_LENGTH} are read")
     try:
@@ -198,7 +198,7 @@ async def _key_for(header: dict[str, Any], issuer: _Issuer) -> jwt.PyJWK:
 
 
 def _check_signature(token: str, key: jwt.PyJWK, spec: IssuerSpec) -> Claims:
-    """Give the claims of a token whose signature, issuer and audience are right."""
+    """Return the claims of a token whose signature, issuer and audience are right."""
     try:
         claims: Claims = jwt.decode(
             token,
@@ -221,7 +221,7 @@ def _check_signature(token: str, key: jwt.PyJWK, spec: IssuerSpec) -> Claims:
 
 
 def _check_times(claims: Claims, now: float) -> tuple[float, float]:
-    """Give from when until when (Unix seconds) the token is good, leeway included, where that is now."""
+    """Return from when until when (Unix seconds) the token is good, leeway included, where that is now."""
     expires = _moment(claims, "exp")
     begins = _moment(claims, "nbf") if "nbf" in claims else 0.0
     if now >= expires + LEEWAY_SECONDS:
@@ -243,10 +243,10 @@ def _written(unix_seconds: float) -> str:
 
 
 def _identity(claims: Claims, spec: IssuerSpec) -> Identity:
-    """Give the payer that a token stands for.
+    """Return the payer that a token stands for.
 
-    Its key id is the same for all tokens of a subject, so limits by key hold; and, as a key has one payer, another
-    one where they name another team or project.
+    Its key id is the same for all tokens of a subject, so limits by key hold; and, as a key has one payer, another one
+    where they name another team or project.
     """
     tenant = spec.tenant or _slug(claims, spec.tenant_claim)
     team = _slug(claims, spec.team_claim) if spec.team_claim else ""

@@ -96,7 +96,7 @@ class Endings:
         loop.call_soon(do)
 
     def close(self) -> None:
-        """Write what is not written yet: for whoever takes the counters down together with the journal's end."""
+        """Write what is not written yet: for the one that takes the counters down together with the journal's end."""
         unwritten, self._unwritten = self._unwritten, []
         self._write(unwritten)
 

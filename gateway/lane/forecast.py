@@ -42,7 +42,7 @@ class Forecast:
         self._look(0)
 
     def input_tokens(self, prompt_bytes: int, now_ns: int) -> int:
-        """Give the upper estimate of a prompt's tokens; `output_tokens` is then as fresh."""
+        """Return the upper estimate of a prompt's tokens; `output_tokens` is then as fresh."""
         if now_ns >= self._look_at_ns:
             self._look(now_ns)
         return upper_tokens(prompt_bytes, self._bytes_per_token, self._factor)
@@ -54,7 +54,7 @@ class Forecast:
     def learn(
         self, now_ns: int, prompt_bytes: int, tokens_in: int, tokens_out: int, finish_reason: str, choices: int
     ) -> None:
-        """Take in what a request took, unless another was taken in just before. The first two are above zero."""
+        """Add what a request took, unless another was taken in just before. The first two are above zero."""
         if now_ns < self._until_ns:
             return
         learn_ratio(self._ratios, prompt_bytes, tokens_in)

@@ -30,7 +30,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 class KeptHits:
-    """Gives requests kept answers."""
+    """Returns requests kept answers."""
 
     def __init__(self, stages: Stages, clock: Clock) -> None:
         self._stages = stages
@@ -43,7 +43,7 @@ class KeptHits:
         return self._known.find(sent, body)
 
     def answer(self, life: RequestState, shelf: OpenShelf, request: ChatRequest, question: Question | None) -> bool:
-        """Give a chat the kept answer to the same one; return whether it has it. Else nothing is taken.
+        """Return a chat the kept answer to the same one; return whether it has it. Else nothing is taken.
 
         `request` is as it was read, or its `question`'s, if that is known under this configuration.
         """
@@ -72,7 +72,7 @@ class KeptHits:
         return True
 
     def give_back(self, life: RequestState) -> None:
-        """Give back what was taken for a hit that is none after all."""
+        """Release what was taken for a hit that is none after all."""
         if life.grant is not None:
             life.grant.reservation.undo()
             life.grant = life.reservation = None

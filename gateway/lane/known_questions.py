@@ -38,7 +38,7 @@ class KnownQuestions:
         self._size = 0  # of the newer, in bytes
 
     def find(self, sent: bytes, body: bytes) -> Question | None:
-        """Give what a body asks for, if it came with this header before."""
+        """Return what a body asks for, if it came with this header before."""
         if not self._newer and not self._older:
             return None  # nor is the body hashed, which where nothing is kept would be for nothing
         found = self._newer.get((sent, body))

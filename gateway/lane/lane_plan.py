@@ -194,7 +194,7 @@ def _open(
 
 
 def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot) -> bool:
-    """Say whether nothing that the key or the model's route asks for changes a plain chat, or makes it wait."""
+    """Return whether nothing that the key or the model's route asks for changes a plain chat, or makes it wait."""
     if model.sampling is not None or model.cache is not None or key.policy.max_reasoning_effort is not None:
         return False
     if key.policy.max_thinking_tokens is not None:
@@ -244,7 +244,7 @@ def _target(
 
 
 def _text_rates(card: AnyCard | None) -> tuple[int, int] | None:
-    """Give pico-USD per token of text in and of visible text out; `None` where usage of text alone needs more."""
+    """Return pico-USD per token of text in and of visible text out; `None` if usage of text alone needs more."""
     if card is None or card.request_pico_usd:
         return None
     rate_in, rate_out = card.rate("input_text", None), card.rate("output_text", None)  # `None` where size matters

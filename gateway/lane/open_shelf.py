@@ -45,7 +45,7 @@ class OpenShelf:
 
 
 def open_shelf(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int) -> OpenShelf | None:
-    """Say where hits of a key for a model are to be looked for; `None` where only the dispatcher can tell."""
+    """Return where hits of a key for a model are to be looked for; `None` if only the dispatcher can tell."""
     policy = model.cache
     if policy is None or model.sampling is not None or model.id in snapshot.routes:
         return None

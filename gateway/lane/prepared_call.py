@@ -19,7 +19,7 @@ _MARK: Final = b'"cache_control"'  # as is what is kept of a prompt
 
 
 class PreparedCall:
-    """A call as its target will have it, and its prompt's tokens; `None` where no rule counts them."""
+    """A call as its target will have it, and its prompt's tokens; `None` if no rule counts them."""
 
     __slots__ = ("call", "tokens_in")
 
@@ -36,7 +36,7 @@ def prepare_at_once(
     context: RequestContext,
     priority: PriorityClass,
 ) -> PreparedCall | None:
-    """Prepare a chat's call under its id; `None` where that takes more than this turn, or is refused.
+    """Prepare a chat's call under its id; `None` if that takes more than this turn, or is refused.
 
     Whoever is asked next says why.
     """

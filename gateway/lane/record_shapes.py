@@ -67,7 +67,7 @@ class KeptShapes:
         self._shapes: dict[bytes, RecordShape] = {}
 
     def of(self, example: RequestRecord) -> RecordShape:
-        """Give the shape of the records that are like this one: the same one as long as it is kept."""
+        """Return the shape of the records that are like this one: the same one as long as it is kept."""
         said = encode_record(example)
         found = self._shapes.pop(said, None) or RecordShape(example)
         self._shapes[said] = found  # to the end

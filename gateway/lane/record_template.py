@@ -47,7 +47,9 @@ class RecordTemplate:
         self._own_header_bytes = 1 if len(order) < 16 else _HEADER_BYTES
 
     def pack(self, values: tuple[object, ...]) -> bytes:
-        """Give the record whose varying fields have these values, in the order they were named, as `encode_record`."""
+        """Return the record whose varying fields have these values, in the order they were named, as
+        `encode_record`.
+        """
         return self.pack_all(self._order(values + self.fixed))
 
     def pack_all(self, parts: tuple[object, ...]) -> bytes:

@@ -26,7 +26,7 @@ class Ticket:
 
 
 class Admission:
-    """Gives tickets and takes them back."""
+    """Issues and collects tickets: the room for requests in the process and in the journal."""
 
     def __init__(self, journal: Journal, max_concurrent: int) -> None:
         self._journal = journal
@@ -34,7 +34,7 @@ class Admission:
         self.in_flight = 0
 
     def admit(self, who: Identity) -> Ticket:
-        """Give a ticket. Raises JournalFull or Unavailable."""
+        """Return a ticket. Raises JournalFull or Unavailable."""
         if self.in_flight >= self._max_concurrent:
             raise Unavailable(
                 f"the gateway is serving its limit of {self._max_concurrent} concurrent requests",
@@ -48,7 +48,7 @@ class Admission:
 
     @property
     def has_journal_room(self) -> bool:
-        """Say whether the journal would let a request begin now."""
+        """Return whether the journal would let a request begin now."""
         return self._journal.has_room((self.in_flight + 1) * RECORD_ROOM_BYTES)
 
     def _why_there_is_no_room(self) -> str:
@@ -59,7 +59,7 @@ class Admission:
         return "the journal has reached its bound because the collector is away; nothing is admitted until it drains"
 
     def settle(self, ticket: Ticket) -> None:
-        """Take a ticket back. A second call does nothing."""
+        """Withdraw a ticket. A second call does nothing."""
         if not ticket.is_settled:
             ticket.is_settled = True
             self.in_flight -= 1

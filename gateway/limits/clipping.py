@@ -16,7 +16,7 @@ UNSEEN_KINDS: Final = frozenset((_UNSEEN_KIND,))
 
 
 def is_unseen(life: RequestState) -> bool:
-    """Say whether nobody sees this answer grow, whichever target of its pool gives it."""
+    """Return whether nobody sees this answer grow, whichever target of its pool gives it."""
     request, model = life.request, life.model
     if request is None or model is None or request.is_streamed:
         return False
@@ -45,7 +45,7 @@ def bound_of(life: RequestState, grant: Grant | None) -> tuple[int | None, str]:
 
 
 def beyond_bound(life: RequestState, grant: Grant | None) -> int | None:
-    """Return how many tokens a target has made beyond what its answer may have; `None` where that is not known or 0."""
+    """Return how many tokens a target has made beyond what its answer may have; `None` if that is not known or 0."""
     request, made = life.request, life.tokens_out
     if life.plan is not None and life.delivered_tokens is None:
         asked = life.output_limit
@@ -60,7 +60,7 @@ def beyond_bound(life: RequestState, grant: Grant | None) -> int | None:
 
 
 def most_output(request: GenerationRequest, model: ModelSpec) -> int:
-    """Give how many tokens an answer could have over all choices, as far as that is said."""
+    """Return how many tokens an answer could have over all choices, as far as that is said."""
     return (request.output_limit or model.context_tokens or NATURAL_OUTPUT) * request.choice_count
 
 
@@ -99,7 +99,7 @@ def _whole_amount(counter: Counter, place: int, grant: Grant) -> int | None:
 
 
 def _left_for_output(counter: Counter, place: int, rates: Rates, now_ns: int, enough: int) -> int:
-    """Give how many more output tokens a counter has room for; where it is plenty, `enough` or more."""
+    """Return how many more output tokens a counter has room for; where it is plenty, `enough` or more."""
     within = rates.output_within(place, counter.room(now_ns))
     if within is None or within >= enough:
         return enough

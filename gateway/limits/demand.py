@@ -27,18 +27,18 @@ class Rates:
 
     @property
     def is_priced(self) -> bool:
-        """Say whether money can be reserved."""
+        """Return whether money can be reserved."""
         return self.input_pico_usd is not None and self.output_pico_usd is not None
 
     def at_start(self, input_tokens: int, output_tokens: int) -> Amounts:
-        """Give what a request needs to begin with this much output in view."""
+        """Return what a request needs to begin with this much output in view."""
         input_rate, output_rate = self.input_pico_usd or 0, self.output_pico_usd or 0
         money = self.request_pico_usd + input_tokens * input_rate + output_tokens * output_rate
         gpu = input_tokens * self.input_gpu_ns + output_tokens * self.output_gpu_ns
         return (1, input_tokens, output_tokens, input_tokens + output_tokens, 1, gpu, money)
 
     def of_more(self, output_tokens: int) -> Amounts:
-        """Give what a running request needs to go on for this many more output tokens."""
+        """Return what a running request needs to go on for this many more output tokens."""
         return (
             0,
             0,
@@ -50,7 +50,7 @@ class Rates:
         )
 
     def output_within(self, place: int, amount: int) -> int | None:
-        """Give how many output tokens an amount of one metric pays for; `None` where output does not use it up."""
+        """Return how many output tokens an amount of one metric pays for; `None` if output does not use it up."""
         if place in (OUTPUT, TOKENS):
             return amount
         rate = (self.output_pico_usd or 0) if place == MONEY else self.output_gpu_ns if place == GPU else 0
@@ -58,7 +58,7 @@ class Rates:
 
 
 def fits(amounts: Amounts, into: Amounts) -> bool:
-    """Say whether no amount is above what it has to fit into."""
+    """Return whether no amount is above what it has to fit into."""
     for place, amount in enumerate(amounts):
         if amount > into[place]:
             return False

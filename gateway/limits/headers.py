@@ -15,7 +15,7 @@ _TOKENS: Final = (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", 
 
 
 def rate_headers(lines: Lines, now_ns: int, left: Sequence[int] | None = None) -> Headers:
-    """Give limit, remaining and reset of the tightest limit on requests and of the tightest on tokens.
+    """Return limit, remaining and reset of the tightest limit on requests and of the tightest on tokens.
 
     Tightest is what has the least left. What has no window (a conversation, a budget) is not shown. `left` is what a
     charge at this moment left in each of the counters, where that is known.
@@ -33,7 +33,7 @@ def rate_headers(lines: Lines, now_ns: int, left: Sequence[int] | None = None) -
 
 
 def _tightest(shown: Sequence[int], left: Sequence[int]) -> int:
-    """Give the first of those that have the least left."""
+    """Return the first of those that have the least left."""
     tightest = shown[0]
     least = left[tightest]
     for number in shown:
@@ -45,7 +45,7 @@ def _tightest(shown: Sequence[int], left: Sequence[int]) -> int:
 def _told(
     counters: Sequence[QuickCounter], shown: Sequence[int], at_ns: int, left: Sequence[int]
 ) -> tuple[bytes, bytes, bytes]:
-    """Give the three values, at the moment of a charge."""
+    """Return the three values, at the moment of a charge."""
     tightest = _tightest(shown, left)
     counter = counters[tightest]
     wait = _written((counter.resets_at_ns() - at_ns + 999_999) // 1_000_000)
@@ -84,7 +84,7 @@ class RateLines:
                 self._shown.append((shown, by_number))
 
     def told(self, at_ns: int, left: Sequence[int]) -> bytes:
-        """Give them at the moment of a charge that left so much in each of the counters."""
+        """Return them at the moment of a charge that left so much in each of the counters."""
         said = b""
         for shown, by_number in self._shown:
             tightest = _tightest(shown, left)

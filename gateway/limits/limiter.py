@@ -83,7 +83,7 @@ class Limiter:
         self.wall_ns = clock.wall_ns
 
     def reserve_at_once(self, life: RequestState, plan: "OpenLane", counted: int | None) -> bool:
-        """Take what a request of a plan needs, if every counter has it and all it may need beyond that here and now.
+        """Reserve what a request of a plan needs, if every counter has it and all it may need beyond that here and now.
 
         `counted` are its prompt's tokens; `None`: they are estimated. Return whether it holds them; else it holds none.
         """
@@ -114,11 +114,11 @@ class Limiter:
         return True
 
     async def reserve(self, life: RequestState, count_input: CountInput, *, retries: int | None = None) -> Grant | None:
-        """Give the grant for a request whose key and model are known; `None` where no rule covers it.
+        """Return the grant for a request whose key and model are known; `None` if no rule covers it.
 
         `count_input` counts the prompt exactly where that can be done. `retries` is how often the client has tried
-        before, `None` where it does not say: who may have waited as told is let to the place kept for its key.
-        Raises LimitExceeded, BudgetExhausted, PermissionDenied (a rule counts money and the model has no price) or
+        before, `None` if it does not say: who may have waited as told is let to the place kept for its key. Raises
+        LimitExceeded, BudgetExhausted, PermissionDenied (a rule counts money and the model has no price) or
         CountersUnavailable.
         """
         model, request = life.model, life.request
@@ -189,7 +189,7 @@ class Limiter:
             held.settle(used, self._clock.wall_ns())
 
     async def ask(self, who: Identity, life: RequestState | None, lines: Lines, retries: int | None) -> Reservation:
-        """Take a request and a slot. Raises LimitExceeded or CountersUnavailable."""
+        """Accept a request and a slot. Raises LimitExceeded or CountersUnavailable."""
         now_ns = self._clock.wall_ns()
         portion = take(lines, FREE.at_start(0, 0), now_ns, "" if retries == 0 else who.key_id)
         if portion is not None:
@@ -199,7 +199,7 @@ class Limiter:
     async def reserve_cost(
         self, life: RequestState, pico_usd: int | None, *, retries: int | None = None
     ) -> Grant | None:
-        """Give the grant for a request that uses no tokens and costs this much, `None` meaning that nobody knows.
+        """Return the grant for a request that uses no tokens and costs this much, `None` meaning that nobody knows.
 
         Such is one that is answered with a kept answer. Raises what `reserve` does.
         """
@@ -219,7 +219,7 @@ class Limiter:
         return Grant(Reservation(lines, [portion]), rates, 0, 0)
 
     async def size(self, life: RequestState, grant: Grant | None, count_input: CountInput) -> Size:
-        """Give how many tokens a request brings and is expected to make, for whoever plans with it."""
+        """Return how many tokens a request brings and is expected to make, for the one that plans with it."""
         if grant is not None and grant.input_tokens:
             return Size(grant.input_tokens, grant.output_tokens)
         request = life.request
@@ -232,7 +232,7 @@ class Limiter:
         return Size(tokens_in, self.outputs.estimate(tenant, model, request.output_limit, request.choice_count))
 
     def rate_headers(self, grant: Grant | None) -> Headers:
-        """Give what the reply to an admitted request says of limits: what is left, and what was cut."""
+        """Return what the reply to an admitted request says of limits: what is left, and what was cut."""
         if grant is None:
             return ()
         first = grant.reservation.portions[0]
@@ -246,7 +246,7 @@ class Limiter:
         return headers
 
     def headers_at_end(self, life: RequestState, grant: Grant | None) -> Headers:
-        """Give the `x-ratelimit-*` headers of an error, also for a request that got no grant."""
+        """Return the `x-ratelimit-*` headers of an error, also for a request that got no grant."""
         if grant is not None:
             return rate_headers(grant.reservation.lines, self._clock.steady_ns())
         if life.model is None:
@@ -262,7 +262,7 @@ class Limiter:
         thinking_cap: int | None,
         end: Callable[[TollkeeperError], None],
     ) -> Allowance:
-        """Give what lets a chat's answer grow as far as its limits have room, and `end`s it there."""
+        """Return what lets a chat's answer grow as far as its limits have room, and `end`s it there."""
         request, model = life.request, life.model
         assert isinstance(request, GenerationRequest) and model is not None
         thinking_end = None
@@ -281,7 +281,7 @@ class Limiter:
         return Allowance(grant.output_tokens, most, _Purse(self, life, grant), end, thinking_end, choices, at_most)
 
     def extend_now(self, grant: Grant, more_output: int) -> bool:
-        """Get more output at once for a request that runs; say whether it was had."""
+        """Get more output at once for a request that runs; return whether it was had."""
         return grant.reservation.extend(grant.rates.of_more(more_output), self._clock.steady_ns())
 
     def what_lacks(self, grant: Grant) -> tuple[TollkeeperError, str]:
@@ -305,7 +305,7 @@ class Limiter:
         return reservation.extend(wanted, self._clock.steady_ns())
 
     def release(self, grant: Grant | None) -> None:
-        """Give back all that a request holds, as if it had not been: another model serves it."""
+        """Release all that a request holds, as if it had not been: another model serves it."""
         if grant is not None:
             grant.reservation.settle(NOTHING, self._clock.steady_ns())
 
@@ -353,7 +353,7 @@ class Limiter:
         tokens_out: int,
         retries: int | None,
     ) -> Grant:
-        """Take what was not there at the first look: from the shared counters, or less of a nearly spent budget."""
+        """Reserve what was not there at the first look: from the shared counters, or less of a nearly spent budget."""
         shortage: Shortage | None = None
         choices = 1 if life is None or life.request is None else life.request.choice_count
         claimant = "" if retries == 0 else who.key_id
@@ -457,7 +457,7 @@ class _Purse:
 
 
 def nothing_fits(lines: Lines, now_ns: int) -> bool:
-    """Say whether some counter has no room at all, so that counting the prompt would be wasted work."""
+    """Return whether some counter has no room at all, so that counting the prompt would be wasted work."""
     for counter, place in lines.all:
         if place in (REQUESTS, CONCURRENCY) or counter.room(now_ns) >= 1:
             continue
@@ -487,7 +487,7 @@ def _without_money(lines: Lines, model: str, tier: str) -> Lines:
 
 
 def _asked(lines: Lines, amounts: Amounts, of: Amounts | None = None) -> list[tuple[Counter, int]]:
-    """Give what is asked of each counter that anything is asked of; `of` tells which those are where it differs."""
+    """Return what is asked of each counter that anything is asked of; `of` tells which those are where it differs."""
     counted = amounts if of is None else of
     return [(counter, amounts[place]) for counter, place in lines.all if counted[place]]
 
@@ -522,7 +522,7 @@ def _ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, l
 def _fitting(
     lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, now_ns: int, claimant: str, least: int
 ) -> int:
-    """Give the output that fits into the room there is, with what is held for the claimant; at most `tokens_out`.
+    """Return the output that fits into the room there is, with what is held for the claimant; at most `tokens_out`.
 
     An estimate may have grown since the place was held: the answer begins with what it was promised.
     """
@@ -535,10 +535,10 @@ def _fitting(
 
 
 def _what_is_left(shortage: Shortage, rates: Rates, amounts: Amounts) -> int | None:
-    """Give the output that a nearly spent budget still pays for; `None` where it is not output that it lacks.
+    """Return the output that a nearly spent budget still pays for; `None` if it is not output that it lacks.
 
-    What is estimated at more than a window ever has is begun with half of what that has for output. It would
-    otherwise be refused for good, and nobody would learn how short such answers are.
+    What is estimated at more than a window ever has is begun with half of what that has for output. It would otherwise
+    be refused for good, and nobody would learn how short such answers are.
     """
     rule = shortage.counter.rule
     if shortage.reason or rule.metric == "concurrency" or (rule.is_windowed and shortage.asked <= rule.amount):

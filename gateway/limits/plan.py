@@ -69,7 +69,7 @@ class Lines:
         self.tokens = _windows_of(lines, (INPUT, OUTPUT, TOKENS))
 
     def allow(self, amounts: Amounts) -> bool:
-        """Say whether no amount is above what a rule could ever allow."""
+        """Return whether no amount is above what a rule could ever allow."""
         return fits(amounts, self._bounds)
 
     def only(self, places: Sequence[int]) -> "Lines":
@@ -93,11 +93,11 @@ class Plan:
 
     @property
     def fixed(self) -> Lines | None:
-        """Give the counters that every such request passes; `None` where some depend on more of it."""
+        """Return the counters that every such request passes; `None` if some depend on more of it."""
         return None if self._loose else self._fixed
 
     def lines_for(self, store: CounterStore, who: Identity, model: str, conversation: str) -> Lines:
-        """Give all counters that this request passes."""
+        """Return all counters that this request passes."""
         if not self._loose:
             return self._fixed
         more: list[Line] = []
@@ -120,7 +120,7 @@ class PlanBook:
         self._plans: OrderedDict[tuple[str, str, str], Plan] = OrderedDict()
 
     def plan_for(self, who: Identity, model: str, snapshot: Snapshot) -> Plan:
-        """Give the plan of a key's requests for a model."""
+        """Return the plan of a key's requests for a model."""
         if snapshot.limits is not self._limits or snapshot.budgets is not self._budgets:
             self._take_rules(snapshot)
         elif self._generation != self._store.generation:
@@ -166,7 +166,7 @@ def _kind(line: Line) -> int:
 
 
 def _windows_of(lines: Sequence[Line], places: Sequence[int]) -> tuple[int, ...]:
-    """Give which lines count one of the metrics in a window."""
+    """Return which lines count one of the metrics in a window."""
     return tuple(
         number
         for number, (counter, place) in enumerate(lines)

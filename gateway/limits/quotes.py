@@ -1,4 +1,6 @@
-"""What a model's tokens may cost, asked before the tokens are known: the dearest of what its pool could charge."""
+"""What a model's tokens may cost, asked before the tokens are known: the most expensive of what its pool could
+charge.
+"""
 
 from collections import OrderedDict
 from dataclasses import replace
@@ -47,7 +49,7 @@ class Quotes:
         return quote.rates if quote.rates is not None else _upper(quote.cards, input_tokens, generates)
 
     def constant(self, model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int) -> Rates | None:
-        """Give what generated tokens cost at most where that does not depend on the prompt, and all of them cost."""
+        """Return what generated tokens cost at most where that does not depend on the prompt, and all of them cost."""
         rates = self._quote(model, tenant, snapshot, now_ns, generates=True, tier="").rates
         return rates if rates is not None and rates.is_priced else None
 
@@ -80,7 +82,7 @@ class _Quote:
 
 
 def _cards(model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int) -> list[AnyCard]:
-    """Give the card of every target; none at all where one of them has none."""
+    """Return the card of every target; none at all where one of them has none."""
     moment = datetime.fromtimestamp(now_ns / 1e9, UTC)
     sellers = {target.provider or target.kind for target in snapshot.pools[model.pool].targets}
     found = [snapshot.prices.card_for(model.id, tenant, moment, seller) for seller in sorted(sellers)]
@@ -111,7 +113,7 @@ def _upper(cards: list[AnyCard], input_tokens: int, generates: bool) -> Rates:
 
 
 def _dearest(card: AnyCard, leaves: tuple[Leaf, ...], input_tokens: int) -> int | None:
-    """Give the highest price among leaves; `None` where the plain one, named first, has none."""
+    """Return the highest price among leaves; `None` if the plain one, named first, has none."""
     rates = [card.rate(leaf, input_tokens) for leaf in leaves]
     return None if rates[0] is None else max(rate for rate in rates if rate is not None)
 
@@ -131,7 +133,7 @@ class GpuRates:
         self._rates: dict[str, tuple[float, float]] = {}
 
     def learn(self, model: str, gpu: GpuShare, usage: Usage) -> None:
-        """Take one request's measured time into its model's averages."""
+        """Record one request's measured time into its model's averages."""
         tokens_in, tokens_out = usage.input_tokens, usage.output_tokens
         if not tokens_in or not tokens_out:
             return
@@ -143,6 +145,6 @@ class GpuRates:
         )
 
     def add_to(self, rates: Rates, model: str) -> Rates:
-        """Give the rates with GPU time."""
+        """Return the rates with GPU time."""
         known = self._rates.get(model, self._FIRST_NS)
         return replace(rates, input_gpu_ns=round(known[0] * self._MARGIN), output_gpu_ns=round(known[1] * self._MARGIN))

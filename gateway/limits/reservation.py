@@ -39,7 +39,7 @@ class Portion:
 def take(
     lines: Lines, amounts: Amounts, now_ns: int, claimant: str = "", more: Amounts | None = None
 ) -> Portion | None:
-    """Take the amounts from all counters; `None`, with nothing taken, where any of them lacks the room.
+    """Remove and return the amounts from all counters; `None`, with nothing taken, where any of them lacks the room.
 
     `more` is what could be needed on the way: the portion says whether it was there as well.
     """
@@ -64,7 +64,9 @@ def take(
 
 
 def take_at_once(lines: Lines, amounts: Amounts, now_ns: int, more: Amounts | None = None) -> Portion | None:
-    """Take the amounts where each counter has the room and holds nothing for anyone; else leave all as it was."""
+    """Remove and return the amounts where each counter has the room and holds nothing for anyone; else leave all as it
+    was.
+    """
     if lines.quick is None:
         return None
     left: list[int] = []
@@ -84,7 +86,7 @@ def take_at_once(lines: Lines, amounts: Amounts, now_ns: int, more: Amounts | No
 
 
 def _leaves(left: list[int], lines: Lines, more: Amounts) -> bool:
-    """Say whether every counter has as much left."""
+    """Return whether every counter has as much left."""
     for number, place in enumerate(lines.places):
         if left[number] < more[place]:
             return False
@@ -92,7 +94,7 @@ def _leaves(left: list[int], lines: Lines, more: Amounts) -> bool:
 
 
 def _undo(lines: Lines, marks: Sequence[Mark | None], amounts: Amounts) -> None:
-    """Take back what the first counters of these lines were charged, as many as there are marks."""
+    """Undo what the first counters of these lines were charged, as many as there are marks."""
     assert lines.quick is not None
     for number, mark in enumerate(marks):
         assert mark is not None
@@ -118,12 +120,12 @@ class Reservation:
         self._is_settled = is_settled
 
     def undo(self) -> None:
-        """Take back what `take_at_once` has just taken, as if it had not been."""
+        """Undo what `take_at_once` has just taken, as if it had not been."""
         self._is_settled = True
         _undo(self.lines, self.portions[0].marks, self.portions[0].amounts)
 
     def extend(self, amounts: Amounts, now_ns: int) -> bool:
-        """Take more; say whether all counters had the room. Nothing is taken where one had not."""
+        """Reserve more; return whether all counters had the room. Nothing is taken where one had not."""
         if self._is_settled:
             return False
         portion = take(self.lines, amounts, now_ns)
@@ -133,19 +135,19 @@ class Reservation:
         return True
 
     def reserved(self, place: int) -> int:
-        """Give what has been taken so far of one metric."""
+        """Return what has been taken so far of one metric."""
         if len(self.portions) == 1:
             return self.portions[0].amounts[place]
         return sum(portion.amounts[place] for portion in self.portions)
 
     def lacking(self, used: Amounts) -> Amounts:
-        """Give what was used beyond all that has been taken, slots aside."""
+        """Return what was used beyond all that has been taken, slots aside."""
         return tuple(
             0 if place == CONCURRENCY else max(wanted - self.reserved(place), 0) for place, wanted in enumerate(used)
         )
 
     def free_slots(self, now_ns: int) -> None:
-        """Give back the slots; all else stays held until it is settled."""
+        """Release the slots; all else stays held until it is settled."""
         if self._is_settled:
             return
         first = len(self.lines.windows) + len(self.lines.budgets)
@@ -159,14 +161,14 @@ class Reservation:
             portion.marks = marks
 
     def covers(self, used: Amounts) -> bool:
-        """Say whether what was used was all reserved at admission: `settle` then charges just that."""
+        """Return whether what was used was all reserved at admission: `settle` then charges just that."""
         return len(self.portions) == 1 and fits(used, self.portions[0].amounts)
 
     def settle(self, used: Amounts, now_ns: int) -> Amounts:
-        """Charge what was used and give back the rest, each to the window it was taken in; give what was charged.
+        """Charge what was used and give back the rest, each to the window it was taken in; return what was charged.
 
-        What was used beyond the reservation is charged now as far as every counter of its metric has room, so that
-        all of them are charged the same; the rest is `overdraft`. Slots are given back whole. Happens once.
+        What was used beyond the reservation is charged now as far as every counter of its metric has room, so that all
+        of them are charged the same; the rest is `overdraft`. Slots are given back whole. Happens once.
         """
         if self._is_settled:
             return NOTHING

@@ -265,7 +265,7 @@ class ToolCalls:
         return f"traceparent: {header}\r\n{state}"
 
     def _leave(self, call: "_Call") -> None:
-        """Take note that the call was cancelled: by the client, which has left, or by the gateway, which stops."""
+        """Note that the call was cancelled: by the client, which has left, or by the gateway, which stops."""
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()

@@ -7,7 +7,7 @@ from gateway.records.engine_records import JournalledEngineRecords
 
 
 def engine_health(hosts: Mapping[str, HostStatus], records: JournalledEngineRecords) -> dict[str, object]:
-    """Give how the engine hosts are. One that is away keeps only its own models from being served."""
+    """Return how the engine hosts are. One that is away keeps only its own models from being served."""
     return {
         "engines": {
             name: {

@@ -14,7 +14,7 @@ class ProcessWatch:
     """Watches the processes that TOLLKEEPER_WATCHED_PROCESSES names. None of them is needed to serve a request."""
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
-        """Take URLs by the processes' names."""
+        """Accept URLs by the processes' names."""
         self._processes = [WatchedProcess(name, HttpProbe(url), _tell) for name, url in addresses.items()]
 
     async def run(self) -> None:

@@ -9,7 +9,7 @@ from contracts.serving.configuration import TargetSpec
 
 
 class ProviderHosts:
-    """Gives targets of kind litellm, all at one host, which is connected to as long as one of them is there."""
+    """Returns targets of kind litellm, all at one host, which is connected to as long as one of them is there."""
 
     def __init__(self, url: str, gateway: str, hung_seconds: float) -> None:
         """`hung_seconds` is when the connection to a hung host is closed."""
@@ -32,7 +32,7 @@ class ProviderHosts:
         return {} if host is None else {"providers": str(host["state"]) if host["state"] in ("hung", "away") else "up"}
 
     def health(self) -> dict[str, object] | None:
-        """Give what GET /ready shows of the host; `None` where no target needs it, and so nobody should start it."""
+        """Return what GET /ready shows of the host; `None` if no target needs it, and so nobody should start it."""
         statuses = [] if self._hosts is None else list(self._hosts.status().values())
         return _shown(statuses[0]) if statuses else None
 

@@ -53,7 +53,7 @@ class Readiness:
     disks: Sequence[WatchedDisk]
 
     def page(self) -> dict[str, object]:
-        """Give all of it. `problems` keep the gateway from serving, `degraded` is for alerts."""
+        """Return all of it. `problems` keep the gateway from serving, `degraded` is for alerts."""
         books, directory, shipper = self.accounting, self.directory, self.shipper()
         problems = self._problems()
         return {
@@ -117,7 +117,7 @@ class Readiness:
         return problems
 
     def _degraded(self) -> list[str]:
-        """Give what is not as it should be and keeps nobody from being served."""
+        """Return what is not as it should be and keeps nobody from being served."""
         books = self.accounting
         disks = {disk.state for disk in self.disks}
         faults = {

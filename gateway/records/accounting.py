@@ -58,7 +58,7 @@ class Accounting:
         self.limiter = Limiter(self.counters, self.inputs, OutputEstimator(), clock, self.watch.on_refused)
 
     def running(self) -> dict[str, Coroutine[None, None, None]]:
-        """Give what runs beside the requests, by name."""
+        """Return what runs beside the requests, by name."""
         running = {
             "counters": self.counters.run(),
             "clock": self.clock.watch(),
@@ -71,7 +71,7 @@ class Accounting:
         return running if self._windows is None else {**running, "windows": self._windows.run()}
 
     async def close(self) -> None:
-        """Tell, write down and close everything. Nothing runs any more."""
+        """Report, write and close everything. Nothing runs any more."""
         await self.content.close()
         self.audit.close()
         await self.watch.tell()

@@ -46,7 +46,7 @@ class BatchPlan(Batch, frozen=True):
         return BatchPlan(ids[0], self.start, cut, following=(second, *self.following), is_part=True)
 
     def next(self) -> "BatchPlan | None":
-        """Give what is to be sent after this, where it is known already."""
+        """Return what is to be sent after this, where it is known already."""
         if not self.following:
             return None
         first, *others = self.following
@@ -64,7 +64,7 @@ class PlanFile:
         self._file = SlotFile.of_installation(path)
 
     def save(self, plan: BatchPlan | None) -> None:
-        """Write the plan down; `None` where nothing is under way."""
+        """Write the plan down; `None` if nothing is under way."""
         self._file.write(b"" if plan is None else msgspec.json.encode(plan))
 
     def close(self) -> None:
@@ -72,9 +72,9 @@ class PlanFile:
         self._file.close()
 
     def load(self, cursor: Position, end: Position) -> BatchPlan | None:
-        """Give what a crash or a failure left under way, without what had been acknowledged.
+        """Return what a crash or a failure left under way, without what had been acknowledged.
 
-        `cursor` and `end` are the journal's. A plan that cannot be read, or is of another journal, is made anew.
+        `cursor` and `end` are the journal's. A plan that cannot be read, or is of another journal, is made again.
         """
         saved = self._file.value
         if not saved:

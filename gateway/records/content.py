@@ -37,7 +37,7 @@ class ContentKeeper:
         self.dropped = 0
 
     def wants(self, life: RequestState) -> bool:
-        """Say whether this request's tenant has its content kept."""
+        """Return whether this request's tenant has its content kept."""
         tenant = life.snapshot.tenants.get(life.who.tenant)
         return tenant is not None and tenant.keeps_content and life.is_authenticated
 
@@ -46,7 +46,7 @@ class ContentKeeper:
         reply.copy_to(AnswerCopy(self._max_bytes))
 
     def keep(self, life: RequestState, reply: Reply | None) -> None:
-        """Take what was asked and answered, and keep it soon; this takes no time that the client waits for."""
+        """Record what was asked and answered, and keep it soon; this takes no time that the client waits for."""
         if life.outcome == "rejected":
             return  # never sent to a model: a client that tries again and again must not fill a disk
         copied = None if reply is None else reply.copied()
@@ -105,7 +105,7 @@ def _encodable(text: str) -> str:
 
 
 def read_redactor(path: Path | None) -> Redactor:
-    """Give the redactor with the operator's patterns, where a file has any. Raises ConfigurationError."""
+    """Return the redactor with the operator's patterns, where a file has any. Raises ConfigurationError."""
     if path is None:
         return Redactor()
     try:

@@ -26,8 +26,8 @@ WhenFull = Literal["refuse", "drop"]
 class Journal:
     """Packed records with their times, in a bounded log.
 
-    `max_bytes` is where admission stops; the log itself holds half as much again. What requests under way may need
-    is reserved on disk when they are admitted, so that their records can be written whoever fills the disk. With
+    `max_bytes` is where admission stops; the log itself holds half as much again. What requests under way may need is
+    reserved on disk when they are admitted, so that their records can be written the one that fills the disk. With
     `when_full="drop"` nothing is refused or reserved, and what does not fit is counted.
     """
 
@@ -54,7 +54,7 @@ class Journal:
         return True
 
     def has_room(self, more_bytes: int) -> bool:
-        """Say whether this much more may be admitted."""
+        """Return whether this much more may be admitted."""
         if self._when_full == "drop":
             return True
         left = self._max_bytes - self._log.pending_bytes
@@ -66,12 +66,12 @@ class Journal:
 
     @property
     def is_over_bound(self) -> bool:
-        """Say whether the bound at which admission stops is reached."""
+        """Return whether the bound at which admission stops is reached."""
         return self._log.pending_bytes >= self._max_bytes
 
     @property
     def is_disk_full(self) -> bool:
-        """Say whether it is the disk, rather than the bound, that leaves no room."""
+        """Return whether it is the disk, rather than the bound, that leaves no room."""
         return self._had_disk_no_room and not self.is_over_bound
 
     def append(self, time_unix_ns: int, packed: bytes) -> bool:
@@ -89,7 +89,7 @@ class Journal:
         return True
 
     def append_each(self, entries: Sequence[tuple[int, bytes]]) -> int:
-        """Write records of admitted requests, by one write where that can be; give how many are kept."""
+        """Write records of admitted requests, by one write where that can be; return how many are kept."""
         if len(entries) > 1 and self._append_together(entries):
             return len(entries)
         return sum(self.append(at, packed) for at, packed in entries)
@@ -148,7 +148,7 @@ class Journal:
         return self._log.read(after, max_entries=max_entries, max_bytes=max_bytes, until=until)
 
     def release(self, upto: Position) -> None:
-        """Give up what the collector has acknowledged. What is read from records is told first, and kept elsewhere."""
+        """Release what the collector has acknowledged. What is read from records is told first, and kept elsewhere."""
         if self.before_release is not None:
             self.before_release()
         self._log.release(upto)
@@ -195,5 +195,5 @@ def _time_of(payload: bytes) -> int | None:
 
 
 def unpack_entry(entry: Entry) -> tuple[int, bytes]:
-    """Give an entry's time (Unix nanoseconds) and packed record."""
+    """Return an entry's time (Unix nanoseconds) and packed record."""
     return int.from_bytes(entry.payload[:_TIME_BYTES], "little"), entry.payload[_TIME_BYTES:]

@@ -57,7 +57,7 @@ class Recorder:
 
     @property
     def sends_spans(self) -> bool:
-        """Say whether spans are sent of every request."""
+        """Return whether spans are sent of every request."""
         return self._emit_spans is not None
 
     def note_sent(self, life: RequestState) -> None:
@@ -116,7 +116,7 @@ class Recorder:
             self.sent.end(slot)
 
     def record_lost(self, record: RequestRecord) -> bool:
-        """Write the record of a request that a crash has ended; say whether it is kept."""
+        """Write the record of a request that a crash has ended; return whether it is kept."""
         if not self._journal.append(record.started_at_ns, encode_record(record)):
             return False
         self.recorded_requests += 1
@@ -412,7 +412,7 @@ def _made_by(chain: list[Attempt]) -> _Made:
 
 
 def _gaps_of(chain: list[Attempt]) -> list[int]:
-    """Give the gaps of an answer that one attempt after another made, with the waits between them."""
+    """Return the gaps of an answer that one attempt after another made, with the waits between them."""
     gaps: list[int] = []
     left_at: int | None = None
     for attempt in chain:

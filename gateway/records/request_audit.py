@@ -58,12 +58,12 @@ class RequestAudit:
 
     @property
     def is_broken(self) -> bool:
-        """Say whether entries cannot be written at present."""
+        """Return whether entries cannot be written at present."""
         return self._shut_at is not None or (self._chain is not None and self._chain.is_broken)
 
     @property
     def is_degraded(self) -> bool:
-        """Say whether entries cannot be written, or finished segments do not reach the sink."""
+        """Return whether entries cannot be written, or finished segments do not reach the sink."""
         return self.is_broken or (self._tender is not None and bool(self._tender.fault))
 
     @property
@@ -72,7 +72,7 @@ class RequestAudit:
         return self._unopened if self._chain is None else self._chain.missed
 
     def wants(self, life: RequestState) -> bool:
-        """Say whether this request's tenant asks for its audit."""
+        """Return whether this request's tenant asks for its audit."""
         tenant = life.snapshot.tenants.get(life.who.tenant)
         return tenant is not None and tenant.audits_requests and life.is_authenticated
 

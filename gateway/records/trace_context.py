@@ -15,7 +15,7 @@ _NO_SPAN: Final = bytes(8)
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False):
-    """A trace id of 16 bytes and a span id of 8; both empty where the caller traces nothing."""
+    """A trace id of 16 bytes and a span id of 8; both empty if the caller traces nothing."""
 
     trace_id: bytes = b""
     span_id: bytes = b""

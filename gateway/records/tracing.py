@@ -61,7 +61,7 @@ class SpanEmitter:
         return self._exporter.dropped_spans
 
     def emit(self, record: RequestRecord, trace: TraceContext, life: RequestState | None) -> None:
-        """Give a request's spans to the exporter. A caller without a trace gets one named by the request.
+        """Pass a request's spans to the exporter. A caller without a trace gets one named by the request.
 
         `trace` is the caller's. `life` is the request where it is at hand: a chat on the short way, which asked one
         target once, has its record alone.

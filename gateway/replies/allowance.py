@@ -26,10 +26,10 @@ class Purse(Protocol):
     is_shared: bool
 
     def extend_now(self, tokens: int) -> bool:
-        """Take more at once; say whether it was had."""
+        """Reserve more at once; return whether it was had."""
 
     def extend(self, tokens: int) -> Awaitable[bool]:
-        """Take more, asking the counters that are shared."""
+        """Reserve more, asking the counters that are shared."""
 
     def why_not(self) -> TollkeeperError:
         """Name the rule that has no more to give."""
@@ -107,7 +107,9 @@ class Allowance:
         return self._undelivered
 
     def begin_attempt(self, progress: Progress, tokens_before: int) -> None:
-        """Watch this attempt: one that continues another's answer goes on in its room, one begun anew has all of it."""
+        """Watch this attempt: one that continues another's answer goes on in its room, one begun again has all of
+        it.
+        """
         self._progress = progress
         self._start = tokens_before
         self._undelivered = self._undelivered_thoughts = 0
@@ -120,7 +122,7 @@ class Allowance:
         self._on_answer = call
 
     def defer(self, tokens: int, reasoning: int) -> None:
-        """Take note that these tokens, which `Progress` has counted, are not delivered yet."""
+        """Note that these tokens, which `Progress` has counted, are not delivered yet."""
         self._undelivered += tokens
         self._undelivered_thoughts += reasoning
 

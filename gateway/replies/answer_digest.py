@@ -4,7 +4,7 @@ import hmac
 
 
 class AnswerDigest:
-    """Takes a stream's events as they go, and a whole answer at once."""
+    """Accepts a stream's events as they go, and a whole answer at once."""
 
     __slots__ = ("_hash", "_size")
 
@@ -13,11 +13,11 @@ class AnswerDigest:
         self._size = 0
 
     def take(self, data: bytes) -> None:
-        """Take a piece of a stream."""
+        """Accept a piece of a stream."""
         self._size += len(data)
         self._hash.update(data)
 
     def with_end(self, end: bytes) -> str | None:
-        """Give the hash of all pieces and what ends them; `None` where nothing was sent. The last call of all."""
+        """Return the hash of all pieces and what ends them; `None` if nothing was sent. The last call of all."""
         self.take(end)
         return self._hash.hexdigest() if self._size else None

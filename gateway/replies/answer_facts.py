@@ -81,14 +81,14 @@ class AnswerFacts:
                 self._calls.add((*place, piece.id or ""))
 
     def tool_calls(self, *, is_complete: bool) -> int | None:
-        """Give the tool calls seen; `None` where no tools were offered, or none came before the answer broke off."""
+        """Return the tool calls seen; `None` if no tools were offered, or none came before the answer broke off."""
         if not self._offers_tools:
             return None
         seen = len(self._calls) if self._whole_calls is None else self._whole_calls
         return seen if seen or is_complete else None
 
     def judge(self, texts: list[str | None]) -> bool | None:
-        """Say whether the text of any choice is not the JSON asked for; `None` where there is nothing to judge.
+        """Return whether the text of any choice is not the JSON asked for; `None` if there is nothing to judge.
 
         A choice without text (`None`), because it calls tools or refuses, is not judged.
         """
@@ -115,7 +115,7 @@ class AnswerFacts:
 
 
 def facts_wanted(request: GenerationRequest) -> AnswerFacts | None:
-    """Give what looks at a request's answer; `None` for one that offers no tools and asks for no JSON."""
+    """Return what looks at a request's answer; `None` for one that offers no tools and asks for no JSON."""
     tools = request.tools if isinstance(request, ChatRequest) else None
     if not tools and not request.response_format:
         return None

@@ -47,7 +47,7 @@ class ChunkRelay(ChunkTaker):
     ) -> None:
         """`index` is the choice; `on_tokens` is told of each token.
 
-        `is_left_at_end`: whoever brings chunks brings none after the answer's end, nor once the client has left.
+        `is_left_at_end`: the one that brings chunks brings none after the answer's end, nor once the client has left.
         """
         # Between two chunks of a stream come those of others, and what is asked for here has left the caches: so each
         # chunk looks at as few objects as will do. Times are objects here, not to be unpacked and packed again.

@@ -31,7 +31,7 @@ class CompletionRenderer(OpenAIRenderer):
         self._offsets: dict[int, int] = {}  # by choice: characters of the tokens that were reported
 
     def new_choice(self) -> WholeText:
-        """Give a choice of a whole answer, to be put together."""
+        """Return a choice of a whole answer, to be put together."""
         return _WholeCompletion()
 
     def opening(self, index: int) -> bytes:
@@ -71,7 +71,7 @@ class _WholeCompletion(WholeText):
 
 
 def _logprobs(tokens: Sequence[TokenLogprob], offset: int = 0) -> dict[str, object]:
-    """Give the older shape: lists side by side. `offset` is where in the text the first of the tokens begins."""
+    """Return the older shape: lists side by side. `offset` is where in the text the first of the tokens begins."""
     offsets: list[int] = []
     for token in tokens:
         offsets.append(offset)
@@ -86,7 +86,7 @@ def _logprobs(tokens: Sequence[TokenLogprob], offset: int = 0) -> dict[str, obje
 
 
 def _top(token: TokenLogprob) -> dict[str, float]:
-    """Give the likeliest tokens, and the one that was taken where it is none of them."""
+    """Return the likeliest tokens, and the one that was taken where it is none of them."""
     found: dict[str, float] = {}
     for _, text, logprob in token.top:  # the likeliest first: of two tokens with one text it is the one to show
         found.setdefault(text, max(logprob, LEAST_LOGPROB))

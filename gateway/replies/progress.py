@@ -80,7 +80,7 @@ class Progress:
         self._last_at[index] = at
 
     def arrivals_of(self, index: int) -> list[int]:
-        """Give a list that takes when each further token of a choice arrives, one that has had some.
+        """Return a list that takes when each further token of a choice arrives, one that has had some.
 
         It holds until `take` is told of another choice's.
         """
@@ -89,7 +89,7 @@ class Progress:
         return self._arrivals
 
     def timer_of(self, index: int) -> Callable[[int, int], None]:
-        """Give what counts one further token of a choice that has had some: when it was made, and when it arrived."""
+        """Return what counts one further token of a choice that has had some: when it was made, and when it arrived."""
 
         def count(made_ns: int, now_ns: int) -> None:
             if self._arrivals:
@@ -105,17 +105,17 @@ class Progress:
 
     @property
     def tokens(self) -> int:
-        """Give how many tokens there were."""
+        """Return how many tokens there were."""
         return self._tokens + len(self._arrivals)
 
     @property
     def last_at_ns(self) -> int | None:
-        """Give when the last token arrived."""
+        """Return when the last token arrived."""
         return self._arrivals[-1] if self._arrivals else self._last_at_ns
 
     @property
     def gaps(self) -> list[int]:
-        """Give the gaps between the tokens so far, in units of 10 us."""
+        """Return the gaps between the tokens so far, in units of 10 us."""
         self._work_out()
         return self._gaps
 
@@ -134,14 +134,14 @@ class Progress:
 
     @property
     def choices(self) -> set[int]:
-        """Give the choices that have had tokens."""
+        """Return the choices that have had tokens."""
         return set(self._last_at)
 
     def gaps_for(self, output_tokens: int | None) -> list[int]:
-        """Give the gaps so that N tokens of each choice have N-1.
+        """Return the gaps so that N tokens of each choice have N-1.
 
-        A target that reports another count than the pieces we saw put several tokens in a piece (zeros are added)
-        or split one over pieces (gaps are joined, the sum of time staying the same).
+        A target that reports another count than the pieces we saw put several tokens in a piece (zeros are added) or
+        split one over pieces (gaps are joined, the sum of time staying the same).
         """
         gaps = self.gaps
         if output_tokens is None or not gaps and output_tokens <= 1:

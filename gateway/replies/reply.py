@@ -86,7 +86,7 @@ class Reply:
 
     @property
     def headers(self) -> Headers:
-        """Give what is sent as it stands, but for what served the answer."""
+        """Return what is sent as it stands, but for what served the answer."""
         return self._headers
 
     def start_over(self, headers: Headers) -> None:
@@ -98,7 +98,7 @@ class Reply:
         self._allowance = allowance
 
     def tell(self, produced: Callable[[int], None]) -> None:
-        """Tell `produced` of output tokens as they pass."""
+        """Report `produced` of output tokens as they pass."""
         self._on_tokens = produced
 
     def copy_to(self, copy: AnswerCopy) -> None:
@@ -106,15 +106,15 @@ class Reply:
         self._copy = copy
 
     def copied(self) -> tuple[bytes, bytes, Headers] | None:
-        """Give what the client was sent, once its end is prepared: a stream's events, the end, and what served it.
+        """Return what the client was sent, once its end is prepared: a stream's events, the end, and what served it.
 
-        `None` where it was not copied, or is too long to be.
+        `None` if it was not copied, or is too long to be.
         """
         sent = None if self._copy is None else self._copy.with_end(self._body or b"")
         return None if sent is None else (*sent, self._served)
 
     def hashed(self, *, is_whole: bool) -> str | None:
-        """Give the hash of what the client is sent; `None` where it is not hashed, or nothing is sent."""
+        """Return the hash of what the client is sent; `None` if it is not hashed, or nothing is sent."""
         return None if self.digest is None else self.digest.with_end((self._body or b"") if is_whole else b"")
 
     @property
@@ -124,7 +124,7 @@ class Reply:
 
     @property
     def end_bytes(self) -> int:
-        """Give the size of what `conclude` sends."""
+        """Return the size of what `conclude` sends."""
         return len(self._body or b"")
 
     def replay(self, begun: bytes, end: bytes, served: Headers) -> None:
@@ -136,7 +136,7 @@ class Reply:
         """Wait until nothing of the answer waits for shared counters any more."""
 
     async def inspect(self) -> Verdict | None:
-        """Have guardrails see the whole of an answer that has come to its end; give the verdict that stops it."""
+        """Have guardrails see the whole of an answer that has come to its end; return the verdict that stops it."""
         return None
 
     def end_early(self, why: TollkeeperError) -> None:
@@ -145,7 +145,7 @@ class Reply:
 
     @property
     def has_begun(self) -> bool:
-        """Say whether the client has seen any of the answer: then another target can only continue it."""
+        """Return whether the client has seen any of the answer: then another target can only continue it."""
         return self._exchange.is_started
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
@@ -180,7 +180,7 @@ class Reply:
         raise UpstreamBroken("the target answered in an API that it was not asked in")
 
     def served(self, model: str, version: str) -> None:
-        """Say in the answer's head what answers."""
+        """Report in the answer's head what answers."""
         self._served = served_headers(model, version)
 
     def whole(self, body: bytes) -> None:
@@ -211,7 +211,7 @@ class Reply:
     # what the dispatcher calls
 
     def findings(self, *, is_complete: bool) -> tuple[int | None, bool | None]:
-        """Give how many tools the answer calls, and whether its text is not the JSON asked for; `None`: not known."""
+        """Return how many tools the answer calls, and whether its text is not the JSON asked for; `None`: not known."""
         return None, None
 
     def prepare_end(self, usage: Usage) -> int:
@@ -219,7 +219,7 @@ class Reply:
         return len(self._body or b"")
 
     def errors(self, shape: ErrorShape) -> ErrorShape:
-        """Give how this answer puts an error: as its operation does, unless the stream that has begun knows more."""
+        """Return how this answer puts an error: as its operation does, unless the stream that has begun knows more."""
         return shape
 
     async def keep(self) -> None:
@@ -331,7 +331,7 @@ class GeneratedReply(Reply):
         self._send_event(data)
 
     def relay(self, delta: Delta) -> Callable[[bytes], None] | None:
-        """Give what passes the chunks of the one choice on as they come, once its answer has begun."""
+        """Return what passes the chunks of the one choice on as they come, once its answer has begun."""
         exchange, progress = self._exchange, self._progress
         is_alone = self._request.choice_count == 1 and progress.choices == {delta.index}
         if not exchange.is_chunked or not is_alone or self.has_ended or self._is_seen or self._filter is not None:
@@ -350,7 +350,7 @@ class GeneratedReply(Reply):
         return relay
 
     def text_relay(self, index: int) -> Callable[[str, int], None] | None:
-        """Give what renders and sends plain text of the one choice, once its answer has begun."""
+        """Return what renders and sends plain text of the one choice, once its answer has begun."""
         exchange, progress = self._exchange, self._progress
         is_alone = self._request.choice_count == 1 and progress.choices == {index} == self._opened
         if not exchange.is_chunked or not is_alone or self.has_ended or self._is_seen or self._filter is not None:
@@ -406,7 +406,7 @@ class GeneratedReply(Reply):
                 self._send_covered(b"", passed)
 
     def _send_covered(self, data: bytes, delta: Delta) -> None:
-        """Send a piece as the upstream's bytes, or rendered anew if there are none."""
+        """Send a piece as the upstream's bytes, or rendered again if there are none."""
         self._note_end(delta)
         self._send_event(data or self._renderer.delta(delta))
 
@@ -512,7 +512,7 @@ class GeneratedReply(Reply):
                 self._collect(Delta(0, index=index, finish_reason=why.ends_with))
 
     def findings(self, *, is_complete: bool) -> tuple[int | None, bool | None]:
-        """Give what the request's own wishes make worth knowing; text is judged where the answer is sent whole."""
+        """Return what the request's own wishes make worth knowing; text is judged where the answer is sent whole."""
         facts = self._facts
         if facts is None:
             return None, None
@@ -571,7 +571,7 @@ class GeneratedReply(Reply):
         self._exchange.start_lines(200, EVENT_STREAM, lines, first)
 
     def _gather(self, delta: Delta) -> None:
-        """Take a part of an answer that has come whole."""
+        """Accept a part of an answer that has come whole."""
         if self._filter is None:
             self._put(delta)
         else:

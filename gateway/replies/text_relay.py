@@ -61,7 +61,7 @@ class TextRelay:
         self._allowance = allowance
 
     def take(self, text: str, made_ns: int) -> None:
-        """Take one token: its text, which is empty while a character is unfinished, and when its engine made it."""
+        """Accept one token: its text, which is empty while a character is unfinished, and when its engine made it."""
         if self._answer.has_ended:
             return
         self._count(made_ns, self._now())

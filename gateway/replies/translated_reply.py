@@ -42,7 +42,7 @@ class NativePassage(Protocol):
     """Follows the events of a native stream as they pass."""
 
     def take(self, data: bytes) -> None:
-        """Take an event that goes to the client."""
+        """Accept an event that goes to the client."""
 
     def ending(self, why: TollkeeperError, usage: Usage) -> bytes:
         """Return the events that end the stream where the gateway cut it."""
@@ -155,11 +155,11 @@ class TranslatedReply(GeneratedReply):
             super()._send_event(data)
 
     def relay(self, delta: Delta) -> None:
-        """Give nothing: each chunk is rendered."""
+        """Do nothing: each chunk is rendered."""
         return None
 
     def whole(self, body: bytes) -> None:
-        """Take an upstream's whole answer apart. Raises UpstreamBroken where it is no chat's."""
+        """Split an upstream's whole answer. Raises UpstreamBroken if it is no chat's."""
         if self._is_native:
             super().whole(body)
             return

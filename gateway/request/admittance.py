@@ -38,7 +38,7 @@ class Admittance:
         self.open_grants = 0  # held by requests under way
 
     async def admit(self, life: RequestState, pool: PoolSpec) -> ModelCall:
-        """Reserve what the request needs and wait for its turn; give the call as it may be made.
+        """Reserve what the request needs and wait for its turn; return the call as it may be made.
 
         `pool` has the targets that may see the prompt. Raises LimitExceeded, BudgetExhausted, QueueFull, ...
         """
@@ -79,7 +79,7 @@ class Admittance:
             life.reply.hold_to(allowance)
 
     def leave(self, life: RequestState) -> None:
-        """Give back what was taken for a model that the request leaves: it is charged by the one that answers."""
+        """Release what was taken for a model that the request leaves: it is charged by the one that answers."""
         self.open_grants -= life.grant is not None
         if life.allowance is not None:
             life.allowance.close()
@@ -131,7 +131,7 @@ class Admittance:
     async def candidates(
         self, life: RequestState, call: ModelCall, within: frozenset[str] | None = None
     ) -> Sequence[TargetSpec]:
-        """Give the targets to try, best first; of `within` alone, by their ids, where that is stated."""
+        """Return the targets to try, best first; of `within` alone, by their ids, where that is stated."""
         assert life.model is not None and life.request is not None
         limit = life.request.output_limit
         choice = life.choice = await self._stages.router.rank(
@@ -145,7 +145,7 @@ class Admittance:
         return choice.candidates
 
     def model_call(self, life: RequestState, effort: ReasoningEffort | None) -> ModelCall:
-        """Give the call of a request, with nothing reserved for it."""
+        """Return the call of a request, with nothing reserved for it."""
         assert life.request is not None
         if isinstance(life.request, TranslatedChat):
             life.body = life.request.chat_body
@@ -166,7 +166,7 @@ class Admittance:
         )
 
     async def _wait_for_turn(self, life: RequestState, call: ModelCall, queue: PoolQueue, pool: PoolSpec) -> None:
-        """Wait until the model's pool has room and it is this tenant's turn. Raises QueueFull where it is shed."""
+        """Wait until the model's pool has room and it is this tenant's turn. Raises QueueFull if it is shed."""
         assert life.reply is not None
         count_input = partial(self._stages.targets.count_input, call, pool)
         size = await self._stages.limiter.size(life, life.grant, count_input)
@@ -195,7 +195,7 @@ class Admittance:
             return UNKNOWN_USAGE, UNPRICED
 
     def _allowance(self, life: RequestState, grant: Grant | None) -> Allowance | None:
-        """Give what watches the answer grow, where anything bounds it."""
+        """Return what watches the answer grow, where anything bounds it."""
         thinking_cap = life.key.policy.max_thinking_tokens if life.key is not None else None
         if not isinstance(life.request, GenerationRequest):
             return None

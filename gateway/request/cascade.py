@@ -53,7 +53,7 @@ class Cascades:
 
     @staticmethod
     def takes(life: RequestState, way: Way) -> bool:
-        """Say whether a request is answered by judging: a chat of one choice, with more than one model to ask."""
+        """Return whether a request is answered by judging: a chat of one choice, with more than one model to ask."""
         request = life.request
         is_chat = isinstance(request, ChatRequest) and request.choice_count == 1
         return way.route.cascade is not None and way.judged > 1 and is_chat
@@ -134,7 +134,7 @@ class _Run:
         self._return_to(self._kept)
 
     async def _ask(self, leg: Leg, *, is_last: bool) -> bool:
-        """Ask one model; say whether the client has its answer."""
+        """Ask one model; return whether the client has its answer."""
         life, asked = self._life, self._life.request
         assert isinstance(asked, ChatRequest)
         begun = len(life.attempts)
@@ -178,7 +178,7 @@ class _Run:
             self._admittance.set_aside(self._life, kept.attempts)
 
     def _return_to(self, kept: _Kept) -> None:
-        """Give the client the answer that is kept, after others could not be had."""
+        """Send the client the answer that is held, after others could not be had."""
         self._take_back(kept)
         if self._life.visit is not None:
             self._life.visit.is_lacking = True
@@ -206,7 +206,7 @@ class _Run:
             attempt.progress.first_at_ns = self._clock.monotonic_ns()  # it is now that the client sees it
 
     def _may_escalate(self, leg: Leg, number: int) -> bool:
-        """Say whether a further model may be asked, by the route's order, its latency and its money."""
+        """Return whether a further model may be asked, by the route's order, its latency and its money."""
         policy, life = self._policy, self._life
         if number >= self._way.judged:
             return False

@@ -206,7 +206,7 @@ class Dispatcher(Driver):
 
     @staticmethod
     def _leave(life: RequestState) -> None:
-        """Take note that the answer was cancelled: by the client, which has left, or by the gateway, which stops."""
+        """Note that the answer was cancelled: by the client, which has left, or by the gateway, which stops."""
         error = life.exchange.cut_by
         if error is None:
             fail(life, ClientGone(_LEFT))
@@ -338,7 +338,7 @@ class Dispatcher(Driver):
 
     @staticmethod
     def _release(life: RequestState) -> None:
-        """Give the connection back; what the target still says is no longer listened to."""
+        """Release the connection; what the target still says is no longer listened to."""
         sent = life.sent
         life.run = life.sent = None
         if sent is not None:
@@ -368,6 +368,6 @@ class Dispatcher(Driver):
 
 
 async def _be_cancelled() -> None:
-    """Take the cancellation by which an answer is ended early, before it could interrupt what must be done yet."""
+    """Accept the cancellation by which an answer is ended early, before it could interrupt what must be done yet."""
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.sleep(0)

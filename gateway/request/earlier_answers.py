@@ -42,7 +42,7 @@ def settle_earlier(life: RequestState, earlier: EarlierAnswer, usage: Usage, cos
 
 
 def used_earlier(attempts: list[Attempt], grant: Grant, usage: Usage, cost: Cost) -> Amounts:
-    """Give what an earlier answer is to be charged with, metric by metric."""
+    """Return what an earlier answer is to be charged with, metric by metric."""
     held, pico_usd = grant.reservation.reserved, cost.total_pico_usd
     tokens_in = held(INPUT) if usage.input_tokens is None else usage.input_tokens
     tokens_out = held(OUTPUT) if usage.output_tokens is None else usage.output_tokens

@@ -132,8 +132,8 @@ class Finish:
     def _record(self, life: RequestState) -> None:
         """Write the record, and show the request to those who look at all of its tenant's.
 
-        It is on disk before the client has its acknowledgement, and in the turn in which it was settled: whoever takes
-        down what counters hold, together with the journal's end, finds it there.
+        It is on disk before the client has its acknowledgement, and in the turn in which it was settled: the one that
+        takes down what counters hold, together with the journal's end, finds it there.
         """
         recorder, reply = self._stages.recorder, life.reply
         recorder.record(life)
@@ -169,7 +169,7 @@ class Finish:
 
     @staticmethod
     def _note_thinking(life: RequestState) -> None:
-        """Say on the record, and in the head of a whole answer, that a model has thought beyond the key's cap."""
+        """Report on the record, and in the head of a whole answer, that a model has thought beyond the key's cap."""
         cap = None if life.key is None else life.key.policy.max_thinking_tokens
         thought = None if cap is None else life.usage.output_reasoning
         if cap is None or thought is None or thought <= cap or life.is_hit:

@@ -56,7 +56,7 @@ class Guard:
         return model
 
     def admits(self, key: KeyEntry, model: ModelSpec, api: str) -> bool:
-        """Say whether a key's scopes have both a model and an API; the rest of `before` goes by the request."""
+        """Return whether a key's scopes have both a model and an API; the rest of `before` goes by the request."""
         return _may_use(key, model) and (key.endpoints is None or api in key.endpoints)
 
     def bounds(self, key: KeyEntry | None, request: AnyRequest | None, model: ModelSpec | None = None) -> Bounds:

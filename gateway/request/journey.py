@@ -66,7 +66,7 @@ class Journeys:
 
 
 def goes_on(stages: Stages, life: RequestState, reply: Reply, error: TollkeeperError) -> bool:
-    """Say whether another model may be asked after an error: the client has seen nothing, and it may help."""
+    """Return whether another model may be asked after an error: the client has seen nothing, and it may help."""
     if reply.has_begun:
         return False
     if isinstance(error, _OTHERS_MAY) or error.error_code in _OTHERS_MAY_CODES:

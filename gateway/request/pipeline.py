@@ -111,7 +111,7 @@ def _filter_answer(guard: RequestGuard, life: RequestState, reply: GeneratedRepl
 
 
 class Admit(Stage):
-    """Takes a ticket, which says that there is room for the request's record."""
+    """Accepts a ticket, which says that there is room for the request's record."""
 
     def __init__(self, stages: Stages) -> None:
         self._admission = stages.admission

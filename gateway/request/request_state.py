@@ -65,7 +65,7 @@ class Driver(ABC):
 
     @abstractmethod
     def reply_ended(self, life: "RequestState", error: Exception | None) -> None:
-        """Take note that the reply to a request that was sent at once has ended."""
+        """Note that the reply to a request that was sent at once has ended."""
 
     @abstractmethod
     def send(self, life: "RequestState") -> None:
@@ -272,7 +272,7 @@ class RequestState(Ending):
 
     @property
     def learned_of(self) -> Attempt | None:
-        """Return the attempt that tells of the request's model; `None` where that was not called."""
+        """Return the attempt that tells of the request's model; `None` if that was not called."""
         last = self.last_attempt
         return None if last is None or last.is_left else last
 

@@ -78,7 +78,7 @@ class Settlement:
         attempt.cost = FREE_OF_CHARGE if attempt.is_free else self._price(attempt.usage, attempt, model, life)
 
     def answer_of(self, attempts: list[Attempt], life: RequestState) -> tuple[Usage, Cost]:
-        """Give what an answer used and costs that settled attempts have come to: the last, and those it continued."""
+        """Return what an answer used and costs that settled attempts have come to: the last, and those it continued."""
         first, *others = answering(attempts)
         if not others:
             return first.usage, first.cost
@@ -86,7 +86,7 @@ class Settlement:
         return usage, self._price(usage, others[-1], _model_of(others[-1], life), life)
 
     def usage_so_far(self, attempts: list[Attempt], life: RequestState) -> Usage:
-        """Give what an answer has used that attempts have come to, whose request is still under way."""
+        """Return what an answer has used that attempts have come to, whose request is still under way."""
         *parts, last = answering(attempts)
         if not parts:
             return last.result.usage
@@ -94,7 +94,7 @@ class Settlement:
         return _joined(known[0], [*known[1:], last.result.usage])
 
     def cost_of(self, attempts: list[Attempt], life: RequestState) -> int | None:
-        """Give what an answer costs that attempts have come to, in pico-USD; `None` where that is not known."""
+        """Return what an answer costs that attempts have come to, in pico-USD; `None` if that is not known."""
         last = attempts[-1]
         return self._price(self.usage_so_far(attempts, life), last, _model_of(last, life), life).total_pico_usd
 
@@ -111,7 +111,7 @@ class Settlement:
         return self._cards.card_for(model, tenant, seller, at_ns, snapshot, tier=tier)
 
     def bill_usage(self, usage: Usage, operation: str, card: AnyCard | None, kind: str) -> Cost:
-        """Give what a card wants for usage of a kind of target."""
+        """Return what a card wants for usage of a kind of target."""
         if card is not None and kind == _OURS and usage.cache_write_tokens:
             usage = _as_sold(usage, card)
         if card is not None and not is_billable(usage, operation):
@@ -195,7 +195,7 @@ def _settle_plainly(attempt: Attempt, life: RequestState) -> bool:
 
 
 def _as_sold(usage: Usage, card: AnyCard) -> Usage:
-    """Give usage of our own engines as the input it is, where its card has no price for keeping prompts.
+    """Return usage of our own engines as the input it is, where its card has no price for keeping prompts.
 
     Whoever has made that card has not thought of it: the request must not become unpriced by a mark in its prompt.
     """
@@ -211,7 +211,7 @@ def _made_so_far(progress: Progress) -> Usage:
 
 
 def _has_prompt(request: AnyRequest | None) -> bool:
-    """Say whether a request brings anything to read. A chat does always: it has a message at least."""
+    """Return whether a request brings anything to read. A chat does always: it has a message at least."""
     if isinstance(request, CompletionRequest):
         given = request.prompt
     elif isinstance(request, EmbeddingRequest):

@@ -26,7 +26,7 @@ def send_error(
 
 
 def _retry_headers(error: TollkeeperError) -> Headers:
-    """Say when to come back: in whole seconds as HTTP has it, and in milliseconds for the SDKs that read them."""
+    """Return when to come back: in whole seconds as HTTP has it, and in milliseconds for the SDKs that read them."""
     found: Headers = ()
     wait = error.retry_after_seconds
     if wait is not None:

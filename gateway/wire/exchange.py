@@ -47,11 +47,11 @@ class Line(ABC):
 
     @abstractmethod
     def writer(self) -> Callable[[bytes], object]:
-        """Give what sends bytes as `write` does, for less, to whoever stops when the client leaves."""
+        """Return what sends bytes as `write` does, for less, to the one that stops when the client leaves."""
 
     @abstractmethod
     def finished(self, *, keep_alive: bool) -> None:
-        """Take the connection back after an answer."""
+        """Withdraw the connection after an answer."""
 
     @abstractmethod
     def hold(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
@@ -145,7 +145,7 @@ class Exchange:
         self.cut_by: TollkeeperError | None = None  # why the gateway itself cancelled the answer under way
 
     def header(self, name: bytes) -> str:
-        """Give a header's value as text, empty where it is absent. `name` in lower case."""
+        """Return a header's value as text, empty if it is absent. `name` in lower case."""
         value = self.headers.get(name)
         return value.decode("latin-1") if value else ""
 
@@ -270,7 +270,7 @@ def new_request_id() -> bytes:
 
 
 def header_lines(headers: Headers) -> bytes:
-    """Give headers as the lines of a head, each with its line end."""
+    """Return headers as the lines of a head, each with its line end."""
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 

@@ -296,7 +296,9 @@ class HttpConnection(Line):
         self._take(head, body)
 
     def _take_like_last(self, data: bytes) -> bool:
-        """Take a whole request that begins as the last one did, without parsing it; say whether it was one."""
+        """Remove and return a whole request that begins as the last one did, without parsing it; return whether it was
+        one.
+        """
         head = self._like_last
         body = None if head is None or self._waiting else self._last_head.body_of(data)
         if head is None or body is None or len(body) > self._max_body_bytes:
@@ -328,11 +330,11 @@ class HttpConnection(Line):
             transport.write(data)
 
     def writer(self) -> Callable[[bytes], object]:
-        """Give what sends bytes as `write` does, for less, to whoever stops when the client leaves."""
+        """Return what sends bytes as `write` does, for less, to the one that stops when the client leaves."""
         return self.write if self._transport is None else self._transport.write
 
     def finished(self, *, keep_alive: bool) -> None:
-        """Take the connection back after an answer."""
+        """Withdraw the connection after an answer."""
         self._current = self._task = self._pause = self._resume = None
         if self._held:
             self._hold_body(self._body_size if self._in_body else 0)
@@ -376,7 +378,7 @@ class HttpConnection(Line):
 
     @property
     def is_busy(self) -> bool:
-        """Say whether an answer is under way, or not yet wholly sent."""
+        """Return whether an answer is under way, or not yet wholly sent."""
         if self._current is not None:
             return True
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
@@ -426,7 +428,7 @@ class HttpConnection(Line):
 
     @property
     def _is_reading(self) -> bool:
-        """Say whether part of a request has arrived and the rest has not."""
+        """Return whether part of a request has arrived and the rest has not."""
         return self._in_head or self._in_body or self._unparsed_bytes > 0
 
     def _expect_within(self, seconds: float) -> None:
@@ -456,7 +458,7 @@ class HttpConnection(Line):
             self._task = task
 
     def _is_answering(self, exchange: Exchange) -> bool:
-        """Say whether it is under way. Asked in a call, since the checker holds what was set to be so still."""
+        """Return whether it is under way. Asked in a call, since the checker holds what was set to be so still."""
         return self._current is exchange
 
     def _take_breath(self) -> None:
@@ -522,7 +524,7 @@ class HttpConnection(Line):
         self._end_sending(self._transport)
 
     def _end_sending(self, transport: asyncio.Transport) -> None:
-        """Say that nothing follows, without closing."""
+        """Report that nothing follows, without closing."""
         transport.write_eof()
 
     def _wake_drain(self) -> None:

@@ -58,7 +58,7 @@ class HttpLimits:
         )
 
     def body_too_large(self, size: int) -> BodyTooLarge:
-        """Give the error for a body of this many bytes, or more."""
+        """Return the error for a body of this many bytes, or more."""
         return BodyTooLarge(
             f"the body has {size} bytes or more; the limit is {self.body_bytes}, which TOLLKEEPER_MAX_BODY_BYTES sets"
         )

@@ -12,7 +12,7 @@ _MAX_LENGTH: Final = 200
 
 @lru_cache(maxsize=512)  # a gateway's models are few, and each answer names one
 def served_headers(model: str, version: str) -> Headers:
-    """Give the headers for a model and its version, either empty where it is not known.
+    """Return the headers for a model and its version, either empty if it is not known.
 
     The words are the target's: what could not stand in a header is left out.
     """

@@ -49,7 +49,7 @@ class HttpServer:
     async def start(
         self, host: str, port: int, *, shares_port: bool = False, port_setting: str = "TOLLKEEPER_GATEWAY_PORT"
     ) -> None:
-        """Bind and listen. Raises ConfigurationError where the port cannot be had.
+        """Bind and listen. Raises ConfigurationError if the port cannot be had.
 
         `shares_port`: other processes of the same user listen on it too, and the kernel spreads connections.
         """
@@ -68,14 +68,14 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """Give the port bound, which differs from the one asked for where that was 0."""
+        """Return the port bound, which differs from the one asked for where that was 0."""
         assert self._server is not None
         address: tuple[str, int] = self._server.sockets[0].getsockname()
         return address[1]
 
     @property
     def connection_count(self) -> int:
-        """Give the number of open connections."""
+        """Return the number of open connections."""
         return len(self._table)
 
     async def stop(

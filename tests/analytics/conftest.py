@@ -21,7 +21,7 @@ def reader(store: Any) -> Iterator[StoreClient]:
 
 @pytest.fixture(scope="session")
 def record(store: Any) -> Iterator[Callable[[Sequence[RequestRecord]], None]]:
-    """Give `record(records)`: one batch through the writer's role, rollups included; the same batch counts once."""
+    """Provide `record(records)`: one batch through the writer's role, rollups included; the same batch counts once."""
     client: StoreClient = store.client("writer")
 
     def insert(records: Sequence[RequestRecord]) -> None:

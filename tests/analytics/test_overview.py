@@ -31,7 +31,7 @@ _LENGTHS = [timedelta(minutes=7), timedelta(hours=6), timedelta(hours=30), timed
 
 @pytest.fixture(scope="module")
 def free_days() -> Iterator[datetime]:
-    """Give each test a stretch of days that no other uses: ahead of the clock, where nothing expires."""
+    """Provide each test a stretch of days that no other uses: ahead of the clock, where nothing expires."""
     first = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=10)
     return (first + timedelta(days=30 * number) for number in count())
 

@@ -65,7 +65,7 @@ def filled(empty_store: Any) -> Any:
 
 @pytest.fixture
 def bound(filled: Any) -> Iterator[Any]:
-    """Give `bound(reach)`: a client held to it, as the store's user with row policies."""
+    """Provide `bound(reach)`: a client held to it, as the store's user with row policies."""
     made: list[StoreClient] = []
 
     def client(reach: Reach) -> StoreClient:

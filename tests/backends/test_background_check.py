@@ -1,4 +1,4 @@
-"""A check that blocks: whoever asks is answered in time, and it is run once at a time."""
+"""A check that blocks: the one that asks is answered in time, and it is run once at a time."""
 
 import threading
 

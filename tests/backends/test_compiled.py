@@ -105,7 +105,7 @@ def waits_while_an_error_is_handled(node: ast.AST, *, is_handling: bool = False)
 
 @pytest.mark.parametrize("module", HOT)
 def test_nothing_compiled_waits_while_it_handles_an_error(module: str) -> None:
-    """What is compiled does not put the error aside meanwhile: whoever runs next would seem to be handling it."""
+    """What is compiled does not put the error aside meanwhile: the one that runs next would seem to be handling it."""
     assert not list(waits_while_an_error_is_handled(ast.parse((ROOT / f"{module}.py").read_text())))
 
 

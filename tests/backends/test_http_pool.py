@@ -327,7 +327,7 @@ async def test_nothing_is_looked_at_before_something_may_be_due(new_pool, deadli
     "reply", [OK, OK + OK[:1], b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"]
 )
 async def test_what_the_receiver_raises_stays_what_it_is(new_pool, upstream, reply, at):
-    """A fault of whoever takes a reply must not look like one of the server that has sent it."""
+    """A fault of the one that takes a reply must not look like one of the server that has sent it."""
     pool = new_pool()
     upstream.always(reply)
     await ask(pool)  # a second reply with the same head is taken without the parser

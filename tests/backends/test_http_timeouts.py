@@ -46,7 +46,7 @@ class Wire:
 
 
 class Sink:
-    """Takes what passes and keeps nothing."""
+    """Accepts what passes and keeps nothing."""
 
     def __getattr__(self, name):
         return lambda *_, **__: None
@@ -74,7 +74,9 @@ class Talk:
         self.connection.data_received(b"%x\r\n%b\r\n" % (len(data), data))
 
     def ends_at(self, seconds: float) -> str:
-        """Say nothing more; check that it is given up at this second and not before, and give what is said of it."""
+        """Return nothing more; check that it is given up at this second and not before, and return what is said of
+        it.
+        """
         for moment, expired in ((seconds - 0.001, False), (seconds, True)):
             self.connection.expire(100.0 + moment)
             assert bool(self.ends) == expired, moment

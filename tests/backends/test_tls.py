@@ -27,7 +27,7 @@ def files_of(issued, authority=None):
 
 
 def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, name: str = "127.0.0.1") -> int:
-    """Do a handshake in memory; give the serial number of the server's certificate. Raises SSLError."""
+    """Do a handshake in memory; return the serial number of the server's certificate. Raises SSLError."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = client.wrap_bio(to_client, to_server, server_hostname=name)
     theirs = server.wrap_bio(to_server, to_client, server_side=True)

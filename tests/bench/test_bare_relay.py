@@ -36,7 +36,7 @@ def test_whole_answers_and_streams_pass_as_they_came(tmp_path: Path) -> None:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Do nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Upstream) as server:
         thread = threading.Thread(target=server.serve_forever)

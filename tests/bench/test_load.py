@@ -254,7 +254,7 @@ def test_every_prompt_differs_and_every_request_is_read_to_its_end(tmp_path: Pat
             self.wfile.write(b"{}")
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Do nothing."""
 
     client = Tools.build(tmp_path).client
     load = Load(mode="closed", connections=4, seconds=0.3, warm_up_seconds=0.1)

@@ -1,4 +1,4 @@
-"""What late wakes of a core make of a stream's chunks, whoever passes them on."""
+"""What late wakes of a core make of a stream's chunks, no matter who passes them on."""
 
 import os
 import subprocess
@@ -16,7 +16,9 @@ LATES = st.lists(st.integers(0, 50 * MS), min_size=GAP // STEP_NS + 1, max_size=
 
 
 def wakes(seconds: float, *stalls: tuple[float, int]) -> list[int]:
-    """Give the lates of a core that stands still from each of these seconds on for so many nanoseconds."""
+    """Return the lates of a core that stands still from each of these seconds on for the given number of
+    nanoseconds.
+    """
     lates = []
     for due in range(0, int(seconds * 1e9), STEP_NS):
         ends = [int(at * 1e9) + stall for at, stall in stalls if int(at * 1e9) <= due < int(at * 1e9) + stall]

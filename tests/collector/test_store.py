@@ -1,4 +1,4 @@
-"""From a socket to rows in a real store: each record once, whoever dies on the way."""
+"""From a socket to rows in a real store: each record once, no matter who dies on the way."""
 
 import gzip
 import random

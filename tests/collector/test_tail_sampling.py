@@ -28,7 +28,7 @@ class Sampling:
         self.sampler = TailSampler(policy, self.kept.append, self.counters, self.clock)
 
     def send(self, *spans: Mapping[str, Any]) -> list[str]:
-        """Send a request and give the names of the spans that go on at once."""
+        """Send a request and return the names of the spans that go on at once."""
         message = span_request(*spans, resource={"service.name": "app"}, scope="s")
         arrival = Arrival(SpansProcessor(), message, message.SerializeToString(), len(spans))
         self.sampler.admit(arrival)
@@ -129,7 +129,7 @@ def test_what_waits_is_bounded_and_the_oldest_is_decided_early() -> None:
 
 
 class FullSpool:
-    """Takes what is handed on once it has room."""
+    """Accepts what is handed on once it has room."""
 
     def __init__(self) -> None:
         self.has_room = False

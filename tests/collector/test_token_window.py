@@ -37,7 +37,7 @@ class Killed(BaseException):
 
 
 class NumberedStore:
-    """Tells where its tables are."""
+    """Reports where its tables are."""
 
     def __init__(self, **blocks: int) -> None:
         self.blocks = blocks

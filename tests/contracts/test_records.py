@@ -40,7 +40,7 @@ REQUEST_ID = uuid7(START_NS).bytes
 
 
 def values_of(annotation):
-    """Give a strategy for any value of a field's annotation, as wide as msgpack carries it."""
+    """Return a strategy for any value of a field's annotation, as wide as msgpack carries it."""
     if annotation is Usage:
         return st.builds(Usage, *[st.none() | st.integers(0, MAX_TOKENS_PER_LEAF)] * len(LEAVES))
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):

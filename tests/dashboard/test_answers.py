@@ -1,4 +1,4 @@
-"""Answers are shared while they are fresh, asked for once, and never those of somebody else's reach."""
+"""Answers are shared while they are fresh, asked for once, and never those of someone else's reach."""
 
 import csv
 import io

@@ -65,7 +65,7 @@ def request(identity: Identity, model: str, **fields: object) -> RequestRecord:
 
 @pytest.fixture
 def secret_id(empty_store: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A store with rows of the lead's own team and of others; gives the id of one that is another's."""
+    """A store with rows of the lead's own team and of others; provide the id of one that is another's."""
     for name, value in empty_store.environment.items():
         if name.startswith("TOLLKEEPER_"):
             monkeypatch.setenv(name, value)

@@ -61,7 +61,7 @@ def plane(tmp_path: Path, migrated_sqlite: Path, monkeypatch: pytest.MonkeyPatch
 def record(
     empty_store: Any, plane: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Sequence[RequestRecord]], None]:
-    """Give `record(records)`: rows of the store that the pages read, as the collector inserts them."""
+    """Provide `record(records)`: rows of the store that the pages read, as the collector inserts them."""
     for name, value in empty_store.environment.items():
         if name.startswith("TOLLKEEPER_STORE"):
             monkeypatch.setenv(name, value)

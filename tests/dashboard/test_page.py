@@ -60,7 +60,7 @@ def page_store(empty_store: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def record(page_store: Any) -> Callable[[Sequence[RequestRecord]], None]:
-    """Give `record(records)`: rows of the page's store, as the collector inserts them."""
+    """Provide `record(records)`: rows of the page's store, as the collector inserts them."""
 
     def insert(records: Sequence[RequestRecord]) -> None:
         client = page_store.client("writer")

@@ -47,7 +47,7 @@ class SigningProvider:
         self._nonces: dict[str, str] = {}
 
     def consent(self, asked: str) -> str:
-        """Give where the browser is sent back to from the address that it was sent to."""
+        """Return where the browser is sent back to from the address that it was sent to."""
         wanted = {name: values[0] for name, values in parse_qs(urlsplit(asked).query).items()}
         assert wanted["client_id"] == CLIENT and "openid" in wanted["scope"]
         code = f"code-{len(self._nonces)}"
@@ -145,7 +145,7 @@ def header(browser: httpx.Client) -> str:
 
 
 def came_back(browser: httpx.Client, port: int, provider: SigningProvider) -> str:
-    """Sign in at the provider from the dashboard's first page on; give what the page says to who comes back."""
+    """Sign in at the provider from the dashboard's first page on; return what the page says to who comes back."""
     page = browser.get("/?signing_in=1", headers={"Accept": "text/html"})
     assert page.status_code == 200
     with StreamlitViewer(port, header(browser)) as viewer:

@@ -36,7 +36,7 @@ HTML: Final = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
 
 @pytest.fixture(scope="module")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A control plane on a port, with the account ada@example.com; gives its URL and data directory."""
+    """A control plane on a port, with the account ada@example.com; provide its URL and data directory."""
     data = tmp_path_factory.mktemp("control")
     url = f"sqlite:///{data / 'control.db'}"
     migrate_database(url, say=lambda line: None)

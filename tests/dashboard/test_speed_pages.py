@@ -38,7 +38,7 @@ Fill = Callable[..., None]
 
 @pytest.fixture
 def fill(empty_store: Any, tmp_path: Path, migrated_sqlite: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
-    """Give `fill(requests, steps)`: rows of the store that the pages read."""
+    """Provide `fill(requests, steps)`: rows of the store that the pages read."""
     streamlit.cache_data.clear()
     streamlit.cache_resource.clear()
     shutil.copy(migrated_sqlite, tmp_path / "control.db")

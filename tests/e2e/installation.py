@@ -97,7 +97,7 @@ Found = TypeVar("Found")
 
 
 def wait_until(condition: Callable[[], Found], within_seconds: float, what: str) -> Found:
-    """Poll until a condition gives something true, and give it; fail, saying what was waited for."""
+    """Poll until a condition gives something true, and return it; fail, saying what was waited for."""
     found: Found | None = None
 
     def is_found() -> bool:

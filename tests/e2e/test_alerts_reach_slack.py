@@ -73,7 +73,7 @@ def ask_slowly(installation: Installation, key: str) -> None:
 
 
 def batch_status(installation: Installation, key: str) -> int:
-    """Ask in class batch; give the status."""
+    """Ask in class batch; return the status."""
     message: Any = [{"role": "user", "content": "go"}]
     with openai.OpenAI(base_url=f"{installation.gateway_url}/v1", api_key=key, max_retries=0, timeout=20) as client:
         try:

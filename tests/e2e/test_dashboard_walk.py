@@ -265,7 +265,7 @@ def lead(walk: Walk) -> Iterator[tuple[Any, str]]:
 
 
 def asked(url: str, token: str, method: str = "GET", body: object = None) -> int:
-    """Give the status of a request of a program that has the session's token."""
+    """Return the status of a request of a program that has the session's token."""
     request = urllib.request.Request(
         url,
         method=method,

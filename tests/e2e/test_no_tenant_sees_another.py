@@ -66,7 +66,7 @@ class Both:
     other: Party
 
     def leaked(self, text: str) -> list[str]:
-        """Give those of the owner's words that stand in a text."""
+        """Return those of the owner's words that stand in a text."""
         return [word for word in self.owner.names if word and word in text]
 
 
@@ -102,7 +102,7 @@ def is_given(installation: Installation, who: Party, model: str) -> bool:
 
 
 def ask(installation: Installation, who: Party, model: str, text: str, **more: Any) -> Any:
-    """Ask and give the raw answer; its id is kept as one of the asker's."""
+    """Ask and return the raw answer; its id is kept as one of the asker's."""
     message: Any = [{"role": "user", "content": text}]
     with client_of(installation, who) as client:
         answer = client.chat.completions.with_raw_response.create(
@@ -113,7 +113,7 @@ def ask(installation: Installation, who: Party, model: str, text: str, **more: A
 
 
 def fetched(url: str, token: str, body: Any = None) -> tuple[int, str]:
-    """Give an answer's status and text, whichever it is."""
+    """Return an answer's status and text, whichever it is."""
     headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, headers)

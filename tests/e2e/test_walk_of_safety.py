@@ -90,7 +90,7 @@ def key(browsing: Browsing, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def asked(browsing: Browsing, name: str, key: str) -> int:
-    """Ask as forty users, until the store knows of both arms; gives how many requests were answered."""
+    """Ask as forty users, until the store knows of both arms; provide how many requests were answered."""
     with openai.OpenAI(
         base_url=f"{browsing.installation.gateway_url}/v1", api_key=key, max_retries=0, timeout=20
     ) as client:

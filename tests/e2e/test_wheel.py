@@ -39,7 +39,7 @@ print(json.dumps({"state": found.state, "reason": found.reason, "files": files})
 
 
 def outside() -> dict[str, str]:
-    """The environment of somebody who has no checkout."""
+    """The environment of someone who has no checkout."""
     mine = ("TOLLKEEPER_", "PYTHON", "VIRTUAL_ENV", "COVERAGE_")
     return {name: value for name, value in os.environ.items() if not name.startswith(mine)}
 

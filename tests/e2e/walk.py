@@ -48,7 +48,7 @@ class Browsing:
         return page
 
     def told(self, *arguments: str) -> Any:
-        """Give what the command line says, as JSON."""
+        """Return what the command line says, as JSON."""
         done = CliRunner().invoke(app, [*arguments, "--data", str(self.installation.data), "--json"])
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
@@ -83,7 +83,7 @@ def choose(page: Any, label: str, option: str) -> None:
 
 
 def exported(page: Any, key: str) -> str:
-    """Give the CSV of a chart or table."""
+    """Return the CSV of a chart or table."""
     page.locator(f".st-key-export_{key} button").first.click()
     with page.expect_download(timeout=PATIENCE_MS) as download:
         page.locator(f".st-key-export_{key}_csv button").click()
@@ -92,12 +92,12 @@ def exported(page: Any, key: str) -> str:
 
 
 def exported_rows(page: Any, key: str) -> list[dict[str, str]]:
-    """Give the rows of that CSV."""
+    """Return the rows of that CSV."""
     return list(csv.DictReader(io.StringIO(exported(page, key))))
 
 
 def assert_accessible(page: Any, where: str) -> None:
-    """Look again while something is wrong: what a page draws anew is pale for a moment, and too pale to read."""
+    """Look again while something is wrong: what a page draws again is pale for a moment, and too pale to read."""
     found: list[tuple[str, list[str]]] = []
 
     def is_accessible() -> bool:
@@ -108,7 +108,7 @@ def assert_accessible(page: Any, where: str) -> None:
 
 
 def violations(page: Any) -> list[tuple[str, list[str]]]:
-    """Give what axe finds serious or critical: each rule, and where it is broken."""
+    """Return what axe finds serious or critical: each rule, and where it is broken."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     found = axe.Axe().run(page, options=AXE_OPTIONS).response["violations"]
     return [

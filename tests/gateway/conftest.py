@@ -94,7 +94,7 @@ class RawClient:
         await self.reader.readexactly(2)
 
     async def is_closed(self, within: float = 3.0) -> bool:
-        """Say whether the server closes without another byte."""
+        """Return whether the server closes without another byte."""
         try:
             return await asyncio.wait_for(self.reader.read(1), within) == b""
         except ConnectionError:

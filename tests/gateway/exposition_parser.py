@@ -41,7 +41,7 @@ class Page:
                 _check_histogram(metric)
 
     def value(self, name: str, **labels: str) -> float:
-        """Give the sum of all samples of that name that have these labels, among others; 0.0 where there are none."""
+        """Return the sum of all samples of that name that have these labels, among others; 0.0 if there are none."""
         wanted = set(labels.items())
         return sum(
             value
@@ -51,11 +51,11 @@ class Page:
         )
 
     def labels(self, name: str) -> list[dict[str, str]]:
-        """Give the labels of all samples of that name."""
+        """Return the labels of all samples of that name."""
         return [dict(found) for metric in self.metrics.values() for sample, found in metric.samples if sample == name]
 
     def label_values(self) -> set[str]:
-        """Give everything that stands as any label's value."""
+        """Return everything that stands as any label's value."""
         return {text for metric in self.metrics.values() for _, labels in metric.samples for name, text in labels}
 
     def _comment(self, line: str) -> None:

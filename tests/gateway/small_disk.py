@@ -20,7 +20,7 @@ RECORD = encode_record(RequestRecord(request_id=b"r" * 16, started_at_ns=1, dura
 
 
 def occupy(path: Path) -> None:
-    """Take every block that is left."""
+    """Reserve every block that is left."""
     with open(path, "wb", buffering=0) as file:
         for size in (1 << 20, 1 << 12, 1):
             try:
@@ -31,7 +31,7 @@ def occupy(path: Path) -> None:
 
 
 def admits(admission: Admission) -> str:
-    """Admit a request and end it; give why not."""
+    """Admit a request and end it; return why not."""
     time.sleep(0.11)  # longer than the disk's last answer is believed
     try:
         admission.settle(admission.admit(ANONYMOUS))

@@ -13,7 +13,7 @@ from gateway.replies.progress import Progress
 
 
 class Purse:
-    """Gives up to `left` tokens at once, and `later` more to whoever asks the shared counters."""
+    """Returns up to `left` tokens at once, and `later` more to the one that asks the shared counters."""
 
     def __init__(self, left=0, later=0, *, is_shared=False):
         self.is_shared = is_shared

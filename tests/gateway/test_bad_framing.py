@@ -69,7 +69,7 @@ async def small(start_gateway, kit):
 
 
 async def refusal(gateway, data: bytes):
-    """Send bytes; give the refusal, after which the connection must be closed without another byte."""
+    """Send bytes; return the refusal, after which the connection must be closed without another byte."""
     client = await gateway.connect()
     await client.send(data)
     answer = await asyncio.wait_for(client.answer(), 5)

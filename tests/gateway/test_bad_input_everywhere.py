@@ -138,7 +138,7 @@ NUMBERS = ("number", "huge", "huge below")
 
 
 def wrong_values(value: Any) -> list[str]:
-    """Give what a field may not be, by what a good one is."""
+    """Return what a field may not be, by what a good one is."""
     if isinstance(value, bool):
         return [name for name in VALUES if name != "boolean"]
     if isinstance(value, int | float):

@@ -156,7 +156,7 @@ REQUESTS = st.fixed_dictionaries(
 
 
 def body_of(prompts, n, is_best_of, max_tokens, stream):
-    """Give the path and the fields of a request."""
+    """Return the path and the fields of a request."""
     fields = {"n": n, "max_tokens": max_tokens, "stream": stream}
     if not prompts:
         return "/v1/chat/completions", fields | {"messages": MESSAGES}

@@ -31,7 +31,7 @@ class Answer:
 
 
 def reached_at(tokens):
-    """Give an allowance that is reached at so many tokens."""
+    """Return an allowance that is reached at the given number of tokens."""
     allowance = Allowance(tokens, tokens, None, lambda error: None)
     allowance.next_at = tokens
     return allowance

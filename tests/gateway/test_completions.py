@@ -70,7 +70,7 @@ def test_the_synchronous_sdk_reads_a_stream_too(gateway_thread):
 
 @pytest.fixture
 def gateway_thread(tmp_path, kit):
-    """Run a gateway on a loop in a thread; give its base URL."""
+    """Run a gateway on a loop in a thread; provide its base URL."""
     path = tmp_path / "gateway.yaml"
     path.write_text(yaml.safe_dump(kit.configuration(("scripted-1", [kit.scripted()]))))
     loop = asyncio.new_event_loop()

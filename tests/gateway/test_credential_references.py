@@ -27,7 +27,7 @@ Ask = Callable[..., Any]
 
 @pytest.fixture
 async def ask_with(migrated_sqlite: Path, tmp_path: Path, upstream: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Give `ask_with(target's fields, ...)`: the answer of a gateway whose control database holds such a target."""
+    """Provide `ask_with(target's fields, ...)`: the answer of a gateway whose control database holds such a target."""
     data = tmp_path / "data"
     (data / "provider_keys").mkdir(parents=True)
     shutil.copy(migrated_sqlite, data / "control.db")

@@ -22,13 +22,13 @@ PATHS = {
 
 
 def texts(pattern, made=MADE):
-    """Give the text of each chunk, a word a token."""
+    """Return the text of each chunk, a word a token."""
     several = {"several": 8, "giant": made}.get(pattern, 1)
     return [" ".join(WORDS[at : min(at + several, made)]) + " " for at in range(0, made, several)]
 
 
 def script(upstream, pattern, made=MADE, *, finish="stop", field="content", after=(), reports=True, is_text=False):
-    """Give what the server plays for a stream."""
+    """Return what the server plays for a stream."""
 
     def event(text):
         if is_text:
@@ -55,12 +55,12 @@ def script(upstream, pattern, made=MADE, *, finish="stop", field="content", afte
 
 
 def delivered(answer):
-    """Give how many of the server's tokens a client got, in whichever API's words."""
+    """Return how many of the server's tokens a client got, in whichever API's words."""
     return sum(word.encode() in answer.body for word in WORDS)
 
 
 def standing(gateway, rule="bud"):
-    """Give what a budget has settled, and its overdraft, in pico-USD."""
+    """Return what a budget has settled, and its overdraft, in pico-USD."""
     snapshot, counters = gateway.gateway.directory.snapshot, gateway.gateway.counters
     [budget] = [one for one in snapshot.budgets if one.id == rule]
     counter = counters.open(budget, "")

@@ -40,7 +40,7 @@ async def process(tmp_path, kit):
 
 
 async def failure(child: asyncio.subprocess.Process) -> str:
-    """Give the one line with which a process refuses to start."""
+    """Return the one line with which a process refuses to start."""
     _, errors = await asyncio.wait_for(child.communicate(), 20)
     assert child.returncode == 2, errors
     lines = [line for line in errors.decode().splitlines() if line]

@@ -49,7 +49,7 @@ class GatewayProcess:
         return (await self.ask(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n"))[1]
 
     async def until(self, wanted):
-        """Wait until `wanted` holds of what GET /ready shows as left alone; gives that."""
+        """Wait until `wanted` holds of what GET /ready shows as left alone; return that."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 try:

@@ -104,7 +104,7 @@ DENY = {"name": "p", "stages": [{"name": "s", "detector": "deny", "settings": {"
 
 
 def is_below(span, request, spans) -> bool:
-    """Say whether a span's parents lead to a request's."""
+    """Return whether a span's parents lead to a request's."""
     by_id = {one.span_id: one for one in spans}
     while span.parent_span_id in by_id:
         span = by_id[span.parent_span_id]

@@ -285,7 +285,7 @@ def played(case: Case) -> list[Any]:
 
 
 def charged(gateway) -> int:
-    """Give the tokens charged to the tenant so far."""
+    """Return the tokens charged to the tenant so far."""
     return sum(
         amount for counter in gateway.gateway.counters.windows() for _, amount in counter.charges(time.time_ns())
     )

@@ -118,7 +118,7 @@ def charged(gateway) -> int:
 
 
 async def ask(gateway, *, is_streamed: bool = True, **fields: Any):
-    """Ask once; give the answer, its record, and what was charged for it."""
+    """Ask once; return the answer, its record, and what was charged for it."""
     before = charged(gateway)
     answer = await gateway.chat(model="mock", stream=is_streamed, max_tokens=50, **fields)
     [*_, record] = gateway.requests()

@@ -51,7 +51,7 @@ class Client:
 
 
 async def crowd(gateway, keys):
-    """Let all clients ask at once, after the limit was used up by others; give them."""
+    """Let all clients ask at once, after the limit was used up by others; return them."""
     clients = [Client(gateway.base_url, key) for key in keys]
     while (await gateway.chat(headers={"Authorization": f"Bearer {key_of(0)}"})).status == 200:
         pass

@@ -23,7 +23,9 @@ TENANTS = ("acme", PLATFORM_TENANT, "globex", PLATFORM_TENANT, "acme")
 
 
 def batch(rows: int) -> pyarrow.Table:
-    """So many requests of the last three days, of which two in five are copies and a hundred times as slow."""
+    """The given number of requests of the last three days, of which two in five are copies and a hundred times as
+    slow.
+    """
     return arrow_batch(
         REQUESTS,
         [
@@ -50,7 +52,7 @@ def insert(client: StoreClient, rows: int) -> None:
 
 
 def require_apart(client: StoreClient, wanted: int) -> None:
-    """Each of the sums that tell no tenants apart has so many requests, and no time of a copy's."""
+    """Each of the sums that tell no tenants apart has the given number of requests, and no time of a copy's."""
     (day,) = client.query(
         "SELECT sum(source.requests) AS n, sum(source.ttft_count) AS first_tokens, sum(source.gap_count) AS gaps, "
         "quantilesDDMerge(0.01, 0.5, 0.9, 0.95, 0.99)(source.ttft_state)[4] AS slowest "

@@ -47,7 +47,7 @@ def write_span(client: StoreClient, attributes: str = "map()", event: str = "exc
 
 
 def write_point(client: StoreClient, kind: str, columns: str, values: str) -> dict[str, Any]:
-    """Write a point of a kind; give it as `metrics` has it."""
+    """Write a point of a kind; return it as `metrics` has it."""
     point = (
         f"{RESOURCE}, '', 'scope', '1', map(), 0, '', 'shop', 'tokens.{kind}', 'How many', '1', "
         f"map('model', 'small'), {AT}, {AT}"

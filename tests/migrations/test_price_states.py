@@ -73,7 +73,7 @@ def sums_of(client: StoreClient, table: str) -> dict[str, object]:
 
 
 def wanted(old: int, new: int) -> dict[str, object]:
-    """The sums of so many times the old rows and the new ones."""
+    """The sums of the given number of times the old rows and the new ones."""
     return {
         "requests": 7 * old + 4 * new,
         "failed_requests": 2 * old + new,

@@ -18,7 +18,7 @@ from migrations.settings import MigrationSettings
 
 @pytest.fixture(scope="session")
 def settings_classes() -> Mapping[str, type[BaseSettings]]:
-    """Give the settings class by what follows `python -m`."""
+    """Provide the settings class by what follows `python -m`."""
     return {
         "analytics": AnalyticsSettings,
         "backends.engine": EngineHostSettings,

@@ -29,7 +29,7 @@ Settings = Mapping[str, type[BaseSettings]]
 
 
 def module_of(service: str) -> str:
-    """Give the module that a service of ours runs."""
+    """Return the module that a service of ours runs."""
     command = SERVICES[service]["command"]
     assert command[1] == "-m" and command[0] in ("python", "python3"), command
     return str(command[2])

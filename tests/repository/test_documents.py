@@ -26,7 +26,7 @@ def blocks(path: Path, language: str) -> list[str]:
 
 
 def anchors(path: Path) -> set[str]:
-    """Give a document's headings as links spell them: lower case, hyphens for spaces, no punctuation."""
+    """Return a document's headings as links spell them: lower case, hyphens for spaces, no punctuation."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -44,7 +44,7 @@ def examples() -> dict[str, Example]:
 
 
 def defaults(classes: Settings) -> dict[str, dict[str, Any]]:
-    """Give every variable with its default in each process that reads it."""
+    """Return every variable with its default in each process that reads it."""
     found: dict[str, dict[str, Any]] = {}
     for module, settings in classes.items():
         assert settings.model_config.get("env_prefix") == PREFIX, module
@@ -55,7 +55,7 @@ def defaults(classes: Settings) -> dict[str, dict[str, Any]]:
 
 
 def means(written: str, default: Any) -> bool:
-    """Say whether a written value is this default. Nothing written stands for unset or empty."""
+    """Return whether a written value is this default. Nothing written stands for unset or empty."""
     plain = default.get_secret_value() if isinstance(default, SecretStr) else default
     if written == "":
         return plain in (None, "") or plain == () or plain == []
@@ -65,7 +65,7 @@ def means(written: str, default: Any) -> bool:
 
 
 def command_line_variables() -> set[str]:
-    """Give the variables that stand for options of the command line."""
+    """Return the variables that stand for options of the command line."""
     options = (path.read_text() for path in (ROOT / "tollkeeper").glob("*.py"))
     return {name for text in options for name in re.findall(rf'envvar="({PREFIX}[A-Z_]+)"', text)}
 

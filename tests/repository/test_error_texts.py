@@ -122,7 +122,7 @@ def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
 
 
 class _Reader:
-    """Tells what in one function is an error, an error's text, and a look into it."""
+    """Finds what in one function is an error, an error's text, and a look into it."""
 
     def __init__(self, function: _Function, texts: dict[_Function, set[str]]) -> None:
         self._texts = texts[function]

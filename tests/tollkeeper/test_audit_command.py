@@ -68,7 +68,7 @@ def verified(data: Path, *words: str) -> tuple[int, dict[str, Any]]:
 
 
 def wrong(data: Path, *statements: str) -> dict[str, Any]:
-    """Write around the control plane, as whoever has the file can, and give what is found."""
+    """Write around the control plane, as the one that has the file can, and return what is found."""
     with sqlite3.connect(data / "control.db") as database:
         for statement in ("DROP TRIGGER audit_keeps_entries", "DROP TRIGGER audit_loses_none", *statements):
             database.execute(statement)

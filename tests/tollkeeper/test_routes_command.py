@@ -113,7 +113,7 @@ def answering(body: object) -> Iterator[str]:
             self.wfile.write(data)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            """Do nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)

@@ -17,7 +17,7 @@ _FILTERED: Final = ("content_filter", "refusal")
 
 
 class AnswerStream:
-    """Takes the lines of one stream. `now` gives seconds."""
+    """Accepts the lines of one stream. `now` gives seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -32,7 +32,7 @@ class AnswerStream:
         self.usage: Usage = UNKNOWN_USAGE
 
     def take(self, line: str) -> None:
-        """Take a line. What is no event is passed over."""
+        """Accept a line. What is no event is passed over."""
         if not line.startswith("data:") or line[5:].strip() == _DONE:
             return
         try:
@@ -49,7 +49,7 @@ class AnswerStream:
             self._take_choice(choice)
 
     def answer(self, cost_usd: float | None) -> Answer:
-        """Give what it came to."""
+        """Return what it came to."""
         text = "".join(self._pieces)
         tokens = self.usage.output_tokens
         first = self._first
@@ -100,6 +100,6 @@ def _score(token: Any) -> TokenScore:
 
 
 def _name(token: Any) -> str:
-    """Give what tells tokens apart: their bytes, as parts of a character all look alike as text."""
+    """Return what tells tokens apart: their bytes, as parts of a character all look alike as text."""
     data = token.get("bytes")
     return bytes(data).hex() if data else str(token["token"])

@@ -154,7 +154,7 @@ def _own_key(data: Path) -> str:
 
 
 def _prices(data: Path) -> PriceBook:
-    """Give the price cards of the installation; none where there is no control database: costs are then not judged."""
+    """Return the price cards of the installation; none if there is no control database: costs are then not judged."""
     if not data.is_dir():
         return PriceBook()
     with (

@@ -50,9 +50,9 @@ def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:
 def recorded_prompts(
     store: StoreClient, tenant: str, model: str, now: datetime, hours: float, limit: int
 ) -> list[Prompt]:
-    """Give the latest prompts that a tenant's kept content has for a model, redacted as they are kept.
+    """Return the latest prompts that a tenant's kept content has for a model, redacted as they are kept.
 
-    Raises ConfigurationError where there are none, StoreUnavailable.
+    Raises ConfigurationError if there are none, StoreUnavailable.
     """
     begin = now - timedelta(hours=hours)
     parameters = {

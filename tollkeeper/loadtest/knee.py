@@ -44,7 +44,7 @@ class Search:
             raise ConfigurationError("a search needs a resolution above 0 and at least one step")
 
     def next_rate(self, kept: float | None, broken: float | None) -> float | None:
-        """Give the rate to try after the highest kept and the lowest broken one; `None`: the knee is found."""
+        """Return the rate to try after the highest kept and the lowest broken one; `None`: the knee is found."""
         if kept is None and broken is None:
             return self.first_rate
         if broken is None:
@@ -57,7 +57,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Knee(Generic[M]):
-    """What a search found: every step in order, and the best that kept the objective, `None` where none did.
+    """What a search found: every step in order, and the best that kept the objective, `None` if none did.
 
     `is_bounded` says that a higher rate was seen to break it: otherwise the knee lies beyond the highest rate tried.
     """

@@ -16,7 +16,7 @@ _CENTS_OF_A_CENT: Final = Decimal("0.0001")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """USD per million tokens at the knee, as decimal text; `None` where unknown.
+    """USD per million tokens at the knee, as decimal text; `None` if unknown.
 
     `charged_*` is what the store's rows say by price or standard card, over output tokens alone and over all.
     `machine_per_million_out` is the machine's price by the hour over the goodput.
@@ -39,7 +39,7 @@ class Result:
     is_interrupted: bool = False
 
     def as_json(self) -> Mapping[str, object]:
-        """Give it as JSON types. `knee` is null where not even the lowest rate kept the objective."""
+        """Return this as JSON types. `knee` is null where not even the lowest rate kept the objective."""
         best = self.knee.best
         return {
             "run_id": self.run_id,

@@ -34,7 +34,7 @@ class Load:
             raise ConfigurationError(f"a step lasts 0.1 to 3,600 seconds, not {self.seconds:g}")
 
     def seconds_at(self, rate: float) -> float:
-        """Give how long a step at this rate lasts: longer where it would have fewer than twenty requests."""
+        """Return how long a step at this rate lasts: longer where it would have fewer than twenty requests."""
         return max(self.seconds, _FEWEST_REQUESTS / rate)
 
 
@@ -60,7 +60,7 @@ class Sweep:
     async def find(self, search: Search, stop: asyncio.Event) -> Knee[Step]:
         """Find the knee; `stop` ends the search with what is known by then.
 
-        Raises ConfigurationError where the gateway cannot be reached or the model does not answer.
+        Raises ConfigurationError if the gateway cannot be reached or the model does not answer.
         """
         client = GatewayClient(self._run.gateway_url, self._run.run_id)
         try:
@@ -94,5 +94,5 @@ class Sweep:
 
 
 def step_run_id(run_id: str, number: int) -> str:
-    """Give the run id of a step's requests."""
+    """Return the run id of a step's requests."""
     return f"{run_id}-{number:02d}"

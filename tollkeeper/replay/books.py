@@ -29,7 +29,7 @@ class RunBooks:
     def of_installation(cls, data: Path) -> "RunBooks | None":
         """Find the store: the one in the environment, else what `tollkeeper up` wrote down.
 
-        `None` where nothing tells how to read one: the gateway then is another installation's.
+        `None` if nothing tells how to read one: the gateway then is another installation's.
         """
         installation = Installation(data)
         settings = DashboardSettings(data=data)

@@ -30,7 +30,7 @@ _chunk_decoder: Final = msgspec.json.Decoder(ChatChunk)
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one request. Times are seconds of the client's clock; `error` is empty where the answer is complete.
+    """What came of one request. Times are seconds of the client's clock; `error` is empty if the answer is complete.
 
     `gaps` are the seconds between pieces of output, `None` in tokens means not reported.
     """
@@ -51,12 +51,12 @@ class Outcome:
 
     @property
     def ttft_seconds(self) -> float | None:
-        """Give the time from sending to the first output, `None` where there was none."""
+        """Return the time from sending to the first output, `None` if there was none."""
         return None if self.first_at is None else self.first_at - self.sent_at
 
     @property
     def late_seconds(self) -> float:
-        """Say how much later than due it was sent."""
+        """Return how much later than due it was sent."""
         return max(0.0, self.sent_at - self.due_at)
 
 
@@ -112,7 +112,7 @@ class GatewayClient:
         return outcome
 
     async def knows(self, key: str) -> bool:
-        """Say whether the gateway accepts a key. Raises ConfigurationError where no gateway answers."""
+        """Return whether the gateway accepts a key. Raises ConfigurationError if no gateway answers."""
         origin, reader = self._pool.origin, _StatusReader()
         head = (
             f"GET {origin.prefix}/v1/models HTTP/1.1\r\nhost: {origin.authority}\r\nauthorization: Bearer {key}\r\n\r\n"

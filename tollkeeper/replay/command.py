@@ -127,5 +127,5 @@ def new_run_id(kind: str) -> str:
 
 
 def warn(sentence: str) -> None:
-    """Say something on stderr that does not change the outcome."""
+    """Report thismething on stderr that does not change the outcome."""
     Console(stderr=True).print(Text(f"tollkeeper: {sentence}", style="yellow"), soft_wrap=True)

@@ -36,8 +36,8 @@ def read_trace(
 ) -> Trace:
     """Read a trace, at most `limit` requests from `from_seconds` after its beginning on; detect what it is.
 
-    ServeGen's traces begin at midnight, all others with their first request. Raises ConfigurationError where there
-    is no such trace or its format cannot be told, MalformedTrace where a row is not in its format.
+    ServeGen's traces begin at midnight, all others with their first request. Raises ConfigurationError if there is no
+    such trace or its format cannot be told, MalformedTrace where a row is not in its format.
     """
     chosen = format_ or detect_format(path)
     try:
@@ -58,7 +58,7 @@ def read_trace(
 
 
 def detect_format(path: Path) -> TraceFormat:
-    """Tell a trace's format from its first line. Raises ConfigurationError where it is none that is known."""
+    """Separate a trace's format from its first line. Raises ConfigurationError if it is none that is known."""
     try:
         if path.is_dir():
             if servegen.client_files(path):

@@ -24,7 +24,7 @@ class Lengths:
 class LengthRule:
     """Multiplies every length by `scale`; what then exceeds the context is scaled down once more, to fit it.
 
-    `context_tokens` is `None` where the model's context is not known: then nothing is taken to exceed it.
+    `context_tokens` is `None` if the model's context is not known: then nothing is taken to exceed it.
     """
 
     scale: float = 1.0
@@ -39,7 +39,7 @@ class LengthRule:
             )
 
     def apply(self, request: TraceRequest) -> Lengths:
-        """Give a request's lengths. Input and output shrink by the same factor, so that their ratio stays."""
+        """Return a request's lengths. Input and output shrink by the same factor, so that their ratio stays."""
         wanted_in, wanted_out = request.input_tokens * self.scale, request.output_tokens * self.scale
         room = None if self.context_tokens is None else int(self.context_tokens * _FILL)
         fits = room is None or wanted_in + wanted_out <= room

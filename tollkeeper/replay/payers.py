@@ -59,7 +59,7 @@ class Assignment:
         return cls(tuple(_place(number) for number in range(count)), trace.clients)
 
     def index(self, number: int, client: str) -> int:
-        """Give the place, by its index, of request `number` by this client."""
+        """Return the place, by its index, of request `number` by this client."""
         turn = self.clients.index(client) if client in self.clients else number
         return turn % len(self.places)
 

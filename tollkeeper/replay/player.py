@@ -15,7 +15,7 @@ class Clock(Protocol):
     """Seconds, and waiting for them to pass."""
 
     def now(self) -> float:
-        """Give the time in seconds."""
+        """Return the time in seconds."""
 
     async def sleep_until(self, moment: float) -> None:
         """Wait for a moment; where it has passed, let others run once."""
@@ -25,7 +25,7 @@ class MonotonicClock:
     """The machine's monotonic clock, and the running event loop's timers."""
 
     def now(self) -> float:
-        """Give the time in seconds."""
+        """Return the time in seconds."""
         return time.monotonic()
 
     async def sleep_until(self, moment: float) -> None:
@@ -35,7 +35,7 @@ class MonotonicClock:
 
 @dataclass(frozen=True, slots=True)
 class Timed(Generic[T]):
-    """Something to send so many seconds after the beginning."""
+    """Something to send the given number of seconds after the beginning."""
 
     at_seconds: float
     item: T
@@ -67,11 +67,11 @@ class Player(Generic[T]):
         return self.sent - len(self.outcomes)
 
     async def play(self, items: Iterable[Timed[T]], stop: asyncio.Event, *, drain_seconds: float | None = None) -> bool:
-        """Send every item at its time and wait for all answers; say whether it got that far.
+        """Send every item at its time and wait for all answers; return whether it got that far.
 
-        It does not where `stop` is set, or where answers are still missing `drain_seconds` after the last sending:
-        what is under way is then left, as by a client that goes away. Items are taken from the iterable just before
-        they are due, so it may make them as it goes.
+        It does not where `stop` is set, or where answers are still missing `drain_seconds` after the last sending: what
+        is under way is then left, as by a client that goes away. Items are taken from the iterable just before they are
+        due, so it may make them as it goes.
         """
         playing = asyncio.create_task(self._play(items, drain_seconds))
         stopping = asyncio.create_task(stop.wait())

@@ -18,7 +18,7 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 
 def describe(summary: Summary) -> str:
-    """Say in a line what a run came to."""
+    """Return a run's result in one line."""
     by_tenant = ", ".join(f"{tenant} {count}" for tenant, count in summary.by_tenant.items())
     return (
         f"{summary.requests} requests in {summary.duration_s:.0f} s ({by_tenant}): {summary.errors} failed; "

@@ -8,7 +8,7 @@ from tollkeeper.replay.trace import MalformedTrace, Place
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Place, Mapping[str, str | None]]]:
-    """Read a file's rows by column name. Raises MalformedTrace where it is no CSV text or lacks a column."""
+    """Read a file's rows by column name. Raises MalformedTrace if it is no CSV text or lacks a column."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)

@@ -12,21 +12,21 @@ SCRIPTED_PREFIX: Final = "scripted-"
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model as applications name it. `context_tokens` is `None` where the control plane does not know it."""
+    """A model as applications name it. `context_tokens` is `None` if the control plane does not know it."""
 
     id: str
     context_tokens: int | None = None
 
     @property
     def is_scripted(self) -> bool:
-        """Say whether it plays a script, and so has to be told how many tokens to answer with."""
+        """Return whether it plays a script, and so has to be told how many tokens to answer with."""
         return self.id.startswith(SCRIPTED_PREFIX)
 
 
 def choose_model(control: ControlClient, wanted: str = "") -> ServedModel:
     """Find the model wanted; not named, the built-in one, or a scripted one where that is not served.
 
-    A model that might cost money is never chosen by itself. Raises ConfigurationError where there is none.
+    A model that might cost money is never chosen by itself. Raises ConfigurationError if there is none.
     """
     served = {str(row["id"]): row for row in control.get_all("/v1/models") if row["is_active"]}
     known = ", ".join(sorted(served)) or "none"

@@ -123,7 +123,7 @@ def _window(place: Place, row: Sequence[str], start: float, end: float) -> _Wind
 
 
 def _read_lengths(file: Path) -> Mapping[int, tuple[_Lengths, _Lengths] | None]:
-    """Read the histograms of input and output by the start of their window; `None` where nothing was counted."""
+    """Read the histograms of input and output by the start of their window; `None` if nothing was counted."""
     try:
         parsed = json.loads(file.read_bytes())
         windows = {int(start): dict(columns) for start, columns in parsed.items()}

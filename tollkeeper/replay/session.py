@@ -47,7 +47,7 @@ class Run:
 
     @property
     def rule(self) -> LengthRule:
-        """Give the rule for its requests' lengths."""
+        """Return the rule for its requests' lengths."""
         return LengthRule(self.scale_lengths, self.model.context_tokens)
 
 
@@ -56,7 +56,7 @@ async def replay(
 ) -> Summary:
     """Play a trace and sum up what came of it, also where `stop` ends it early.
 
-    Raises ConfigurationError where the gateway cannot be reached or the model does not answer at all.
+    Raises ConfigurationError if the gateway cannot be reached or the model does not answer at all.
     """
     rule, scaled = run.rule, 0
 
@@ -97,7 +97,7 @@ async def prepare(
 ) -> TokenRate:
     """Wait until the gateway knows every key, and measure how many tokens the model makes of our words.
 
-    Raises ConfigurationError where it does not come to know a key, or the model does not answer.
+    Raises ConfigurationError if it does not come to know a key, or the model does not answer.
     """
     deadline = time.monotonic() + patience_seconds
     for payer in payers:

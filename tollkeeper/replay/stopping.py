@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def run_until_signal(work: Callable[[asyncio.Event], Awaitable[T]]) -> T:
-    """Run `work` with an event that Ctrl-C or SIGTERM sets; give its result. A second Ctrl-C ends it at once."""
+    """Run `work` with an event that Ctrl-C or SIGTERM sets; return its result. A second Ctrl-C ends it at once."""
     _allow_many_connections()
 
     async def main() -> T:

@@ -25,7 +25,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """What the store holds of a run. Cost is USD as decimal text, `None` where a request is unpriced."""
+    """What the store holds of a run. Cost is USD as decimal text, `None` if a request is unpriced."""
 
     requests: int
     tokens_in: int
@@ -42,8 +42,8 @@ class Summary:
     `errors` counts answers that failed, `cancelled` those that were left when the run was interrupted. TTFT runs from
     the sending, lateness says how much later than due that was. `tokens_out_wanted` is what complete answers should
     have had by the trace, `other_length` counts those that had another number, `without_usage` those that reported
-    none. `books` is `None` where the store was not asked or did not answer; `books_match` says whether every request
-    and output token of the complete answers, and no other, stands in it.
+    none. `books` is `None` if the store was not asked or did not answer; `books_match` says whether every request and
+    output token of the complete answers, and no other, stands in it.
     """
 
     setting: Setting
@@ -77,7 +77,7 @@ class Summary:
     books_match: bool | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Give the summary as JSON types, the setting's fields first."""
+        """Return the summary as JSON types, the setting's fields first."""
         fields = asdict(self)
         return {**fields.pop("setting"), **fields}
 
@@ -126,7 +126,9 @@ def summarise(
 
 
 def percentile_ms(ascending: Sequence[float], share: float) -> float | None:
-    """Give the smallest value that at least this share of the values does not exceed, from seconds in milliseconds."""
+    """Return the smallest value that at least this share of the values does not exceed, from seconds in
+    milliseconds.
+    """
     if not ascending:
         return None
     return round(ascending[max(0, math.ceil(share * len(ascending)) - 1)] * 1000, 3)

@@ -21,7 +21,7 @@ class MalformedTrace(TollkeeperError):
 class TraceRequest:
     """One request. `at_seconds` counts from the trace's beginning.
 
-    `client` is empty where the trace does not tell clients apart. `prefix_blocks` name the prompt's blocks from its
+    `client` is empty if the trace does not tell clients apart. `prefix_blocks` name the prompt's blocks from its
     beginning: two requests with the same first ids begin with the same text.
     """
 
@@ -43,7 +43,7 @@ class Trace:
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """Name the clients in the order of their first request; none where the trace does not tell them apart."""
+        """Name the clients in the order of their first request; none if the trace does not tell them apart."""
         return tuple(dict.fromkeys(request.client for request in self.requests if request.client))
 
 
@@ -69,7 +69,7 @@ class Place:
         return count
 
     def number(self, name: str, value: object) -> float:
-        """Read a number. Raises MalformedTrace where it is not one, is negative or has no end."""
+        """Read a number. Raises MalformedTrace if it is not one, is negative or has no end."""
         try:
             number = float(value) if isinstance(value, str | int | float) else math.nan
         except (ValueError, OverflowError):

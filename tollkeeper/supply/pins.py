@@ -52,7 +52,7 @@ def read_pins(path: Path) -> PinList:
 
 
 def check_installed(installed: Mapping[str, str], pins: PinList, environment: str) -> Iterator[str]:
-    """Give what of an environment is not pinned, or is another version."""
+    """Yield what of an environment is not pinned, or is another version."""
     for name, version in sorted(installed.items()):
         if name == _OWN or name in _INSTALLERS:
             continue
@@ -64,7 +64,7 @@ def check_installed(installed: Mapping[str, str], pins: PinList, environment: st
 
 
 def check_direct(dependencies: Iterable[str], pins: PinList) -> Iterator[str]:
-    """Give the direct dependencies that a list does not pin."""
+    """Yield the direct dependencies that a list does not pin."""
     for stated in dependencies:
         name = normalised(re.split(r"[\[<>=!~;\s]", stated, maxsplit=1)[0])
         if name != _OWN and name not in pins.versions:
@@ -72,20 +72,20 @@ def check_direct(dependencies: Iterable[str], pins: PinList) -> Iterator[str]:
 
 
 def installed_in(environment: Path) -> dict[str, str]:
-    """Give what is installed in a virtual environment, by normalised name."""
+    """Return what is installed in a virtual environment, by normalised name."""
     places = [str(place) for place in environment.glob("lib/python3*/site-packages")]
     found = metadata.distributions(path=places)
     return {normalised(each.metadata["Name"]): each.version for each in found if each.metadata["Name"]}
 
 
 def direct_dependencies(pyproject: Path) -> list[str]:
-    """Give what the project asks for itself, extras included."""
+    """Return what the project asks for itself, extras included."""
     project = tomllib.loads(pyproject.read_text())["project"]
     return [*project["dependencies"], *(each for extra in project["optional-dependencies"].values() for each in extra)]
 
 
 def normalised(name: str) -> str:
-    """Give a distribution's name as all of its spellings share it (PEP 503)."""
+    """Return a distribution's name as all of its spellings share it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -107,7 +107,7 @@ def _public(version: str) -> str:
 
 
 def main() -> int:
-    """Print what is wrong; give the status."""
+    """Print what is wrong; return the status."""
     faults = find_faults()
     for fault in faults:
         print(fault, file=sys.stderr)

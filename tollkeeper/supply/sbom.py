@@ -17,9 +17,9 @@ _SECONDS: Final = 600
 
 
 def make_sbom(to: Path, python: str = sys.executable, root: Path = ROOT) -> int:
-    """Write the bill of an environment's packages; give how many components it has.
+    """Write the bill of an environment's packages; return how many components it has.
 
-    Raises ConfigurationError where the tool is not installed, or where what it made does not validate.
+    Raises ConfigurationError if the tool is not installed, or where what it made does not validate.
     """
     command = [sys.executable, "-m", "cyclonedx_py", "environment", "--pyproject", str(root / "pyproject.toml")]
     command += ["--spec-version", _SPECIFICATION, "--output-format", "JSON", "--output-reproducible", "--no-validate"]
@@ -37,7 +37,7 @@ def make_sbom(to: Path, python: str = sys.executable, root: Path = ROOT) -> int:
 
 
 def validated(text: str) -> int:
-    """Validate a bill against CycloneDX's schema; give how many components it has. Raises ConfigurationError."""
+    """Validate a bill against CycloneDX's schema; return how many components it has. Raises ConfigurationError."""
     try:
         from cyclonedx.schema import SchemaVersion  # here: it is a tool of development
         from cyclonedx.validation.json import JsonStrictValidator
@@ -55,7 +55,7 @@ def validated(text: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Make it where the only argument says; give the status."""
+    """Make it where the only argument says; return the status."""
     if len(arguments) != 1:
         print("usage: python -m tollkeeper.supply.sbom FILE", file=sys.stderr)
         return 2

@@ -29,7 +29,7 @@ _AWAY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An advisory about a pinned version. `fixed` is empty where no version is free of it."""
+    """An advisory about a pinned version. `fixed` is empty if no version is free of it."""
 
     source: str
     package: str
@@ -73,7 +73,7 @@ def read_accepted(path: Path) -> list[Accepted]:
 def judge(
     findings: Iterable[Finding], accepted: Sequence[Accepted], today: datetime.date
 ) -> tuple[list[str], list[str]]:
-    """Give what is wrong, and what is accepted, each as a line."""
+    """Return what is wrong, and what is accepted, each as a line."""
     wrong, lived_with, met = [], [], set()
     for finding in findings:
         of_it = [
@@ -97,7 +97,7 @@ def judge(
 
 
 def ask(constraints: Path, run: Callable[..., "subprocess.CompletedProcess[str]"] = subprocess.run) -> list[Finding]:
-    """Ask about every version of a list. Raises NotChecked where the service does not answer."""
+    """Ask about every version of a list. Raises NotChecked if the service does not answer."""
     command = [sys.executable, "-m", "pip_audit", "--requirement", str(constraints), "--no-deps", "--disable-pip"]
     command += ["--format", "json", "--progress-spinner", "off", "--timeout", str(_TIMEOUT_SECONDS)]
     try:
@@ -126,7 +126,7 @@ def ask(constraints: Path, run: Callable[..., "subprocess.CompletedProcess[str]"
 
 
 def check(root: Path, today: datetime.date, asked: Callable[[Path], list[Finding]] = ask) -> int:
-    """Look at every list; print what is found, and give the status."""
+    """Look at every list; print what is found, and return the status."""
     findings: list[Finding] = []
     away: NotChecked | None = None
     try:

@@ -1,4 +1,4 @@
-"""The live terminal view: figures at the top, a line of tokens a second, and tables, read anew every few seconds."""
+"""The live terminal view: figures at the top, a line of tokens a second, and tables, read again every few seconds."""
 
 import asyncio
 from collections import deque

@@ -83,7 +83,7 @@ def _print_once(watch: Watch, store: StoreClient, interval: float, as_json: bool
 
 
 def as_dict(found: Picture, spend: tuple[TenantSpend, ...] | None, missing: str = "") -> dict[str, object]:
-    """Give everything for machines: what is not known is `null`, money is decimal text."""
+    """Return everything for machines: what is not known is `null`, money is decimal text."""
     tenants = None if spend is None else [_spend_as_dict(one) for one in spend]
     return {**asdict(found), "tenants": tenants, "tenants_missing": missing or None}
 

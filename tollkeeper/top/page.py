@@ -30,7 +30,9 @@ class MetricsPage:
     def by(
         self, name: str, *labels: str, join: Callable[[float, float], float] = lambda one, other: one + other
     ) -> dict[Key, float]:
-        """Give a metric by some of its labels; what else tells its series apart is joined. Empty where it has none."""
+        """Return a metric by some of its labels; what else tells its series apart is joined. Empty where it has
+        none.
+        """
         found: dict[Key, float] = {}
         for sample in self.series.get(name, ()):
             key = tuple(sample.labels.get(label, "") for label in labels)
@@ -38,7 +40,7 @@ class MetricsPage:
         return found
 
     def total(self, name: str) -> float | None:
-        """Give the sum of a metric's series; `None` where it has none."""
+        """Return the sum of a metric's series; `None` if it has none."""
         return self.by(name).get(())
 
 
@@ -51,11 +53,11 @@ class PagePair:
 
     @property
     def seconds(self) -> float:
-        """Give the time between both."""
+        """Return the time between both."""
         return self.later.at_seconds - self.earlier.at_seconds
 
     def growth(self, name: str, *labels: str) -> dict[Key, float]:
-        """Give how much a counter grew, by some of its labels. One that fell began anew, and grew by what it is."""
+        """Return how much a counter grew, by some of its labels. One that fell began again, and grew by what it is."""
         before = self.earlier.by(name, *labels)
         return {
             key: value if value < before.get(key, 0.0) else value - before.get(key, 0.0)
@@ -63,11 +65,12 @@ class PagePair:
         }
 
     def rate(self, name: str, *labels: str) -> dict[Key, float]:
-        """Give a counter's growth by second."""
+        """Return a counter's growth by second."""
         return {key: grown / self.seconds for key, grown in self.growth(name, *labels).items()}
 
     def quantile(self, histogram: str, quantile: float, label: str = "", value: str = "") -> float | None:
-        """Give a quantile of what a histogram counted between both readings, where `label` is `value` if one is given.
+        """Return a quantile of what a histogram counted between both readings, where `label` is `value` if one is
+        given.
 
         Interpolated within a bucket, as Prometheus does; beyond the last bound, that bound. `None` of nothing.
         """

@@ -25,7 +25,7 @@ class TextTable:
 
 
 def tiles(traffic: Traffic) -> tuple[tuple[str, str], ...]:
-    """Give the headline: what it is, and how much of it."""
+    """Return the headline: what it is, and how much of it."""
     return (
         ("requests/s", rate(traffic.requests_per_s)),
         ("failed/s", rate(traffic.failed_per_s)),
@@ -42,7 +42,7 @@ def tiles(traffic: Traffic) -> tuple[tuple[str, str], ...]:
 
 
 def tables(found: Picture, spend: Sequence[TenantSpend] | None, spend_missing: str = "") -> tuple[TextTable, ...]:
-    """Give all tables. `spend` is `None` where the store has not answered; `spend_missing` says why."""
+    """Return all tables. `spend` is `None` if the store has not answered; `spend_missing` says why."""
     return (
         _table("Models", _MODEL, found.models, "no requests since the gateway's start"),
         _table("Spend by tenant (UTC)", _TENANT, spend or (), spend_missing or "nothing spent this month"),

@@ -72,9 +72,9 @@ class Watch:
 
 
 def metrics_urls(gateway_url: str, environment: Mapping[str, str]) -> list[str]:
-    """Give where a gateway's metrics are: at its own port, or at those that its settings name, one a worker.
+    """Return where a gateway's metrics are: at its own port, or at those that its settings name, one a worker.
 
-    Raises MetricsUnreadable where these settings are no numbers.
+    Raises MetricsUnreadable if these settings are no numbers.
     """
     port, workers = environment.get("TOLLKEEPER_METRICS_PORT", ""), environment.get("TOLLKEEPER_WORKERS", "")
     try:

@@ -14,11 +14,11 @@ class Policy(Protocol):
     wants_prefixes: bool
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Give the places of replicas, the one to ask first, then those to fall back to; not all of a large pool."""
+        """Return the places of replicas, the one to ask first, then those to fall back to; not all of a large pool."""
 
 
 def by_score(scores: list[float], sight: Sight) -> list[int]:
-    """Give all places, the lowest score first; equal ones by the work they had, suspects last."""
+    """Return all places, the lowest score first; equal ones by the work they had, suspects last."""
     now, replicas, work = sight.now_ns, sight.replicas, sight.work.of
     return sorted(
         range(len(scores)),

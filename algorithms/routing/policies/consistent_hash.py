@@ -23,7 +23,7 @@ class ConsistentHashPolicy:
         self._seeds: dict[str, int] = {}
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Give the places in the session's own order, those with more than their share last."""
+        """Return the places in the session's own order, those with more than their share last."""
         replicas, now = sight.replicas, sight.now_ns
         wanted = _hash(ask.session) if ask.session else ask.keys[min(_BLOCKS, len(ask.keys)) - 1] if ask.keys else 0
         weights = sum(one.weight for one in replicas)
@@ -50,7 +50,7 @@ def _hash(text: str) -> int:
 
 
 def _draw(wanted: int, seed: int) -> float:
-    """Give an exponential draw that is the same for the same two numbers (splitmix64's finish)."""
+    """Return an exponential draw that is the same for the same two numbers (splitmix64's finish)."""
     mixed = (wanted ^ seed) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
     mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
     return -math.log(((mixed ^ mixed >> 31) + 1) / 2.0**64)

@@ -40,7 +40,9 @@ class CostPolicy:
         self._waits = WaitBook()
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Give the places that were looked at, the cheapest first: of a large pool some, unless these are all away."""
+        """Return the places that were looked at, the cheapest first: of a large pool some, unless these are all
+        away.
+        """
         places = range(len(sight.replicas)) if sight.allowed is None else sight.allowed
         if len(places) > _LARGE:
             ranked = self._ranked(ask, sight, self._drawn(sight, places))
@@ -63,7 +65,7 @@ class CostPolicy:
         return ranked
 
     def costs_ns(self, ask: Ask, sight: Sight, places: Collection[int]) -> tuple[list[float], dict[int, int], float]:
-        """Give what a request is predicted to cost at replicas, and what they have of it, in tokens, both by place.
+        """Return what a request is predicted to cost at replicas, and what they have of it, in tokens, both by place.
 
         The last is what computing weighs beside waiting. Replicas that are not among `places` cost infinitely much.
         """
@@ -116,7 +118,7 @@ class CostPolicy:
     def _copied(
         self, ask: Ask, sight: Sight, ranked: list[int], costs: list[float], held: dict[int, int], weight: float
     ) -> int | None:
-        """Give where to compute again what the best has cached, if enough was waited for it; `None`: not yet."""
+        """Return where to compute again what the best has cached, if enough was waited for it; `None`: not yet."""
         best, found = ranked[0], None
         depth = held[best]
         for place in ranked:
@@ -133,7 +135,7 @@ class CostPolicy:
         return found if self._waits.add(waited_for, saved, copying) else None
 
     def _preferred(self, ask: Ask, sight: Sight, ranked: list[int], costs: list[float], weight: float) -> int:
-        """Give whom to ask first: of equal costs the least worked, and none that had more than its share.
+        """Return whom to ask first: of equal costs the least worked, and none that had more than its share.
 
         Who had more is passed over for one that only has to compute the prompt, not for one that is slow or busier.
         """

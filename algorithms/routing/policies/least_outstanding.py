@@ -10,5 +10,5 @@ class LeastOutstandingPolicy:
     wants_prefixes = False
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Give the places, the idlest first."""
+        """Return the places, the idlest first."""
         return by_score([(one.running + one.room.others) / one.weight for one in sight.replicas], sight)

@@ -10,7 +10,7 @@ class PeakEwmaPolicy:
     wants_prefixes = False
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Give the places, the quickest first; one of which nothing is known is asked before it has two to do."""
+        """Return the places, the quickest first; one of which nothing is known is asked before it has two to do."""
         now = sight.now_ns
         known = [one.latency_ns(now) for one in sight.replicas]
         guess = max(known) or 1.0

@@ -15,5 +15,5 @@ class RandomPolicy:
         self._random = random
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Give the places in a random order, each first as often as its weight says."""
+        """Return the places in a random order, each first as often as its weight says."""
         return by_score([-math.log(1.0 - self._random()) / one.weight for one in sight.replicas], sight)

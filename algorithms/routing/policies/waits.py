@@ -15,7 +15,7 @@ class WaitBook:
         self._older: dict[int, float] = {}
 
     def add(self, key: int, waited_ns: float, copying_ns: float) -> bool:
-        """Count a wait; say whether it is now worth a copy, which begins a new account."""
+        """Count a wait; return whether it is now worth a copy, which begins a new account."""
         waited = self._newer.pop(key, None)
         if waited is None:
             waited = self._older.pop(key, 0.0)

@@ -13,7 +13,7 @@ class WeightedPolicy:
         self._credit: dict[str, int] = {}
 
     def rank(self, ask: Ask, sight: Sight) -> list[int]:
-        """Give the places, the richest first; over sum-of-weights turns each is first exactly weight times."""
+        """Return the places, the richest first; over sum-of-weights turns each is first exactly weight times."""
         credit = self._credit
         for one in sight.replicas:
             credit[one.id] = credit.get(one.id, 0) + one.weight

@@ -132,7 +132,9 @@ def read_unit_price(value: object, tokens_per_unit: Decimal) -> int | None:
 
 
 def read_tokens(value: object, tokens_per_unit: Decimal) -> int | None:
-    """Return the tokens of a quantity whose unit is so many tokens; `None` unless that is a whole number, 0 or more."""
+    """Return the tokens of a quantity whose unit is the given number of tokens; `None` unless that is a whole number, 0
+    or more.
+    """
     count = read_decimal(value)
     tokens = None if count is None else count * tokens_per_unit
     if tokens is None or tokens < 0 or tokens != tokens.to_integral_value():

@@ -45,7 +45,7 @@ class AnswerParser:
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Count the tokens of reasoning; `None` where reasoning is not looked for."""
+        """Count the tokens of reasoning; `None` if reasoning is not looked for."""
         return None if self._reasoning is None else self._reasoning.tokens
 
     def push(self, text: str, lengths: Sequence[int] = (), *, is_given: bool = False) -> AnswerPiece:
@@ -60,7 +60,7 @@ class AnswerParser:
         return self._piece(told.reasoning, self._told_apart(told.content))
 
     def finish(self) -> AnswerPiece:
-        """Give what is held back, at the end."""
+        """Return what is held back, at the end."""
         reasoning, content = "", ""
         if self._reasoning is not None:
             told = self._reasoning.finish()

@@ -43,7 +43,7 @@ class AnswerFormat:
         return cls(_reasoning(chat_template, reasoning_tags), _tools(chat_template, tool_parser))
 
     def parser(self, submit: Submit, choice: int, prompt_tail: str) -> AnswerParser | None:
-        """Make the parser of one choice; `None` where its text is all there is. Raises InvalidRequest.
+        """Make the parser of one choice; `None` if its text is all there is. Raises InvalidRequest.
 
         `prompt_tail` is the text of the prompt's last PROMPT_TAIL_TOKENS, special tokens included.
         """
@@ -54,7 +54,7 @@ class AnswerFormat:
         return AnswerParser(submit.request_id, choice, reasoning, tools)
 
     def markers(self, submit: Submit) -> frozenset[str]:
-        """Give the tags to look for. Where one is a special token, its text is part of the answer's."""
+        """Return the tags to look for. Where one is a special token, its text is part of the answer's."""
         found: set[str] = set()
         if self._looks_for_reasoning(submit) and self.reasoning is not None:
             found |= {self.reasoning.open, self.reasoning.close}
@@ -63,7 +63,7 @@ class AnswerFormat:
         return frozenset(found)
 
     def grammar(self, submit: Submit) -> Grammar | None:
-        """Give what the output must match: what was stated, or a call that must be made. Raises InvalidRequest."""
+        """Return what the output must match: what was stated, or a call that must be made. Raises InvalidRequest."""
         if not submit.tool_choice:
             return submit.grammar
         if submit.grammar is not None:

@@ -13,7 +13,7 @@ NAMED: Final = "function:"
 
 
 def hermes_grammar(tools: Mapping[str, Mapping[str, Any]]) -> Grammar:
-    """Give the grammar of one call of any of these tools, within its tags."""
+    """Return the grammar of one call of any of these tools, within its tags."""
     # As in a JSON schema of its own: free white space would let a model indent for ever.
     schema = json.dumps({**_schema(tools, "arguments"), "x-guidance": {"whitespace_flexible": False}})
     frame = f'start: "{OPEN}\\n" call "\\n{CLOSE}"'
@@ -21,12 +21,12 @@ def hermes_grammar(tools: Mapping[str, Mapping[str, Any]]) -> Grammar:
 
 
 def llama3_grammar(tools: Mapping[str, Mapping[str, Any]]) -> Grammar:
-    """Give the grammar of one call of any of these tools, which is all of the answer."""
+    """Return the grammar of one call of any of these tools, which is all of the answer."""
     return Grammar(kind="json_schema", text=json.dumps(_schema(tools, "parameters")))
 
 
 def chosen_tools(tools: Mapping[str, dict[str, Any]], choice: str) -> dict[str, dict[str, Any]]:
-    """Give the tools of which one must be called: all, or the one named. Raises InvalidRequest."""
+    """Return the tools of which one must be called: all, or the one named. Raises InvalidRequest."""
     if not tools:
         raise InvalidRequest("tool_choice asks for a call, and there are no tools", param="tool_choice")
     if choice == REQUIRED:

@@ -38,7 +38,7 @@ class HermesParser:
         return ToolPiece("".join(content), calls)
 
     def finish(self) -> ToolPiece:
-        """Give what is held back. A call that is not whole is text; of one that is, no close tag is missed."""
+        """Return what is held back. A call that is not whole is text; of one that is, no close tag is missed."""
         held, self._held = self._held, ""
         if self._state is _State.CALL:
             return ToolPiece(self._opening + held)

@@ -69,7 +69,9 @@ class ReasoningParser:
         return self._count + unfinished
 
     def note_tokens(self, lengths: Sequence[int], weight: int = 1) -> None:
-        """Take notice of tokens by how many characters each wrote; they may be pushed later. Weight 0: not counted."""
+        """Record notice of tokens by how many characters each wrote; they may be pushed later. Weight 0: not
+        counted.
+        """
         if self._is_over:
             return
         for length in lengths:
@@ -92,7 +94,7 @@ class ReasoningParser:
         return ReasoningPiece("".join(reasoning), content)
 
     def finish(self) -> ReasoningPiece:
-        """Give what is held back, at the end."""
+        """Return what is held back, at the end."""
         held, self._held = self._held, ""
         if self._state is _State.LEFT:
             return ReasoningPiece()

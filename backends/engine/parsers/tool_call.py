@@ -23,7 +23,7 @@ class ToolPiece:
 
 
 class ToolCallParser(Protocol):
-    """Tells one choice's calls and text apart.
+    """Reports one choice's calls and text apart.
 
     What is given out depends on the text so far alone, never on how it was cut: another replica goes on from there.
     """
@@ -32,7 +32,7 @@ class ToolCallParser(Protocol):
         """Add text."""
 
     def finish(self) -> ToolPiece:
-        """Give what is held back, at the end. A call that is not whole is text."""
+        """Return what is held back, at the end. A call that is not whole is text."""
 
 
 class _Stated(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def read_call(text: str) -> ToolCall | None:
-    """Read `{"name": ..., "arguments" or "parameters": {...}}`; `None` where it is no call."""
+    """Read `{"name": ..., "arguments" or "parameters": {...}}`; `None` if it is no call."""
     try:
         stated = _stated_decoder.decode(text)
         arguments = bytes(stated.arguments) or bytes(stated.parameters)

@@ -20,7 +20,7 @@ _decoder = msgspec.json.Decoder(list[_Tool])
 
 
 def read_tools(tools: bytes) -> dict[str, dict[str, Any]]:
-    """Give the JSON schema of each function's parameters, by name. Raises InvalidRequest."""
+    """Return the JSON schema of each function's parameters, by name. Raises InvalidRequest."""
     try:
         found = _decoder.decode(tools)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -46,14 +46,14 @@ class AdapterSet:
 
     @property
     def names(self) -> list[str]:
-        """Give the loaded adapters' names."""
+        """Return the loaded adapters' names."""
         return list(self._adapters)
 
     def __contains__(self, name: str) -> bool:
         return name in self._adapters
 
     def lack_of(self, name: str) -> InvalidRequest | None:
-        """Give what is wrong with a request for an adapter that is not loaded; `None` where it is, or none is named."""
+        """Return what is wrong with a request for an adapter that is not loaded; `None` if it is, or none is named."""
         if not name or name in self._adapters:
             return None
         known = ", ".join(self._adapters) or "none"
@@ -84,7 +84,7 @@ class AdapterSet:
         del self._adapters[name]
 
     def select(self, rows: Sequence[tuple[str, int]]) -> None:
-        """Say whose tokens the next step packs, in order: (adapter or empty, number of tokens)."""
+        """Report whose tokens the next step packs, in order: (adapter or empty, number of tokens)."""
         if not self._adapters or not any(name for name, _ in rows):
             self._active = []
             return

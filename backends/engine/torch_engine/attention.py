@@ -40,7 +40,7 @@ class Segment:
     """Packed tokens `start` to `end` of one sequence that reads the pool.
 
     `slots` are those of its whole context, these tokens included; `None` when these tokens are all there is. `mask`
-    [tokens, context] is `True` where attention may look; `None` for one token or plain causal attention.
+    [tokens, context] is `True` if attention may look; `None` for one token or plain causal attention.
     """
 
     start: int

@@ -31,7 +31,7 @@ class BlockKeys:
         self.keys += chain(parent, packed, 4 * size)
 
     def copy(self) -> "BlockKeys":
-        """Give an independent copy for a fork."""
+        """Return an independent copy for a fork."""
         copied = BlockKeys(self._root, self._block_size)
         copied.keys = list(self.keys)
         return copied

@@ -15,7 +15,7 @@ BLOCK_SIZE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class KvChange:
-    """One change of the cache, as events tell it. `parent` is `None` where a chain begins or its parent is unknown."""
+    """One change of the cache, as events tell it. `parent` is `None` if a chain begins or its parent is unknown."""
 
     event: Literal["stored", "removed", "cleared"]
     keys: tuple[bytes, ...] = ()
@@ -67,7 +67,7 @@ class BlockManager:
 
     @property
     def available(self) -> int:
-        """Give how many blocks could be allocated now, evicting what nobody holds."""
+        """Return how many blocks could be allocated now, evicting what nobody holds."""
         return len(self._blank) + len(self._idle)
 
     def counts(self) -> BlockCounts:
@@ -76,23 +76,23 @@ class BlockManager:
         return BlockCounts(self.total, self.total - idle - blank, idle, blank, len(self._by_key))
 
     def table(self, owner: int) -> list[int]:
-        """Give an owner's blocks, in order. Not to be changed by the caller."""
+        """Return an owner's blocks, in order. Not to be changed by the caller."""
         return self._tables[owner].blocks
 
     def owners(self) -> list[int]:
-        """Give who has a table."""
+        """Return who has a table."""
         return list(self._tables)
 
     def cached_keys(self) -> set[bytes]:
-        """Give the keys of every cached block."""
+        """Return the keys of every cached block."""
         return set(self._by_key)
 
     def blocks_for(self, tokens: int) -> int:
-        """Give how many blocks this many tokens fill."""
+        """Return how many blocks this many tokens fill."""
         return -(-tokens // self.block_size)
 
     def hits(self, keys: Sequence[bytes], tokens: int) -> list[int]:
-        """Give the cached blocks a prompt begins with; at least its last token is left to compute."""
+        """Return the cached blocks a prompt begins with; at least its last token is left to compute."""
         found = []
         for key in keys[: (tokens - 1) // self.block_size]:
             block = self._by_key.get(key)
@@ -109,7 +109,7 @@ class BlockManager:
         return missing + max(spare, idle_hits) - self.available
 
     def is_only_pinned(self, key: bytes) -> bool:
-        """Say whether the one who pinned a block is the only one who holds it, so that `unpin` would free it."""
+        """Return whether the one who pinned a block is the only one who holds it, so that `unpin` would free it."""
         return key in self._only_pinned
 
     def only_pinned(self, but: Collection[bytes] = ()) -> int:
@@ -117,13 +117,13 @@ class BlockManager:
         return len(self._only_pinned) - sum(1 for key in but if key in self._only_pinned)
 
     def keys_of_adapter(self, adapter: str) -> list[bytes]:
-        """Give the keys of the blocks that were computed with an adapter."""
+        """Return the keys of the blocks that were computed with an adapter."""
         return [key for key, block in self._by_key.items() if self._labels[block][1] == adapter]
 
     # Holding and giving back.
 
     def open(self, owner: int, keys: Sequence[bytes], tokens: int, label: tuple[str, str] = ("", "")) -> int | None:
-        """Give an owner a table that covers `tokens`, beginning with cached blocks.
+        """Return an owner a table that covers `tokens`, beginning with cached blocks.
 
         Gives the number of tokens hit, or `None`, with nothing changed, when there are not enough blocks.
         """
@@ -151,9 +151,9 @@ class BlockManager:
         return True
 
     def fork(self, parent: int, child: int, tokens: int) -> list[tuple[int, int]] | None:
-        """Give `child` a table of the parent's first `tokens`; full blocks are shared.
+        """Return `child` a table of the parent's first `tokens`; full blocks are shared.
 
-        Both would write the unfilled last block next, so it is copied at once: gives (from, to) pairs the caller must
+        Both would write the unfilled last block next, so it is copied at once: return (from, to) pairs the caller must
         copy, or `None`, with nothing changed, when there is no block for it.
         """
         if child in self._tables:
@@ -197,7 +197,7 @@ class BlockManager:
         self._tell_stored(stored, keys, first, table.label)
 
     def free(self, owner: int) -> None:
-        """Take an owner's table away. Blocks nobody else holds become idle, the last of the prefix evicted first."""
+        """Remove an owner's table. Blocks nobody else holds become idle, the last of the prefix evicted first."""
         for block in reversed(self._tables.pop(owner).blocks):
             self._release(block)
 
@@ -221,9 +221,9 @@ class BlockManager:
         self._release(self._by_key[key])
 
     def forget(self, keys: Sequence[bytes]) -> None:
-        """Take blocks out of the cache, so that nothing hits them any more; those held become private.
+        """Remove blocks from the cache, so that nothing hits them any more; those held become private.
 
-        Raises ValueError where one is pinned.
+        Raises ValueError if one is pinned.
         """
         removed: dict[tuple[str, str], list[bytes]] = {}
         for key in keys:

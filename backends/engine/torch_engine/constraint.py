@@ -28,7 +28,7 @@ class Constraint:
 
     @property
     def is_complete(self) -> bool:
-        """Say whether nothing but the end may follow."""
+        """Return whether nothing but the end may follow."""
         return bool(self._matcher.is_stopped())
 
     def fill(self, bits: npt.NDArray[np.int32]) -> None:
@@ -36,7 +36,7 @@ class Constraint:
         self._matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
 
     def accept(self, token_id: int) -> bool:
-        """Take a token; `False` when it does not fit."""
+        """Accept a token; `False` when it does not fit."""
         return bool(self._matcher.consume_token(token_id))
 
     @property
@@ -45,7 +45,7 @@ class Constraint:
         return bool(self._matcher.is_error())
 
     def copy(self) -> "Constraint":
-        """Give an independent copy for a fork."""
+        """Return an independent copy for a fork."""
         return Constraint(self._matcher.deep_copy())
 
 

@@ -36,7 +36,7 @@ class RowClass:
 
     @property
     def rows(self) -> int:
-        """Give how many rows there is memory for."""
+        """Return how many rows there is memory for."""
         return self.data.shape[2]
 
 
@@ -57,11 +57,11 @@ class DecodeBuffer:
 
     @property
     def allocated_bytes(self) -> int:
-        """Give the memory in use."""
+        """Return the memory in use."""
         return sum(one.data.numel() * one.data.element_size() for one in self.classes.values())
 
     def place(self, handle: int) -> tuple[int, int]:
-        """Give a sequence's (capacity, row)."""
+        """Return a sequence's (capacity, row)."""
         place = self._places[handle]
         return place.capacity, place.row
 
@@ -109,7 +109,7 @@ class DecodeBuffer:
 
     @torch.inference_mode()
     def leave(self, handle: int) -> None:
-        """Give a row up without copying anything back; the class's last row takes its place. Unknown: harmless."""
+        """Release a row without copying anything back; the class's last row takes its place. Unknown: harmless."""
         place = self._places.pop(handle, None)
         if place is None:
             return
@@ -125,7 +125,7 @@ class DecodeBuffer:
         return self.classes[place.capacity].data[:, :, place.row]
 
     def _room(self, capacity: int) -> RowClass | None:
-        """Give the class with a free row, growing it within the memory allowed."""
+        """Return the class with a free row, growing it within the memory allowed."""
         here = self.classes.get(capacity)
         if here is not None and len(here.handles) < here.rows:
             return here

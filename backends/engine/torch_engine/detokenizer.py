@@ -32,12 +32,12 @@ class Vocabulary:
         return int(self.tokenizer.get_vocab_size(with_added_tokens=True))
 
     def token_text(self, token_id: int) -> str:
-        """Give one token's text on its own, special tokens included; what is no text becomes U+FFFD."""
+        """Return one token's text on its own, special tokens included; what is no text becomes U+FFFD."""
         text: str = self.tokenizer.decode([token_id], skip_special_tokens=False)
         return text
 
     def tail(self, token_ids: Sequence[int], count: int) -> str:
-        """Give the text of the last `count` tokens, special ones included."""
+        """Return the text of the last `count` tokens, special ones included."""
         text: str = self.tokenizer.decode(list(token_ids[-count:]), skip_special_tokens=False)
         return text
 
@@ -144,7 +144,7 @@ class Piece:
 
     @property
     def stopped(self) -> bool:
-        """Say whether a stop string was completed."""
+        """Return whether a stop string was completed."""
         return bool(self.stop)
 
 
@@ -163,7 +163,7 @@ class TextStream:
         return self._release(self._characters.push(token_id), may_stop)
 
     def flush(self) -> str:
-        """Give what is held back, at the end of an answer that met no stop string."""
+        """Return what is held back, at the end of an answer that met no stop string."""
         piece = self._release(self._characters.flush(), True)
         text, self._held = piece.text + ("" if piece.stopped else self._held), ""
         return text
@@ -185,7 +185,7 @@ class TextStream:
         return Piece(text[: len(text) - kept])
 
     def _possible_stop(self, text: str) -> int:
-        """Give the length of the longest end of `text` that begins a stop string."""
+        """Return the length of the longest end of `text` that begins a stop string."""
         for length in range(min(len(text), self._longest - 1), 0, -1):
             tail = text[-length:]
             if any(stop.startswith(tail) for stop in self._stops):

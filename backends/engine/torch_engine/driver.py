@@ -28,17 +28,17 @@ class Answer:
 
     @property
     def token_ids(self) -> list[int]:
-        """Give the first choice's tokens."""
+        """Return the first choice's tokens."""
         return self.choices[0].token_ids if self.choices else []
 
     @property
     def text(self) -> str:
-        """Give the first choice's text."""
+        """Return the first choice's text."""
         return self.choices[0].text if self.choices else ""
 
     @property
     def account(self) -> Finished:
-        """Give the account. Raises ValueError while the request runs."""
+        """Return the account. Raises ValueError while the request runs."""
         if self.finished is None:
             raise ValueError("the request has not finished")
         return self.finished

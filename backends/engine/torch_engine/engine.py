@@ -106,7 +106,7 @@ class TorchEngine:
     # From any thread.
 
     def submit(self, submit: Submit) -> None:
-        """Take a request; what is wrong with it comes as its `Finished`. Compiles its grammar, so it may block."""
+        """Accept a request; what is wrong with it comes as its `Finished`. Compiles its grammar, so it may block."""
         if not self._inbox.reserve(submit.request_id):
             # The one being served keeps its id: a second `Finished` for it would end the wrong one.
             _log.warning("request refused request_id=%s reason=id_in_use", submit.request_id.hex())
@@ -124,13 +124,15 @@ class TorchEngine:
 
     @property
     def has_work(self) -> bool:
-        """Say whether `step` would do or tell anything."""
+        """Return whether `step` would do or tell anything."""
         return not self._inbox.is_empty or self.scheduler.has_work
 
     # From the thread that steps.
 
     def step(self) -> list[Event]:
-        """Compute one step and give what it produced, in order; with nothing to compute, what was refused or ended."""
+        """Compute one step and return what it produced, in order; with nothing to compute, what was refused or
+        ended.
+        """
         events = self._receive()
         self._holds.expire(self._now_ns())
         plan = self.scheduler.plan()
@@ -197,7 +199,7 @@ class TorchEngine:
         self._meter.enabled = enabled
 
     def take_steps(self) -> list[StepRecord]:
-        """Give the step records since the last call; an idle engine tells of its idleness once a second.
+        """Return the step records since the last call; an idle engine tells of its idleness once a second.
 
         Those of the last tenth of a second may come with a later call, at the latest once nothing runs any more.
         """
@@ -208,12 +210,12 @@ class TorchEngine:
         return self._kv_log.take(more_follows=self.has_work)
 
     def cached_blocks(self) -> CachedBlocks:
-        """Give what the cache holds now, and the sequence that the next event will have."""
+        """Return what the cache holds now, and the sequence that the next event will have."""
         hashes = [public_hash(key) for key in self.blocks.cached_keys()]
         return CachedBlocks(self._kv_log.engine, self._kv_log.sequence, self._kv_log.block_size, hashes)
 
     def stats(self) -> dict[str, float | int | str | bool | None]:
-        """Give the engine's counters and gauges."""
+        """Return the engine's counters and gauges."""
         counts = self.blocks.counts()
         return {
             "running": len(self.scheduler.running),
@@ -242,7 +244,7 @@ class TorchEngine:
     # One step.
 
     def _receive(self) -> list[Event]:
-        """Take in what other threads asked for, and end what was aborted or is too late."""
+        """Add what other threads asked for, and end what was aborted or is too late."""
         mail = self._inbox.take(self._requests)
         events: list[Event] = list(mail.refused)
         if mail.accepted and not self.scheduler.has_work:
@@ -345,7 +347,7 @@ class TorchEngine:
         return choosing
 
     def _fork(self, first: Sequence) -> list[Sequence]:
-        """Make a request's other choices; gives those that run at once. The rest queue, and will hit the cache."""
+        """Make a request's other choices; return those that run at once. The rest queue, and will hit the cache."""
         self._runner.settle(first)
         running = []
         for sequence in self._intake.siblings(first):
@@ -374,7 +376,7 @@ class TorchEngine:
             request.kv_block_ns += len(self.blocks.table(sequence.handle)) * held_ns
 
     def _ended(self, sequence: Sequence) -> list[Event]:
-        """Give a choice's seat and blocks back; the account when it was the last."""
+        """Return a choice's seat and blocks back; the account when it was the last."""
         self._drop(sequence)
         request = sequence.request
         if sequence.finish_reason == "error":
@@ -388,7 +390,7 @@ class TorchEngine:
         self._runner.release(sequence.handle)
 
     def _end(self, request: Request, reason: FinishReason, error: TollkeeperError | None = None) -> Finished:
-        """Take a request out entirely and give its account."""
+        """Remove a request entirely and give its account."""
         self._meter.settle()
         for sequence in request.sequences:
             self._drop(sequence)
@@ -418,7 +420,7 @@ class TorchEngine:
         return [self._end(request, "error", reason) for request in requests]
 
     def _forget_cache_of(self, adapter: str) -> None:
-        """Take what other weights of that name have computed out of the cache: keys know an adapter by its name."""
+        """Record what other weights of that name have computed out of the cache: keys know an adapter by its name."""
         keys = self.blocks.keys_of_adapter(adapter)
         self._holds.forget(keys)
         self.blocks.forget(keys)

@@ -13,7 +13,7 @@ class Submitted(Protocol):
 
     @property
     def submit(self) -> Submit:
-        """Give what was asked."""
+        """Return what was asked."""
 
 
 R = TypeVar("R", bound=Submitted)
@@ -41,11 +41,11 @@ class Inbox(Generic[R]):
 
     @property
     def is_empty(self) -> bool:
-        """Say whether `take` would give nothing."""
+        """Return whether `take` would give nothing."""
         return not (self._accepted or self._aborted or self._refused)
 
     def reserve(self, request_id: bytes) -> bool:
-        """Take an id into use; `False` when it is already."""
+        """Reserve an id into use; `False` when it is already."""
         with self._lock:
             if request_id in self._known:
                 return False
@@ -76,7 +76,7 @@ class Inbox(Generic[R]):
             self._known.discard(request_id)
 
     def take(self, serving: Container[bytes]) -> Mail[R]:
-        """Give what has come; `serving` are the requests that were given earlier and have not ended."""
+        """Return what has come; `serving` are the requests that were given earlier and have not ended."""
         with self._lock:
             mail = Mail(self._accepted, self._aborted, self._refused)
             self._accepted, self._aborted, self._refused = [], [], []

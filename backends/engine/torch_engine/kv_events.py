@@ -1,4 +1,4 @@
-"""The log of KV cache changes as records, numbered without holes, for whoever mirrors the cache.
+"""The log of KV cache changes as records, numbered without holes, for gateways that mirror the cache.
 
 A full cache evicts a block for nearly every block it stores. One record for each would be most of what a gateway
 journals, so removals are collected for a short time and written as one record per tenant and adapter.

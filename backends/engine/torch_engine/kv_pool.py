@@ -19,7 +19,7 @@ class KvShape:
 
     @property
     def token_bytes(self) -> int:
-        """Give the bytes of one token, keys and values of all layers."""
+        """Return the bytes of one token, keys and values of all layers."""
         return 2 * self.layers * self.heads * self.head_size * self.dtype.itemsize
 
 
@@ -35,7 +35,7 @@ class KvPool:
         self._offsets = torch.arange(BLOCK_SIZE, device=device)
 
     def slots(self, table: Sequence[int], end: int, start: int = 0) -> torch.Tensor:
-        """Give the slots of positions `start` to `end` of a sequence with this block table."""
+        """Return the slots of positions `start` to `end` of a sequence with this block table."""
         first = start // BLOCK_SIZE
         blocks = torch.tensor(table[first : -(-end // BLOCK_SIZE)], dtype=torch.long, device=self.data.device)
         slots = (blocks[:, None] * BLOCK_SIZE + self._offsets).view(-1)

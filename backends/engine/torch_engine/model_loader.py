@@ -79,7 +79,7 @@ def _described(
 
 
 def kv_blocks(loaded: LoadedModel, settings: EngineSettings) -> tuple[int, int]:
-    """Give the pool's blocks and the decode buffer's bytes.
+    """Return the pool's blocks and the decode buffer's bytes.
 
     Raises ConfigurationError, with the arithmetic, when the pool could not hold one request of full length.
     """
@@ -110,7 +110,7 @@ def _default_bytes(loaded: LoadedModel) -> int:
 
 
 def find_device(settings: EngineSettings) -> torch.device:
-    """Give the device asked for. Raises ConfigurationError when it is not there."""
+    """Return the device asked for. Raises ConfigurationError when it is not there."""
     if settings.device.partition(":")[0] not in ("cpu", "cuda"):
         raise ConfigurationError(f"device {settings.device!r} is neither cpu nor cuda")
     try:

@@ -79,7 +79,7 @@ class ModelRunner:
         self._buffer.leave(handle)
 
     def _sort(self, rows: Items[Row]) -> tuple[list[Row], list[Row]]:
-        """Tell rows of the decode buffer, in its order, from those that read the pool."""
+        """Return rows of the decode buffer, in its order, from those that read the pool."""
         by_handle: dict[int, Row] = {}
         others = []
         for row in rows:
@@ -118,7 +118,7 @@ class ModelRunner:
         return DecodeGroup(start, start + len(rows), data, self._counting[: len(rows)], positions, longest, bias)
 
     def _segment(self, row: Row, begin: int) -> tuple[Segment, torch.Tensor]:
-        """Give a row's segment and the slots its new keys and values go to."""
+        """Return a row's segment and the slots its new keys and values go to."""
         table = self._blocks.table(row.sequence.handle)
         end = begin + row.count
         context = row.start + row.count

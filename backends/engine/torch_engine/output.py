@@ -57,7 +57,7 @@ class OutputMaker:
         )
 
     def _text_and_end(self, sequence: Sequence, token_id: int) -> tuple[str, FinishReason | None, str]:
-        """Give the text that the token releases, why the choice ends with it, and the stop string that ended it."""
+        """Return the text that the token releases, why the choice ends with it, and the stop string that ended it."""
         sampling, constraint = sequence.request.submit.sampling, sequence.constraint
         accepted = constraint is None or constraint.accept(token_id)
         is_eos = token_id in self.eos_token_ids and (not sampling.ignore_eos or constraint is not None)
@@ -83,7 +83,7 @@ class OutputMaker:
 
 
 def finished(request: Request, reason: FinishReason, error: TollkeeperError | None = None) -> Finished:
-    """Give a request's account: prompt tokens computed or hit, and every token generated here.
+    """Return a request's account: prompt tokens computed or hit, and every token generated here.
 
     A continuation's given tokens were generated, and are billed, elsewhere.
     """
@@ -114,7 +114,7 @@ def finished(request: Request, reason: FinishReason, error: TollkeeperError | No
 
 
 def refused(request_id: bytes, error: TollkeeperError) -> Finished:
-    """Give the account of a request that was never taken."""
+    """Return the account of a request that was never taken."""
     return Finished(
         request_id=request_id,
         finish_reason="error",

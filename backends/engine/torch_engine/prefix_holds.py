@@ -23,7 +23,7 @@ class PinnedBlocks(Protocol):
 
     @property
     def block_size(self) -> int:
-        """Give how many tokens a block holds."""
+        """Return how many tokens a block holds."""
 
     def pin(self, key: bytes, /) -> bool:
         """Keep a cached block from eviction until as many `unpin`; `False` when it is not cached."""
@@ -32,7 +32,7 @@ class PinnedBlocks(Protocol):
         """Undo one `pin`."""
 
     def is_only_pinned(self, key: bytes, /) -> bool:
-        """Say whether nobody else holds a pinned block."""
+        """Return whether nobody else holds a pinned block."""
 
     def only_pinned(self, but: Collection[bytes] = (), /) -> int:
         """Count the blocks that `unpin` would free, other than those under the keys `but`."""
@@ -61,7 +61,7 @@ class PrefixHolds:
         return len(self._holds)
 
     def keep(self, keys: Sequence[bytes], tenant: str, until_ns: int) -> bool:
-        """Keep a prefix's blocks; say whether they are: all or, where there is no room or one is not cached, none.
+        """Keep a prefix's blocks; return whether they are: all or, where there is no room or one is not cached, none.
 
         Those that are kept already are kept until the later moment.
         """
@@ -96,7 +96,8 @@ class PrefixHolds:
             self._pop()
 
     def give_up(self, wanted: int = 1, spared: Collection[bytes] = ()) -> int:
-        """Let go of so many blocks, of the prefixes whose time is over first; give how many are free now for that.
+        """Let go of the given number of blocks, of the prefixes whose time is over first; return how many are free now
+        for that.
 
         Those under `spared` stay, and those that something running holds as well: they would not be free.
         """

@@ -175,10 +175,10 @@ def _invert(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 
 def _keep_top(probabilities: torch.Tensor, states: Sequence[SamplingState]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give the likeliest tokens' probabilities, best first, with 0 for what top-k and top-p leave out, and their ids.
+    """Return the likeliest tokens' probabilities, best first, with 0 for what top-k and top-p leave out, and their ids.
 
-    Top-p is of what top-k leaves. Of a large vocabulary the first few hundred tokens nearly always reach it; where
-    they do not, all are sorted.
+    Top-p is of what top-k leaves. Of a large vocabulary the first few hundred tokens nearly always reach it; where they
+    do not, all are sorted.
     """
     size = probabilities.shape[-1]
     column = _column_maker(probabilities, states)

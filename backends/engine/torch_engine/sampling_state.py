@@ -54,12 +54,12 @@ class SamplingState:
 
     @property
     def masks_end(self) -> bool:
-        """Say whether ending is not allowed yet."""
+        """Return whether ending is not allowed yet."""
         return self.position < self.sampling.min_tokens and len(self.end_ids) > 0
 
     @property
     def is_plain(self) -> bool:
-        """Say whether the next token is simply the likeliest."""
+        """Return whether the next token is simply the likeliest."""
         return (
             self.is_greedy
             and self.sampling.logprobs is None
@@ -69,13 +69,13 @@ class SamplingState:
         )
 
     def uniform(self) -> float:
-        """Give the random number of the next token, in [0, 1)."""
+        """Return the random number of the next token, in [0, 1)."""
         place = self.index.to_bytes(4, "little") + self.position.to_bytes(8, "little")
         digest = blake2b(place, key=self.seed.to_bytes(8, "little"), digest_size=8).digest()
         return (int.from_bytes(digest, "little") >> 11) * _UNIT
 
     def note(self, token_id: int) -> None:
-        """Take a chosen token into the past."""
+        """Record a chosen token into the past."""
         self.position += 1
         if self.counts is not None:
             self.counts.outputs[token_id] += 1.0

@@ -52,7 +52,7 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Say whether anything runs or waits."""
+        """Return whether anything runs or waits."""
         return bool(self.running or self._line)
 
     def add(self, sequence: Sequence) -> None:
@@ -69,7 +69,7 @@ class Scheduler:
         return True
 
     def finish(self, sequence: Sequence) -> None:
-        """Take a sequence out, whatever its state, and give its blocks back. Again is harmless."""
+        """Remove a sequence, whatever its state, and give its blocks back. Again is harmless."""
         if sequence.state is State.RUNNING:
             self.running.remove(sequence)
             self.blocks.free(sequence.handle)
@@ -139,7 +139,7 @@ class Scheduler:
         return self.blocks.lack(sequence.keys.keys, len(sequence.token_ids), spare)
 
     def _use_kept(self, sequence: Sequence, *, in_part: bool) -> bool:
-        """Let go of kept blocks for a waiting sequence; say whether that was of use.
+        """Let go of kept blocks for a waiting sequence; return whether that was of use.
 
         Unless `in_part`, none go where all of them were too few: it would wait all the same.
         """

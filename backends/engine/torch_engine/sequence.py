@@ -42,14 +42,14 @@ class Request:
 
     @property
     def is_done(self) -> bool:
-        """Say whether every choice has ended."""
+        """Return whether every choice has ended."""
         return len(self.sequences) == self.submit.sampling.n and all(
             sequence.state is State.DONE for sequence in self.sequences
         )
 
     @property
     def reasoning(self) -> int | None:
-        """Count those of the generated tokens that are reasoning; `None` where it is not looked for."""
+        """Count those of the generated tokens that are reasoning; `None` if it is not looked for."""
         counts = [sequence.parser.reasoning_tokens for sequence in self.sequences if sequence.parser is not None]
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
@@ -98,7 +98,7 @@ class Sequence:
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Give the place in the queue: priority, then arrival, then choice."""
+        """Return the place in the queue: priority, then arrival, then choice."""
         return (self.request.submit.priority, self.request.arrival, self.index)
 
 

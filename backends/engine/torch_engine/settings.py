@@ -50,5 +50,5 @@ class EngineSettings:
 
     @property
     def name(self) -> str:
-        """Give the model's name."""
+        """Return the model's name."""
         return self.model or self.path.name

@@ -49,7 +49,7 @@ class _Timer:
             self._events[0].record()
 
     def end(self) -> int:
-        """Give the busy nanoseconds. The step's tokens are on the host by now, so its events have passed."""
+        """Return the busy nanoseconds. The step's tokens are on the host by now, so its events have passed."""
         if self._events is None:
             return self.now_ns() - self.started_ns
         self._events[1].record()
@@ -103,7 +103,7 @@ class StepMeter:
             self._timer.begin()
 
     def end(self, rows: Sequence[Row], facts: QueueFacts) -> None:
-        """Take the time of a step that began with `begin`, and note what was in it."""
+        """Accept the time of a step that began with `begin`, and note what was in it."""
         if not self.enabled:
             return
         busy_ns = self._timer.end()
@@ -168,7 +168,7 @@ class StepMeter:
         )
 
     def take(self, *, idle: bool, facts: QueueFacts) -> list[StepRecord]:
-        """Give the records since the last call; those of the last tenth of a second may wait for the next.
+        """Return the records since the last call; those of the last tenth of a second may wait for the next.
 
         `idle`: no step is in flight and nothing is runnable.
         """

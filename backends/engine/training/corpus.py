@@ -53,7 +53,7 @@ _CONTINUATIONS: Final = (
 
 
 def documents(root: Path) -> Iterator[dict[str, str]]:
-    """Give all documents and dialogues of an extracted set of packages."""
+    """Yield all documents and dialogues of an extracted set of packages."""
     source = random.Random(_SEED)
     for sense in senses_of(root / "usr/share/wordnet"):
         for question, answer in dialogues_of(sense, source):

@@ -50,7 +50,7 @@ class _ParagraphReader(HTMLParser):
 
 
 def paragraphs_of(directory: Path) -> Iterator[list[str]]:
-    """Give, file by file in order of name, the good paragraphs of every HTML page below a directory."""
+    """Yield the good paragraphs of every HTML page below a directory, file by file in order of name."""
     for path in sorted(directory.rglob("*.html")):
         reader = _ParagraphReader()
         reader.feed(path.read_text(errors="replace"))
@@ -65,7 +65,7 @@ def sentences_of(paragraph: str) -> list[str]:
 
 
 def _clean(raw: str) -> str:
-    """Give a paragraph as plain text, or nothing where it is not prose."""
+    """Return a paragraph as plain text, or nothing where it is not prose."""
     text = _SPACE.sub(" ", raw.translate(_REPLACED)).strip()
     words = text.split(" ")
     if not _MIN_WORDS <= len(words) <= _MAX_WORDS or text[-1:] not in ".!?" or not text[0].isupper():

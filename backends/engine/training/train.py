@@ -32,7 +32,7 @@ CHAT_TEMPLATE: Final = (
 
 
 def config() -> LlamaConfig:
-    """Give the model's shape: 4.8M parameters, 9.6 MB in bf16."""
+    """Return the model's shape: 4.8M parameters, 9.6 MB in bf16."""
     shape: dict[str, Any] = dict(
         vocab_size=VOCABULARY,
         hidden_size=256,

@@ -59,7 +59,7 @@ class AdapterSet:
 
 
 def adapter_rank(path: Path) -> int:
-    """Give the rank that an adapter states. Raises ConfigurationError."""
+    """Return the rank that an adapter states. Raises ConfigurationError."""
     rank = read_json(path / "adapter_config.json").get("r")
     if not isinstance(rank, int) or rank < 1:
         raise ConfigurationError(f"{path} is no LoRA adapter: its adapter_config.json states no rank r")
@@ -102,7 +102,7 @@ def check_adapter(path: Path, config: Mapping[str, object], model: str) -> None:
 
 
 def _module_sizes(config: Mapping[str, object], module: str) -> tuple[int, int] | None:
-    """Give a projection's inputs and outputs in models of Llama's shape; `None` where they cannot be told."""
+    """Return a projection's inputs and outputs in models of Llama's shape; `None` if they cannot be told."""
     if config.get("num_experts") or config.get("num_local_experts") or config.get("kv_lora_rank"):
         return None
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")

@@ -16,7 +16,7 @@ class AnswerForm:
     """One request's: a parser for each choice, the special tokens that are text, and what the output must match.
 
     `constraint` is the one field of vLLM's structured outputs, or nothing. `is_past_reasoning` says whether it holds
-    from the first token on; `None` where vLLM is to find out.
+    from the first token on; `None` if vLLM is to find out.
     """
 
     parser: Callable[[int], ChoiceParser | None]
@@ -29,7 +29,7 @@ class AnswerForms(Protocol):
     """One model's."""
 
     def form(self, submit: Submit) -> AnswerForm:
-        """Give a request's. Raises InvalidRequest."""
+        """Return a request's. Raises InvalidRequest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class TemplateForms:
     vocabulary: Vocabulary
 
     def form(self, submit: Submit) -> AnswerForm:
-        """Give a request's. Raises InvalidRequest."""
+        """Return a request's. Raises InvalidRequest."""
         tail = self.vocabulary.tail(submit.token_ids, PROMPT_TAIL_TOKENS) if self.format.reasoning else ""
 
         def parser(index: int) -> ChoiceParser | None:

@@ -10,7 +10,7 @@ from contracts.engine.wire import FinishReason
 
 
 class ChoiceParser(Protocol):
-    """Tells reasoning, text and tool calls apart in one choice."""
+    """Reports reasoning, text and tool calls apart in one choice."""
 
     @property
     def calls(self) -> int:
@@ -18,7 +18,7 @@ class ChoiceParser(Protocol):
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Count the tokens of reasoning; `None` where reasoning is not looked for."""
+        """Count the tokens of reasoning; `None` if reasoning is not looked for."""
 
     def push(
         self,
@@ -48,7 +48,7 @@ class TagParser:
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Count the tokens of reasoning; `None` where reasoning is not looked for."""
+        """Count the tokens of reasoning; `None` if reasoning is not looked for."""
         return self._parser.reasoning_tokens
 
     def push(
@@ -60,7 +60,7 @@ class TagParser:
         is_given: bool = False,
         is_last: bool = False,
     ) -> AnswerPiece:
-        """Add text and the tokens that are new, with how many characters each wrote; the last time, give all."""
+        """Add text and the tokens that are new, with how many characters each wrote; the last time, return all."""
         piece = self._parser.push(text, lengths, is_given=is_given)
         return piece.plus(self._parser.finish()) if is_last else piece
 
@@ -97,7 +97,7 @@ class ChoiceText:
     reason: FinishReason | None = None
 
     def give(self, token_ids: Sequence[int]) -> None:
-        """Take tokens that another replica generated and whose text it has given out."""
+        """Accept tokens that another replica generated and whose text it has given out."""
         for token_id in token_ids:
             self.outputs += 1
             before = self.text.characters

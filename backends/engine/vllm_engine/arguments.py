@@ -89,7 +89,7 @@ def option_words(options: Mapping[str, float | int | str | bool | None]) -> list
 
 
 def _from_settings(settings: EngineHostSettings) -> list[str]:
-    """Say in vLLM's words what the settings state; what they do not state is vLLM's to choose."""
+    """Describe in vLLM's words what the settings state; what they do not state is vLLM's to choose."""
     words: list[str] = []
     if settings.engine_dtype:
         words += ["--dtype", settings.engine_dtype]
@@ -121,7 +121,7 @@ def _for_adapters(order: ModelOrder) -> list[str]:
 
 
 def _split_off(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Take out what `vllm serve` knows and the engine does not."""
+    """Remove what `vllm serve` knows and the engine does not."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--tool-call-parser")
     parser.add_argument("--chat-template")

@@ -52,7 +52,7 @@ def engine_arguments(words: tuple[str, ...]) -> AsyncEngineArgs:
 
 
 def engine_config(arguments: AsyncEngineArgs) -> Any:
-    """Make vLLM's configuration of its arguments. Raises ConfigurationError where they do not go together."""
+    """Make vLLM's configuration of its arguments. Raises ConfigurationError if they do not go together."""
     grammars = getattr(arguments.structured_outputs_config, "backend", "")
     if grammars == "auto":
         raise ConfigurationError(
@@ -96,7 +96,7 @@ class AsyncLlmClient:
 
     @property
     def tokenizer(self) -> Any:
-        """Give vLLM's tokenizer, for its parsers."""
+        """Return vLLM's tokenizer, for its parsers."""
         return self._llm.get_tokenizer()
 
     # The loop.
@@ -119,7 +119,7 @@ class AsyncLlmClient:
             _log.debug("vLLM's loop has closed")
 
     def at(self, monotonic_ns: int, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back at a time; gives what cancels it."""
+        """Call back at a time; return what cancels it."""
 
         def ring() -> None:
             callback()
@@ -129,7 +129,7 @@ class AsyncLlmClient:
 
     @property
     def is_dead(self) -> bool:
-        """Say whether vLLM's own process has died."""
+        """Return whether vLLM's own process has died."""
         return bool(self._llm.errored)
 
     # Requests.
@@ -249,9 +249,9 @@ class AsyncLlmClient:
         await self._llm.reset_prefix_cache()
 
     async def sleep(self, level: int) -> None:
-        """Give the GPU's memory back; at level 2 without keeping the weights, if they can be read again.
+        """Release the GPU's memory; at level 2 without keeping the weights, if they can be read again.
 
-        Raises ConfigurationError where vLLM was started without sleep mode.
+        Raises ConfigurationError if vLLM was started without sleep mode.
         """
         if not self.can_sleep:
             raise ConfigurationError("vLLM was started without --enable-sleep-mode, so it cannot sleep")
@@ -259,7 +259,7 @@ class AsyncLlmClient:
         await self._llm.sleep(2 if self._is_dropped else 1, mode="wait")
 
     async def wake_up(self) -> None:
-        """Take the memory again; weights that were dropped are read from disk."""
+        """Accept the memory again; weights that were dropped are read from disk."""
         await self._llm.wake_up()
         if self._is_dropped:
             await self._llm.collective_rpc("reload_weights")
@@ -306,7 +306,7 @@ async def _start(config: Any, gauges: Gauges) -> AsyncLLM:
             gauges.note(scheduler_stats, iteration_stats)
 
         def log_engine_initialized(self) -> None:
-            """Say nothing: the host does."""
+            """Do nothing: the host does."""
 
     return AsyncLLM.from_vllm_config(
         config,

@@ -41,13 +41,13 @@ class CacheHooks:
     keeps: bool = False
 
     def source(self, order: ModelOrder, replica: str, block_size: int) -> KvSource:
-        """Give who follows the cache, once vLLM runs."""
+        """Return who follows the cache, once vLLM runs."""
         if self.place is None:
             return NoKvEvents(self.why)
         return self.place.follow(KvEventLog(order.engine, order.name, replica, block_size, "gpu", time.time_ns))
 
     def close(self) -> None:
-        """Give up: the model did not load."""
+        """Abort: the model did not load."""
         if self.place is not None:
             self.place.close()
 
@@ -72,7 +72,7 @@ def add_cache_hooks(config: Any) -> CacheHooks:
 
 
 def why_not_followed(config: Any) -> str:
-    """Say what is in the way of following the cache; empty: nothing."""
+    """Return what is in the way of following the cache; empty: nothing."""
     common = _why_no_cache(config)
     if common:
         return common
@@ -85,7 +85,7 @@ def why_not_followed(config: Any) -> str:
 
 
 def why_not_kept(config: Any) -> str:
-    """Say what is in the way of keeping prompts; empty: nothing."""
+    """Return what is in the way of keeping prompts; empty: nothing."""
     common = _why_no_cache(config)
     if common:
         return common

@@ -12,8 +12,9 @@ TESTED: Final = "0.25.1"
 
 
 def check_vllm() -> str:
-    """Give the installed version. Raises ConfigurationError where vLLM lacks what serving needs; another version than
-    the tested one is only warned of."""
+    """Return the installed version. Raises ConfigurationError if vLLM lacks what serving needs; another version than
+    the tested one is only warned of.
+    """
     version = metadata.version("vllm")
     missing = missing_parts()
     if missing:
@@ -26,7 +27,7 @@ def check_vllm() -> str:
 
 
 def missing_parts() -> list[str]:
-    """Name what the installed vLLM lacks for serving; empty where nothing is. Imports vLLM, which is slow."""
+    """Name what the installed vLLM lacks for serving; empty if nothing is. Imports vLLM, which is slow."""
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.output_processor import RequestOutputCollector
 

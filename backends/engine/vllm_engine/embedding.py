@@ -20,7 +20,7 @@ from contracts.errors import ClientGone
 
 
 class Conclude(Protocol):
-    """Takes a request that has ended, to be told of when its account is known."""
+    """Accepts a request that has ended, to be told of when its account is known."""
 
     def __call__(self, request_id: bytes, tell: Callable[[Account], EngineEvent], *, is_aborted: bool) -> None: ...
 
@@ -53,16 +53,16 @@ class Embeddings:
 
     @property
     def has_mail(self) -> bool:
-        """Say whether `receive` would do anything."""
+        """Return whether `receive` would do anything."""
         return bool(self._arrived or self._unwanted)
 
     @property
     def has_work(self) -> bool:
-        """Say whether any request is under way."""
+        """Return whether any request is under way."""
         return bool(self._jobs or self._arrived or self._unwanted)
 
     def accept(self, embed: Embed) -> None:
-        """Take a request. Raises InvalidRequest, with the limit it breaks."""
+        """Accept a request. Raises InvalidRequest, with the limit it breaks."""
         check_embed(embed, self.hello)
         self._arrived.append(embed)
 

@@ -91,7 +91,7 @@ class VllmEngine:
     # From any thread.
 
     def submit(self, submit: Submit) -> None:
-        """Take a request; what is wrong with it comes as its `Finished`."""
+        """Accept a request; what is wrong with it comes as its `Finished`."""
         if not self._inbox.reserve(submit.request_id):
             # The one being served keeps its id: a second `Finished` for it would end the wrong one.
             _log.warning("request refused request_id=%s reason=id_in_use", submit.request_id.hex())
@@ -111,13 +111,13 @@ class VllmEngine:
         self._client.wake()
 
     def embed(self, embed: Embed) -> None:
-        """Take inputs to embed. Raises InvalidRequest, with the limit they break."""
+        """Accept inputs to embed. Raises InvalidRequest, with the limit they break."""
         self._embeddings.accept(embed)
         self._client.wake()
 
     @property
     def has_work(self) -> bool:
-        """Say whether `step` would do or tell anything."""
+        """Return whether `step` would do or tell anything."""
         return bool(
             self._generations
             or self._endings
@@ -129,13 +129,13 @@ class VllmEngine:
 
     @property
     def can_sleep(self) -> bool:
-        """Say whether vLLM was started so that it can give its memory back."""
+        """Return whether vLLM was started so that it can give its memory back."""
         return self._client.can_sleep
 
     # From the thread that steps.
 
     def step(self) -> list[EngineEvent]:
-        """Wait until vLLM has something to tell, and give it. Raises Unavailable when vLLM has died."""
+        """Wait until vLLM has something to tell, and return it. Raises Unavailable when vLLM has died."""
         self._receive()
         self._metering.collect()  # before the wait: the GPU computes meanwhile
         self._settle()
@@ -183,7 +183,7 @@ class VllmEngine:
         )
 
     def take_steps(self) -> list[StepRecord]:
-        """Give the step records since the last call; an idle engine tells of its idleness once a second."""
+        """Return the step records since the last call; an idle engine tells of its idleness once a second."""
         idle = not self.has_work
         if idle:
             self._metering.collect()
@@ -194,11 +194,11 @@ class VllmEngine:
         return self._kv.take(more_follows=self.has_work)
 
     def cached_blocks(self) -> CachedBlocks:
-        """Give what the cache holds. Raises Unavailable where vLLM's cache is not followed."""
+        """Return what the cache holds. Raises Unavailable if vLLM's cache is not followed."""
         return self._kv.cached_blocks()
 
     def stats(self) -> Facts:
-        """Give the engine's counters and gauges."""
+        """Return the engine's counters and gauges."""
         return {
             **self._gauges.facts(),
             "requests_at_vllm": len(self._generations),
@@ -209,7 +209,7 @@ class VllmEngine:
         }
 
     def sleep(self, level: int) -> None:
-        """Give the GPU's memory back: at level 1 the weights wait in host memory, at 2 they are dropped.
+        """Release the GPU's memory: at level 1 the weights wait in host memory, at 2 they are dropped.
 
         Weights that vLLM cannot read again (made up, or of a model with adapters) are kept at level 2 too. No request
         may be running. Needs vLLM's `--enable-sleep-mode`.
@@ -220,7 +220,7 @@ class VllmEngine:
         self._is_asleep = True
 
     def wake(self) -> None:
-        """Take the memory again; weights that were dropped are read from disk."""
+        """Accept the memory again; weights that were dropped are read from disk."""
         self._client.run(self._client.wake_up())
         self._is_asleep = False
         self._metering.lifecycle(None)
@@ -249,11 +249,13 @@ class VllmEngine:
         return any(now >= ending.until_ns or self._is_settled(ending) for ending in self._endings)
 
     def _is_settled(self, ending: Ending) -> bool:
-        """Say whether all steps of a request that has ended are known, also those scheduled before vLLM heard of it."""
+        """Return whether all steps of a request that has ended are known, also those scheduled before vLLM heard of
+        it.
+        """
         return ending.request_id not in self._unconfirmed and self._metering.is_settled(ending.request_id)
 
     def _receive(self) -> None:
-        """Take in what other threads asked for."""
+        """Add what other threads asked for."""
         if not self._inbox.is_empty:
             mail = self._inbox.take(self._generations)
             self._events += mail.refused
@@ -339,7 +341,7 @@ class VllmEngine:
         self._look_soon()
 
     def _settle(self) -> None:
-        """Give the accounts whose steps are all known, or that have waited long enough."""
+        """Report the accounts whose steps are all known, or that have waited long enough."""
         if not self._endings:
             return
         now = time.monotonic_ns()

@@ -66,11 +66,11 @@ class Gauges:
         self.running_adapters = self.waiting_adapters = {}
 
     def queue_facts(self) -> QueueFacts:
-        """Give what a step record says of the engine besides its rows."""
+        """Return what a step record says of the engine besides its rows."""
         return QueueFacts(self.running, self.waiting, round(self.kv_usage * self.kv_blocks), self.kv_blocks)
 
     def facts(self) -> Facts:
-        """Give all as plain data, named for the `stats` call."""
+        """Return all as plain data, named for the `stats` call."""
         facts: Facts = {
             "running": self.running,
             "waiting": self.waiting,

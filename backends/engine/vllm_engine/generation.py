@@ -45,7 +45,7 @@ class Generation:
     drop_deadline: Callable[[], None] = field(default=_no_deadline)
 
     def deltas(self, output: LlmOutput, now_ns: int) -> list[Delta]:
-        """Give what one output brings. A choice that ends by a stop string ends here, whatever vLLM says of it."""
+        """Return what one output brings. A choice that ends by a stop string ends here, whatever vLLM says of it."""
         times = output.metrics
         at_ns = now_ns
         if times is not None and times.last_token_ts:
@@ -71,18 +71,18 @@ class Generation:
 
     @property
     def is_complete(self) -> bool:
-        """Say whether every choice has ended."""
+        """Return whether every choice has ended."""
         return all(choice.reason is not None for choice in self.choices)
 
     @property
     def reasoning(self) -> int | None:
-        """Count the tokens of reasoning; `None` where it is not looked for."""
+        """Count the tokens of reasoning; `None` if it is not looked for."""
         counts = [choice.parser.reasoning_tokens for choice in self.choices if choice.parser is not None]
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
 
     def finished(self, reason: FinishReason, account: Account) -> Finished:
-        """Give the account: prompt tokens computed or hit, and every token generated here."""
+        """Return the account: prompt tokens computed or hit, and every token generated here."""
         error = self.error
         return Finished(
             request_id=self.submit.request_id,
@@ -141,7 +141,7 @@ class Generation:
         return found
 
     def _usage(self, account: Account) -> Usage:
-        """Say what was used. Of a request that ended before its first token only the steps know how far it came."""
+        """Return what was used. Of a request that ended before its first token only the steps know how far it came."""
         prompt = len(self.submit.token_ids)
         if not self.is_at_vllm:
             return Usage(input_text=0, cache_read_text=0, output_text=0)

@@ -23,9 +23,9 @@ _ONLINE: Final = "fp8"  # quantized while loading: one byte a parameter, whateve
 
 
 def check_gpus(model: str, config: Mapping[str, object], path: Path, vllm_config: Any) -> list[GpuRoom]:
-    """Give the GPUs that a model will be on. Loads nothing.
+    """Return the GPUs that a model will be on. Loads nothing.
 
-    Raises ConfigurationError where it cannot fit, Unavailable where no driver answers.
+    Raises ConfigurationError if it cannot fit, Unavailable where no driver answers.
     """
     gpus = visible_room()
     parallel = vllm_config.parallel_config
@@ -40,7 +40,7 @@ def check_gpus(model: str, config: Mapping[str, object], path: Path, vllm_config
 
 
 def visible_room() -> list[GpuRoom]:
-    """Give the memory of the GPUs that this process may use. Raises Unavailable where no driver answers."""
+    """Return the memory of the GPUs that this process may use. Raises Unavailable if no driver answers."""
     readers = require_gpu()
     try:
         found = []
@@ -59,7 +59,7 @@ def visible_room() -> list[GpuRoom]:
 
 
 def needs_of(config: Mapping[str, object], path: Path, vllm_config: Any) -> MemoryNeeds | None:
-    """Reckon what a model needs; `None` where its configuration does not tell."""
+    """Reckon what a model needs; `None` if its configuration does not tell."""
     model, cache, parallel = vllm_config.model_config, vllm_config.cache_config, vllm_config.parallel_config
     number = dtype_bytes(str(model.dtype))
     kv = kv_bytes_per_token(config, dtype_bytes(str(cache.cache_dtype), number))

@@ -160,11 +160,11 @@ class LlmClient(Protocol):
         """Make `run_until` look again. From any thread."""
 
     def at(self, monotonic_ns: int, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back at a time; gives what cancels it."""
+        """Call back at a time; return what cancels it."""
 
     @property
     def is_dead(self) -> bool:
-        """Say whether vLLM's own process has died."""
+        """Return whether vLLM's own process has died."""
 
     async def add_adapter(self, adapter: Adapter) -> None:
         """Load an adapter. Raises ValueError or RuntimeError with vLLM's reason."""
@@ -176,10 +176,10 @@ class LlmClient(Protocol):
         """Forget every cached prefix."""
 
     async def sleep(self, level: int) -> None:
-        """Give the GPU's memory back: 1 keeps the weights in host memory, 2 drops them if they can be read again."""
+        """Release the GPU's memory: 1 keeps the weights in host memory, 2 drops them if they can be read again."""
 
     async def wake_up(self) -> None:
-        """Take the memory again; weights that were dropped are read from disk."""
+        """Accept the memory again; weights that were dropped are read from disk."""
 
     def close(self) -> None:
         """End vLLM's processes."""

@@ -35,22 +35,22 @@ class MemoryNeeds:
 
     @property
     def kv_bytes(self) -> int:
-        """Give the bytes of one context's keys and values."""
+        """Return the bytes of one context's keys and values."""
         return self.kv_bytes_per_token * self.context_tokens
 
     @property
     def bytes_each(self) -> int:
-        """Give what each GPU must have at least, rounded up."""
+        """Return what each GPU must have at least, rounded up."""
         return -(-(self.weights_bytes + self.kv_bytes) // self.ranks)
 
 
 def dtype_bytes(name: str, default: int = 2) -> int:
-    """Give the bytes of one number of a type by vLLM's name of it; 2 where the name leaves it to the model."""
+    """Return the bytes of one number of a type by vLLM's name of it; 2 where the name leaves it to the model."""
     return _BITS.get(name.removeprefix("torch."), default * 8) // 8
 
 
 def parameter_count(config: Mapping[str, object]) -> int | None:
-    """Count the parameters of a model of Llama's shape from its configuration; `None` where it has another shape."""
+    """Count the parameters of a model of Llama's shape from its configuration; `None` if it has another shape."""
     sizes = _sizes(config)
     if sizes is None or config.get("num_experts") or config.get("num_local_experts"):
         return None
@@ -65,7 +65,7 @@ def parameter_count(config: Mapping[str, object]) -> int | None:
 
 
 def kv_bytes_per_token(config: Mapping[str, object], number_bytes: int) -> int | None:
-    """Give the bytes of one token's keys and values in all layers; `None` where the configuration does not tell.
+    """Return the bytes of one token's keys and values in all layers; `None` if the configuration does not tell.
 
     Latent attention (`kv_lora_rank`) and sliding windows need less: they are left out of the check.
     """

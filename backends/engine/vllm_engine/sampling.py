@@ -14,7 +14,7 @@ _GREEDY_BELOW: Final = 1e-5  # vLLM's own bound
 
 
 def sampling_fields(submit: Submit, context_tokens: int) -> dict[str, object]:
-    """Give the fields of vLLM's SamplingParams. What another replica has generated counts as generated.
+    """Return the fields of vLLM's SamplingParams. What another replica has generated counts as generated.
 
     Text is made by the host, from token ids, as for every engine of ours; so stop strings are not vLLM's to find.
     """
@@ -47,7 +47,7 @@ def sampling_fields(submit: Submit, context_tokens: int) -> dict[str, object]:
 
 
 def grammar_fields(grammar: Grammar | None) -> Mapping[str, object]:
-    """Give the one field of vLLM's StructuredOutputsParams; empty without a grammar. Raises InvalidRequest."""
+    """Return the one field of vLLM's StructuredOutputsParams; empty without a grammar. Raises InvalidRequest."""
     if grammar is None:
         return {}
     size = len(grammar.text.encode())

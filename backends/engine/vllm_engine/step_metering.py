@@ -1,4 +1,4 @@
-"""What the engine asks of whoever measures vLLM's steps; and the answers of nobody, where nothing is measured."""
+"""What the engine asks of the one that measures vLLM's steps; and the answers of nobody, where nothing is measured."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,7 +11,7 @@ from contracts.recording.records import GpuShare, StepRecord
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What the steps say of one request; `None` where they were not measured.
+    """What the steps say of one request; `None` if they were not measured.
 
     `computed_tokens` is how far into its prompt and answer it was computed, prefix hits included.
     """
@@ -41,16 +41,16 @@ class StepMetering(Protocol):
         """Read what vLLM's workers have written since the last call. Never blocks."""
 
     def is_settled(self, request_id: bytes) -> bool:
-        """Say whether every step of a request that ended is known."""
+        """Return whether every step of a request that ended is known."""
 
     def end(self, request_id: bytes, *, is_aborted: bool) -> Account:
-        """Give the account of a request that has ended; steps it is still in are accounted as overrun."""
+        """Return the account of a request that has ended; steps it is still in are accounted as overrun."""
 
     def take(self, *, idle: bool, facts: QueueFacts) -> list[StepRecord]:
-        """Give the step records since the last call."""
+        """Return the step records since the last call."""
 
     def facts(self) -> Facts:
-        """Give the meter's counters and gauges."""
+        """Return the meter's counters and gauges."""
 
     def close(self) -> None:
         """Record what is left, and stop."""
@@ -79,15 +79,15 @@ class NoMetering:
         return True
 
     def end(self, request_id: bytes, *, is_aborted: bool) -> Account:
-        """Give the account of which nothing is known."""
+        """Return the account of which nothing is known."""
         return Account()
 
     def take(self, *, idle: bool, facts: QueueFacts) -> list[StepRecord]:
-        """Give no records."""
+        """Return no records."""
         return []
 
     def facts(self) -> Facts:
-        """Say that nothing is measured."""
+        """Return the message that nothing is measured."""
         return {"metering": False}
 
     def close(self) -> None:

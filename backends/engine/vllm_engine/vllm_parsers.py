@@ -47,7 +47,7 @@ class VllmForms:
         return cls(parser, client.tokenizer, client.model_config, special, bool(reasoning_parser), bool(tool_parser))
 
     def form(self, submit: Submit) -> AnswerForm:
-        """Give a request's form. Raises InvalidRequest."""
+        """Return a request's form. Raises InvalidRequest."""
         constraint = dict(grammar_fields(submit.grammar))
         if submit.tool_choice and (constraint or not self.has_tools):
             raise InvalidRequest(
@@ -100,7 +100,7 @@ class _VllmParser:
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Count the tokens that came with reasoning only; `None` where reasoning is not looked for."""
+        """Count the tokens that came with reasoning only; `None` if reasoning is not looked for."""
         return self._reasoning
 
     def push(
@@ -112,7 +112,7 @@ class _VllmParser:
         is_given: bool = False,
         is_last: bool = False,
     ) -> AnswerPiece:
-        """Add text and the tokens that are new; the last time, give all."""
+        """Add text and the tokens that are new; the last time, return all."""
         delta = self._parser.parse_delta(text, list(token_ids), self._request, self._prompt, finished=is_last)
         if delta is None:
             return AnswerPiece()

@@ -43,7 +43,7 @@ class EngineAddress:
 
     @property
     def name(self) -> str:
-        """Give a short name for people: the socket's without `engine-`, or host and port."""
+        """Return a short name for people: the socket's without `engine-`, or host and port."""
         return PurePath(self.path).stem.removeprefix("engine-") if self.path else f"{self.host}:{self.port}"
 
     def require_safe(self, tls: ssl.SSLContext | None) -> None:
@@ -56,7 +56,7 @@ class EngineAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """Say whether nothing said there leaves this machine."""
+        """Return whether nothing said there leaves this machine."""
         if self.path or self.host == "localhost":
             return True
         try:

@@ -69,7 +69,7 @@ class _Batch:
         sink.attach_flow(self._pause, self._resume)
 
     def part(self, place: int, first_choice: int) -> "_Part":
-        """Give where a prompt's answers go, and the call that asks for them."""
+        """Return where a prompt's answers go, and the call that asks for them."""
         on_held = None if self._call.on_held is None else lambda *held: self._hold(place, *held)
         identifier = sibling_of(self._call.request_id, place)
         call = replace(
@@ -86,7 +86,7 @@ class _Batch:
             pause()
 
     def account(self, tasks: Sequence["asyncio.Task[Result]"]) -> Result:
-        """Give what all parts have used, those that did not come to their end too."""
+        """Return what all parts have used, those that did not come to their end too."""
         results: list[Result] = []
         for part, task in zip(self._parts, tasks, strict=True):
             is_whole = task.done() and not task.cancelled() and task.exception() is None

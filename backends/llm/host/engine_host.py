@@ -143,7 +143,7 @@ class EngineHost:
     # what targets call
 
     def model(self, name: str) -> ModelHello:
-        """Give a model that is ready. Raises EngineUnavailable, saying why there is none."""
+        """Return a model that is ready. Raises EngineUnavailable, saying why there is none."""
         if self._hello is None or self._is_hung:
             raise self._away()
         for model in self._hello.models:
@@ -162,11 +162,11 @@ class EngineHost:
         return [model for model in models if model.state == "ready"]
 
     def host_time_ns(self, monotonic_ns: int) -> int:
-        """Give a moment of our monotonic clock on the host's; off by what its hello took to come here, if remote."""
+        """Return a moment of our monotonic clock on the host's; off by what its hello took to come here, if remote."""
         return monotonic_ns + self._clock_offset_ns
 
     def room(self, name: str) -> EngineRoom | None:
-        """Give what a model has room for; `None` where it is not ready or does not say."""
+        """Return what a model has room for; `None` if it is not ready or does not say."""
         models = self._hello.models if self._hello is not None and not self._is_hung else ()
         return next((self._rooms.room(model) for model in models if model.id == name), None)
 
@@ -223,7 +223,7 @@ class EngineHost:
     # what the gateway's health asks
 
     def status(self) -> HostStatus:
-        """Say how the host is."""
+        """Return how the host is."""
         unreadable = self._steps.unreadable_records
         if self._hello is None:
             state = "incompatible" if self._is_incompatible else "away"
@@ -248,7 +248,7 @@ class EngineHost:
     # what the connection calls
 
     def on_message(self, line: EngineLine, message: FromHost) -> None:
-        """Take a frame that is not a delta."""
+        """Receive a frame that is not a delta."""
         match message:
             case Chunk():
                 if message.request_id in self._provider_streams:
@@ -274,7 +274,7 @@ class EngineHost:
                 _resolve(self._calls.get(message.call_id), message)
 
     def stream_of(self, request_id: bytes) -> EngineStream | None:
-        """Give the stream of a request under way."""
+        """Return the stream of a request under way."""
         return self._streams.get(request_id)
 
     async def _run(self) -> None:
@@ -299,7 +299,7 @@ class EngineHost:
             return None
 
     async def _serve(self, line: EngineLine) -> float | None:
-        """Talk until the connection ends. Gives how long to wait before the next, `None` where no hello came."""
+        """Talk until the connection ends. Gives how long to wait before the next, `None` if no hello came."""
         if not await line.greeted(_HELLO_SECONDS):
             self._note_away(f"it printed nothing for {_HELLO_SECONDS:g} s{self._tls_hint}")
             return None
@@ -385,7 +385,7 @@ class EngineHost:
             self._rooms.note(self._hello, answered.result().facts, ours=len(self._streams))
 
     def _greet(self, line: EngineLine, hello: Hello) -> None:
-        """Take a hello: the first makes the connection one to work with, later ones bring news of models."""
+        """Accept a hello: the first makes the connection one to work with, later ones bring news of models."""
         self._is_incompatible = hello.version != WIRE_VERSION
         if self._is_incompatible:
             self._note_away(

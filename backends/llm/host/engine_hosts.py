@@ -23,7 +23,7 @@ class EngineHosts:
         self._users: dict[str, int] = {}
 
     def join(self, url: str) -> EngineHost:
-        """Give the host at a URL, connecting to it if nobody has yet. Raises ConfigurationError on another URL."""
+        """Return the host at a URL, connecting to it if nobody has yet. Raises ConfigurationError on another URL."""
         host = self._hosts.get(url)
         if host is None:
             host = self._hosts[url] = EngineHost(
@@ -33,19 +33,19 @@ class EngineHosts:
         return host
 
     async def leave(self, url: str) -> None:
-        """Give a host back; the last one who does closes the connection."""
+        """Release a host; the last one who does closes the connection."""
         self._users[url] -= 1
         if not self._users[url]:
             del self._users[url]
             await self._hosts.pop(url).close()
 
     def room(self, url: str, model: str) -> EngineRoom | None:
-        """Give what a model of a host has room for; `None` where it is away, not ready or does not say."""
+        """Return what a model of a host has room for; `None` if it is away, not ready or does not say."""
         host = self._hosts.get(url)
         return None if host is None else host.room(model)
 
     def is_ready(self, url: str, model: str) -> bool:
-        """Say whether a model of a host would take a request now."""
+        """Return whether a model of a host would take a request now."""
         host = self._hosts.get(url)
         if host is None:
             return False
@@ -56,7 +56,7 @@ class EngineHosts:
         return True
 
     def status(self) -> dict[str, HostStatus]:
-        """Say how each host is, by its name, or its address where two have the same."""
+        """Return how each host is, by its name, or its address where two have the same."""
         hosts = self._hosts.values()
         names = [host.address.name for host in hosts]
         return {

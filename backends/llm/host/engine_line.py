@@ -31,11 +31,11 @@ class EngineLine(asyncio.Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Say whether nothing can be sent any more."""
+        """Return whether nothing can be sent any more."""
         return self.lost.done()
 
     async def greeted(self, within_seconds: float) -> bool:
-        """Wait until the owner has called `greet`, or for the connection's end; say whether either came in time."""
+        """Wait until the owner has called `greet`, or for the connection's end; return whether either came in time."""
         # Not wait_for: in Python 3.11 it swallows a cancellation that comes as the wait ends.
         done, _ = await asyncio.wait(
             (self._greeted, self.lost), timeout=within_seconds, return_when=asyncio.FIRST_COMPLETED

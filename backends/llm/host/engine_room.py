@@ -12,7 +12,7 @@ Fact = float | int | str | bool | None
 class EngineRoom:
     """What one model of one host can hold in all, and what others than this gateway hold of it now.
 
-    `max_sequences` is `None` where the host does not say. Tokens are of its KV cache.
+    `max_sequences` is `None` if the host does not say. Tokens are of its KV cache.
     """
 
     kv_tokens: int
@@ -30,7 +30,7 @@ class RoomBook:
         self._others: dict[str, tuple[int, int]] = {}  # by model: in the last report, and the one before
 
     def note(self, hello: Hello, facts: Mapping[str, Fact], ours: int) -> None:
-        """Take a host's counters, at a moment when so many requests there were ours."""
+        """Record a host's counters, at a moment when the given number of requests there were ours."""
         self.facts = facts
         for model in hello.models:
             prefix = f"{model.id}."
@@ -46,7 +46,7 @@ class RoomBook:
         self._others = {}
 
     def room(self, model: ModelHello) -> EngineRoom | None:
-        """Give a ready model's room; `None` for one without a KV cache, as of embeddings."""
+        """Return a ready model's room; `None` for one without a KV cache, as of embeddings."""
         if model.state != "ready" or not model.kv_blocks or not model.block_size:
             return None
         facts = self._facts.get(model.id, {})

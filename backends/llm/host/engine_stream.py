@@ -21,8 +21,9 @@ _NO_ENDS_OF_A_CHOICE: Final = ("abort", "error")
 
 
 class EngineStream:
-    """Takes a request's frames. While the client is slow its deltas are held as text, which is a tenth of the events
-    they become; the host's socket is never held back, as other requests' frames come by it."""
+    """Accepts a request's frames. While the client is slow its deltas are held as text, which is a tenth of the events
+    they become; the host's socket is never held back, as other requests' frames come by it.
+    """
 
     __slots__ = (
         "_choices",
@@ -104,7 +105,7 @@ class EngineStream:
             self._relay, self._text_relay = self._text_relay(message.index), None
 
     def on_finished(self, message: Finished) -> None:
-        """Take the end."""
+        """Receive the end."""
         self.resume()
         end = self._awaited()
         if not end.done():
@@ -128,7 +129,7 @@ class EngineStream:
             self._held = []
 
     def resume(self) -> None:
-        """Give the sink what was held, one delta for each choice, and pass on again."""
+        """Pass on what was held to the sink, one delta for each choice, and continue."""
         held, self._held = self._held, None
         if held:
             self._held_tokens = self._held_reasoning = 0
@@ -156,11 +157,11 @@ class EngineStream:
 
     @property
     def is_complete(self) -> bool:
-        """Say whether every choice has ended, with or without the host's account."""
+        """Return whether every choice has ended, with or without the host's account."""
         return self.ended_choices >= self._choices
 
     def usage_so_far(self, given: int = 0) -> Usage:
-        """Give what is known to be used without the host's account: nothing before its first delta."""
+        """Return what is known to be used without the host's account: nothing before its first delta."""
         if self.cached_tokens is None:
             return UNKNOWN_USAGE
         thought = self.reasoning_tokens
@@ -168,7 +169,9 @@ class EngineStream:
         return self._usage_in(self.cached_tokens).plus(made)
 
     def _awaited(self) -> "asyncio.Future[Finished]":
-        """Give where the end will be. Who is cancelled while waiting there takes it along: then it is another place."""
+        """Return where the end will be. Who is cancelled while waiting there takes it along: then it is another
+        place.
+        """
         if self._done.cancelled():
             self._done = asyncio.get_running_loop().create_future()
         return self._done
@@ -200,7 +203,7 @@ async def result_within(awaited: "Callable[[], asyncio.Future[T]]", seconds: flo
 
 
 def _is_plain(message: WireDelta) -> bool:
-    """Say whether a delta of one token says nothing but its text, and when it was made."""
+    """Return whether a delta of one token says nothing but its text, and when it was made."""
     says_more = message.reasoning or message.tool_calls or message.logprobs
     ends_or_begins = message.finish_reason is not None or message.cached_tokens is not None
     return not (says_more or ends_or_begins) and len(message.times_ns) == 1

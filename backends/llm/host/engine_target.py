@@ -86,8 +86,8 @@ class EngineTarget:
         self._calls: set[asyncio.Task[object]] = set()
 
     async def count_input(self, call: ModelCall) -> int | None:
-        """Count the prompt's or the inputs' tokens, kept for `call`; `None` where the host cannot be asked now, and
-        where there are images: how many tokens one becomes is the model's secret.
+        """Count the prompt's or the inputs' tokens, kept for `call`; `None` if the host cannot be asked now, and where
+        there are images: how many tokens one becomes is the model's secret.
 
         Raises InvalidRequest, as `call` would.
         """
@@ -114,7 +114,7 @@ class EngineTarget:
             self._calls.discard(task)
 
     def can_continue(self, continuation: Continuation) -> bool:
-        """Say whether the same model is ready here."""
+        """Return whether the same model is ready here."""
         try:
             model = self._host.model(self.spec.model or continuation.model)
         except EngineUnavailable:
@@ -173,7 +173,7 @@ class EngineTarget:
         return [await prompt_of(request, call.body, model, form, call.reasoning_effort, is_limit_asked=asked)]
 
     async def prompt_blocks(self, call: ModelCall) -> PromptBlocks | None:
-        """Give the prompt's blocks as this host names them; `None` where it is away, or the request is no generation.
+        """Return the prompt's blocks as this host names them; `None` if it is away, or the request is no generation.
 
         Also of a request that `call` will refuse: it says why. Prompts with images have lengths and no names.
         """
@@ -341,7 +341,7 @@ def _capped(sampling: Sampling, max_output: int | None) -> Sampling:
 
 
 def _continuation(model: ModelHello, stream: EngineStream, call: ModelCall) -> Continuation | None:
-    """Give what another replica needs to go on. An answer of several choices is begun anew instead."""
+    """Return what another replica needs to go on. An answer of several choices starts over instead."""
     request = call.request
     if not stream.token_ids or request.choice_count > 1 or stream.is_complete:
         return None

@@ -1,4 +1,4 @@
-"""What a host tells of its caches and devices, passed on to the records and to whoever follows the caches."""
+"""What a host tells of its caches and devices, passed on to the records and to the one that follows the caches."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ class KvNews:
 
     @property
     def is_wanted(self) -> bool:
-        """Say whether the host should tell of its caches."""
+        """Return whether the host should tell of its caches."""
         return self._listener is not None or (self._records_kv and self._records is not None)
 
     def take(self, message: KvEvents | KvBlocks | Devices) -> None:
@@ -51,7 +51,7 @@ class KvNews:
         asyncio.get_running_loop().call_soon(listener.on_kv_host, self._url, ask)
 
     def answered(self, answer: Answer) -> None:
-        """Take the answer to a call, if it is to one of ours."""
+        """Accept the answer to a call, if it is to one of ours."""
         model = self._asked.pop(answer.call_id, None)
         if model is not None and not answer.ok and self._listener is not None:
             self._listener.on_kv_refused(self._url, model, answer.error_message)

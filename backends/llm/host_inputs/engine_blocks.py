@@ -16,7 +16,7 @@ _LONG_TOKENS: Final = 8_192  # half a millisecond of hashing
 
 
 async def blocks_of(call: ModelCall, model: ModelHello, prompts: Sequence[Prompt], adapter: str) -> PromptBlocks:
-    """Give the blocks of the first of a request's prompts, kept for `call`; the length is of all together."""
+    """Return the blocks of the first of a request's prompts, kept for `call`; the length is of all together."""
     size = model.block_size or _BLOCK_TOKENS
     key = ("blocks", str(size), adapter, *format_key(model))
     known = call.prepared.get(key)

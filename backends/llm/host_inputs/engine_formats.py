@@ -40,7 +40,7 @@ class EngineFormats:
         return task
 
     async def get(self, model: ModelHello) -> "PromptFormat":
-        """Give a model's format. Raises EngineUnavailable, saying what is wrong with what the host sent."""
+        """Return a model's format. Raises EngineUnavailable, saying what is wrong with what the host sent."""
         task = self._tasks.get(format_key(model)) or self.prepare(model)
         if not task.done():
             await asyncio.wait((task,))  # a caller who leaves does not stop it for the others

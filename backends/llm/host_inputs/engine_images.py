@@ -24,7 +24,7 @@ _decoder: Final = msgspec.json.Decoder(_ImageUrl | str)
 
 
 def image_of(model: str, stated: msgspec.Raw, where: str) -> Image:
-    """Give the image of a content part's `image_url`. Raises InvalidRequest, naming the part and the limit."""
+    """Return the image of a content part's `image_url`. Raises InvalidRequest, naming the part and the limit."""
     field = f"{where}.image_url"
     try:
         found = _decoder.decode(stated)

@@ -33,7 +33,7 @@ class Inputs:
 
     @property
     def tokens(self) -> int:
-        """Give how many tokens they are together."""
+        """Return how many tokens they are together."""
         return sum(map(len, self.token_ids))
 
 

@@ -27,7 +27,7 @@ _raw_decoder: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 def messages_of(
     request: ChatRequest, raw_messages: msgspec.Raw, images: list[Image] | None = None
 ) -> list[dict[str, object]]:
-    """Give the messages for the template; `raw_messages` are the same as they came.
+    """Return the messages for the template; `raw_messages` are the same as they came.
 
     Images are put into `images`, in the order in which the template will name them; `None`: the model does not see.
     Raises InvalidRequest, naming the message and its field.
@@ -77,7 +77,7 @@ def _content(model: str, message: Message, where: str, images: list[Image] | Non
 
 
 def _part(model: str, part: ContentPart, where: str, images: list[Image]) -> dict[str, str]:
-    """Give a part as templates of models that see take it, and keep its image."""
+    """Return a part as templates of models that see take it, and keep its image."""
     if part.type != _IMAGE_PART:
         return {"type": "text", "text": part.text or part.refusal or ""}
     if len(images) >= MAX_IMAGES:

@@ -138,7 +138,7 @@ def _tools(request: ChatRequest, form: "PromptFormat") -> bytes:
 
 
 def _forced_call(request: ChatRequest, tools: bytes, grammar: Grammar | None) -> str:
-    """Give the tool call that must be made, as the wire states it; empty where the model decides."""
+    """Return the tool call that must be made, as the wire states it; empty if the model decides."""
     choice = bytes(request.tool_choice).strip()
     if choice in _FREE_TOOL_CHOICES:
         return ""

@@ -44,10 +44,10 @@ def refuse_unhonoured(request: GenerationRequest, fields: Mapping[str, msgspec.R
 
 
 def room_for(request: GenerationRequest, model: ModelHello, prompt_tokens: int, *, is_limit_asked: bool = True) -> int:
-    """Give how many tokens may be generated: what was asked for, else what the context leaves.
+    """Return how many tokens may be generated: what was asked for, else what the context leaves.
 
-    `is_limit_asked` says that the limit is the caller's own. Raises InvalidRequest where the context leaves less than
-    the caller asked for.
+    `is_limit_asked` says that the limit is the caller's own. Raises InvalidRequest if the context leaves less than the
+    caller asked for.
     """
     wanted, context = request.output_limit, model.context_tokens
     room = context - prompt_tokens
@@ -78,7 +78,7 @@ def _too_long(
 
 
 def sampling_of(request: GenerationRequest, max_tokens: int, logprobs: int | None) -> Sampling:
-    """Give how tokens are chosen. `logprobs` is how many alternatives each is reported with; `None`: not at all.
+    """Return how tokens are chosen. `logprobs` is how many alternatives each is reported with; `None`: not at all.
 
     Raises InvalidRequest, naming the field that cannot be.
     """
@@ -114,7 +114,7 @@ def _logit_bias(request: GenerationRequest) -> dict[int, float]:
 
 
 def stops_of(request: GenerationRequest) -> list[str]:
-    """Give the texts that end the output. Raises InvalidRequest on an empty one."""
+    """Return the texts that end the output. Raises InvalidRequest on an empty one."""
     stops = [request.stop] if isinstance(request.stop, str) else request.stop or []
     if not all(stops):
         raise InvalidRequest("stop holds an empty string", param="stop")
@@ -122,7 +122,7 @@ def stops_of(request: GenerationRequest) -> list[str]:
 
 
 def grammar_of(request: GenerationRequest) -> Grammar | None:
-    """Find what the output must match. Raises InvalidRequest where it is stated more than once."""
+    """Find what the output must match. Raises InvalidRequest if it is stated more than once."""
     if not (request.response_format or _states_more(request)):
         return None
     found = [*_from_response_format(request), *_from_extensions(request)]
@@ -140,7 +140,7 @@ def grammar_of(request: GenerationRequest) -> Grammar | None:
 
 
 def _states_more(request: GenerationRequest) -> bool:
-    """Say whether there is anything for `_from_extensions`."""
+    """Return whether there is anything for `_from_extensions`."""
     return not (
         request.structured_outputs is None
         and request.guided_json is None

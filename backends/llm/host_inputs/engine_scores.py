@@ -48,7 +48,7 @@ async def texts_of(request: PairRequest, body: bytes, model: ModelHello, form: "
 
 
 async def cosines(vectors: Vectors, pairs: Sequence[tuple[int, int]]) -> list[float]:
-    """Give the cosine of each pair's vectors, -1 to 1; 0 where one has no length. Lets others run in between.
+    """Return the cosine of each pair's vectors, -1 to 1; 0 if one has no length. Lets others run in between.
 
     Raises UpstreamBroken on vectors that are no numbers.
     """

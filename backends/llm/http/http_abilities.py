@@ -63,7 +63,7 @@ class Abilities:
 
 
 def read_abilities(spec: TargetSpec) -> Abilities | None:
-    """Read `settings.refuses` and `settings.takes`; `None` where there is nothing to hold requests to.
+    """Read `settings.refuses` and `settings.takes`; `None` if there is nothing to hold requests to.
 
     Raises ConfigurationError.
     """
@@ -75,7 +75,7 @@ def read_abilities(spec: TargetSpec) -> Abilities | None:
 def read_paths(spec: TargetSpec) -> Mapping[str, str] | None:
     """Read `settings.paths`: where the server answers what it answers elsewhere than usual, below its url.
 
-    By the usual path; `None` where there are none. Raises ConfigurationError.
+    By the usual path; `None` if there are none. Raises ConfigurationError.
     """
     given = _read(spec).paths
     for endpoint, path in given.items():

@@ -41,7 +41,7 @@ class HttpCredentials:
             self._watching = asyncio.get_running_loop().create_task(self._watch(on_change))
 
     async def reread(self) -> bool:
-        """Read every value again; say whether one is another now. One that cannot be used leaves all as they are."""
+        """Read every value again; return whether one is another now. One that cannot be used leaves all as they are."""
         if not self._has_files:
             return False
         try:

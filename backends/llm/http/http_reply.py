@@ -48,7 +48,7 @@ class CredentialsRefused(TargetMisconfigured):
 
 
 class ReplyReader(AnswerReader):
-    """Takes one reply as HTTP brings it: its head, then a stream's events or a whole body."""
+    """Accepts one reply as HTTP brings it: its head, then a stream's events or a whole body."""
 
     _status = 0
     _events: EventSplitter | None = None
@@ -101,7 +101,7 @@ class ReplyReader(AnswerReader):
             self._events = EventSplitter()
 
     def on_body(self, data: bytes) -> bool:
-        """Take a piece; of a stream, only what carries tokens or an end gets the reply on."""
+        """Receive a piece; of a stream, only what carries tokens or an end gets the reply on."""
         if self._events is not None:
             return self._take_stream(self._events, data)
         self._collected += len(data)
@@ -118,7 +118,7 @@ class ReplyReader(AnswerReader):
         return b"".join(self._blocks + self._pieces) if self._blocks else b"".join(self._pieces)
 
     def chunk_taker(self) -> ChunkTaker | None:
-        """Give what takes the chunks that are like the last, as far as is known."""
+        """Return what takes the chunks that are like the last, as far as is known."""
         return self._shape
 
     def _take_stream(self, splitter: EventSplitter, data: bytes) -> bool:
@@ -238,7 +238,7 @@ class ReplyReader(AnswerReader):
 
 
 def _seconds(retry_after: bytes | None, now: float) -> float | None:
-    """Read a Retry-After in seconds or as a date; `None` where it is neither, or absurd. `now` is Unix time."""
+    """Read a Retry-After in seconds or as a date; `None` if it is neither, or absurd. `now` is Unix time."""
     if retry_after is None:
         return None
     text = retry_after.decode("latin-1")

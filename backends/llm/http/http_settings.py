@@ -65,7 +65,7 @@ def read_timeouts(spec: TargetSpec) -> Timeouts:
 def read_tls(spec: TargetSpec, *, is_https: bool) -> tuple[ssl.SSLContext | None, str]:
     """Read `settings.tls`: the context for connections and the name the server must prove, empty for the URL's host.
 
-    `None` where the target is reached without TLS. Raises ConfigurationError.
+    `None` if the target is reached without TLS. Raises ConfigurationError.
     """
     tls = read_tls_names(spec, is_https=is_https)
     if tls is None:

@@ -68,10 +68,10 @@ class KnownShapes:
         self._in_vain = 0
 
     def shape_for(self, event: bytes, *, is_whole: bool) -> TextShape | None:
-        """Give the shape that chunks after this event may have.
+        """Return the shape that chunks after this event may have.
 
-        `is_whole`: the event is to have it as well, since its stream has shown that its first does not tell. Else it
-        is not known yet whether the shape is of use: `was_of_use` is to be told.
+        `is_whole`: the event is to have it as well, since its stream has shown that its first does not tell. Else it is
+        not known yet whether the shape is of use: `was_of_use` is to be told.
         """
         for outline in self._outlines:
             before = outline.before_of(event)
@@ -120,7 +120,9 @@ class KnownShapes:
 
 
 def _end_of_string(event: bytes, place: int) -> int:
-    """Give where a JSON string ends that begins here and has no character that is written another way; else `place`."""
+    """Return where a JSON string ends that begins here and has no character that is written another way; else
+    `place`.
+    """
     if not event.startswith(b'"', place):
         return place
     end = event.find(b'"', place + 1, place + _LONGEST_OWN) + 1
@@ -128,6 +130,6 @@ def _end_of_string(event: bytes, place: int) -> int:
 
 
 def _end_of_number(event: bytes, place: int) -> int:
-    """Give where the digits end that a comma follows; else `place`."""
+    """Return where the digits end that a comma follows; else `place`."""
     end = event.find(b",", place, place + _LONGEST_OWN)
     return end if end > place and event[place:end].isdigit() else place

@@ -50,7 +50,7 @@ class NativeReader(ReplyReader):
         self._is_announced = False
 
     def take_event(self, event: bytes) -> None:
-        """Take one complete server-sent event. Raise UpstreamBroken on an error, or on what cannot be read."""
+        """Accept one complete server-sent event. Raise UpstreamBroken on an error, or on what cannot be read."""
         if self.is_done:
             return
         data = data_of(event)
@@ -70,7 +70,7 @@ class NativeReader(ReplyReader):
         self._native_sink.event(event, deltas, is_usage_only=False)
 
     def take_whole(self, body: bytes) -> None:
-        """Take a whole reply. Raise UpstreamBroken on what is none."""
+        """Accept a whole reply. Raise UpstreamBroken on what is none."""
         self._announce()
         try:
             self._read_whole(body)
@@ -86,7 +86,7 @@ class NativeReader(ReplyReader):
         """Note a whole reply's usage and end."""
 
     def _announce(self) -> None:
-        """Tell the sink, before the first of the answer, that it is in the client's own API."""
+        """Notify the sink, before the first of the answer, that it is in the client's own API."""
         if not self._is_announced:
             self._is_announced = True
             self._native_sink.native()

@@ -50,7 +50,7 @@ class _Body:
         self._is_changed = False
 
     def get(self, name: str) -> object:
-        """Give a field's value; `None` where it is absent or null."""
+        """Return a field's value; `None` if it is absent or null."""
         raw = self._fields.get(name)
         return None if raw is None else msgspec.json.decode(raw)
 
@@ -61,16 +61,16 @@ class _Body:
             self._is_changed = True
 
     def drop(self, name: str) -> None:
-        """Take a field out, where it is there."""
+        """Remove a field, where it is there."""
         self._is_changed |= self._fields.pop(name, None) is not None
 
     def encoded(self) -> bytes:
-        """Give the body."""
+        """Return the body."""
         return _encoder.encode(self._fields) if self._is_changed else self._body
 
 
 def body_for(call: ModelCall, server: BodyFields) -> bytes:
-    """Give the body to send: as it came, unless the model's name, the usage chunk, a cap or the priority matters."""
+    """Return the body to send: as it came, unless the model's name, the usage chunk, a cap or the priority matters."""
     request = call.request
     if isinstance(request, TranslatedChat):
         call = replace(call, body=_in_its_words(request, server))
@@ -107,7 +107,7 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
 
 
 def with_usage(request: GenerationRequest, body: bytes) -> bytes:
-    """Give a stream's body as `body_for` does where nothing else is to be changed."""
+    """Return a stream's body as `body_for` does where nothing else is to be changed."""
     if wants_usage(request):
         return body
     if request.stream_options is None and body.find(b"stream_options") < 0:
@@ -123,7 +123,7 @@ def _ask_for_usage(body: _Body) -> None:
 
 
 def _in_its_words(chat: TranslatedChat, server: BodyFields) -> bytes:
-    """Give a translated chat as this server takes it: nobody chose these fields for it but the gateway."""
+    """Return a translated chat as this server takes it: nobody chose these fields for it but the gateway."""
     body = _Body(chat.marked_body if server.sends_cache_control and chat.marked_body else chat.chat_body)
     if chat.reasoning_effort is not None and not server.sends_reasoning_effort:
         body.drop("reasoning_effort")
@@ -151,13 +151,13 @@ def _set_limit(fields: Mapping[str, object]) -> int | None:
 
 
 def _states_effort(body: _Body) -> bool:
-    """Say whether the caller states an effort where only some servers look for it: OpenRouter's."""
+    """Return whether the caller states an effort where only some servers look for it: OpenRouter's."""
     reasoning = body.get("reasoning")
     return isinstance(reasoning, dict) and reasoning.get("effort") is not None
 
 
 def _new_limit(request: GenerationRequest, max_output: int | None) -> int | None:
-    """Give the limit that the server is to be told in place of what the body says; `None`: leave it as it is."""
+    """Return the limit that the server is to be told in place of what the body says; `None`: leave it as it is."""
     stated = request.stated_limits
     if not stated:  # an API's default is told as well: servers have defaults of their own
         known = [limit for limit in (request.output_limit, max_output) if limit is not None]
@@ -195,7 +195,9 @@ def _set_effort(body: _Body, effort: ReasoningEffort) -> None:
 
 
 def _cap_thinking(body: _Body, cap: int, field: ThinkingCapField) -> None:
-    """Tell a server how many tokens the model may think, in the server's own words; never more than the body says."""
+    """Notify a server of how many tokens the model may think, in the server's own words; never more than the body
+    says.
+    """
     if field == "thinking":
         _cap_budget(body, cap)
     elif field == "reasoning":

@@ -145,7 +145,7 @@ class OpenAIHttpTarget(QuickTarget):
         return await self._pool.send(head, body, reader), reader
 
     def passes_on(self, model: str) -> bool:
-        """Say whether whole chats for a model go out as they came: nothing to check, rename or add."""
+        """Return whether whole chats for a model go out as they came: nothing to check, rename or add."""
         fields = self._fields
         is_renamed = bool(fields.model) and fields.model != model
         takes_all = self._abilities is None and self._paths is None and "chat" in self._apis
@@ -161,7 +161,7 @@ class OpenAIHttpTarget(QuickTarget):
         sink: PassingSink | None,
         asker: Asker,
     ) -> SentRequest | None:
-        """Send a request on a connection that is idle; `None` where none is."""
+        """Send a request on a connection that is idle; `None` if none is."""
         # What comes whole has no sink: its class, which takes some fifty lines of memory to ask, need not be known.
         if sink is not None and isinstance(request, GenerationRequest) and request.stream is True:
             body = with_usage(request, body)
@@ -180,14 +180,14 @@ class OpenAIHttpTarget(QuickTarget):
         return _SentOnIdle(reader, connection, self._pool, self)
 
     async def reread(self) -> bool:
-        """Read the credentials again; say whether they are others by now."""
+        """Read the credentials again; return whether they are others by now."""
         if not await self._credentials.reread():
             return False
         self._renew_head()
         return True
 
     def can_continue(self, continuation: Continuation) -> bool:
-        """Say no: the protocol has no way to ask for the rest of an answer."""
+        """Return False: the protocol has no way to ask for the rest of an answer."""
         return False
 
     async def close(self) -> None:
@@ -197,7 +197,7 @@ class OpenAIHttpTarget(QuickTarget):
 
     @property
     def fault(self) -> str:
-        """Say why a renewed key or certificate is not in use; empty where none is amiss."""
+        """Return why a renewed key or certificate is not in use; empty if none is amiss."""
         return self._credentials.fault or (self._tls.fault if isinstance(self._tls, LiveContext) else "")
 
     def _head_of(self, path: str, trace: str, request_id: str, length: int) -> bytes:
@@ -235,7 +235,7 @@ class _SentOnIdle(SentRequest):
         self._target = target
 
     def conclude(self, error: Exception | None) -> None:
-        """Know what the reply was. Raises SendAgain where the connection was dead or the credentials are old."""
+        """Know what the reply was. Raises SendAgain if the connection was dead or the credentials are old."""
         if isinstance(error, StaleConnection):
             self._pool.drop_idle()  # it is sent once more (decision 0007), and so on a fresh one
             raise SendAgain
@@ -252,11 +252,11 @@ class _SentOnIdle(SentRequest):
         self.service_tier = reader.service_tier or ""
 
     def account(self) -> Result:
-        """Give the reply's account."""
+        """Return the reply's account."""
         return self._reader.account()
 
     def release(self) -> None:
-        """Give the connection back, or close it where the reply has not ended."""
+        """Release the connection, or close it where the reply has not ended."""
         self._connection.release()
 
     def pause(self) -> None:

@@ -59,7 +59,7 @@ _NOTHING: Final = (b"", b"null", b'""', b"[]")
 
 
 def answer_bytes(body: bytes) -> int | None:
-    """Give the size of what a generated answer says, as JSON; `None` where it says nothing that can be read."""
+    """Return the size of what a generated answer says, as JSON; `None` if it says nothing that can be read."""
     try:
         choices = _answers.decode(body).choices
     except (msgspec.MsgspecError, RecursionError):
@@ -77,12 +77,12 @@ def _parts(choice: _Choice) -> list[bytes]:
 
 
 def form_for(request: AnyRequest) -> ReplyForm:
-    """Give how the reply to a request is read."""
+    """Return how the reply to a request is read."""
     return _FORMS.get(type(request), GENERATED)
 
 
 def usage_in(reply: AnyReply) -> Usage | None:
-    """Give the usage that a reply states; `None` where it states none, or one that contradicts itself."""
+    """Return the usage that a reply states; `None` if it states none, or one that contradicts itself."""
     try:
         if isinstance(reply, PairReply):
             return reply.reported

@@ -44,11 +44,11 @@ class SentRequest(ABC):
 
     @abstractmethod
     def account(self) -> Result:
-        """Give the account of a reply that is concluded, as `Target.call` does."""
+        """Return the account of a reply that is concluded, as `Target.call` does."""
 
     @abstractmethod
     def release(self) -> None:
-        """Give up the connection: at the reply's end it is kept, before it is closed."""
+        """Release the connection: at the reply's end it is kept, before it is closed."""
 
     @abstractmethod
     def pause(self) -> None:
@@ -64,8 +64,9 @@ class QuickTarget(ABC):
 
     @abstractmethod
     def passes_on(self, model: str) -> bool:
-        """Say whether whole chats that ask for a model by this name go out byte for byte, unless the gateway sets
-        something in them."""
+        """Return whether whole chats that ask for a model by this name go out byte for byte, unless the gateway sets
+        something in them.
+        """
 
     @abstractmethod
     def send_at_once(
@@ -78,7 +79,7 @@ class QuickTarget(ABC):
         sink: PassingSink | None,
         asker: Asker,
     ) -> SentRequest | None:
-        """Send a request where there is a connection for it now; `None` where there is none.
+        """Send a request where there is a connection for it now; `None` if there is none.
 
-        A stream's reply goes to the sink. What comes whole needs none: it is kept for whoever concludes it.
+        A stream's reply goes to the sink. What comes whole needs none: it is kept for the one that concludes it.
         """

@@ -26,7 +26,7 @@ class EventSplitter:
         self._has_begun = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes and give the events they complete.
+        """Add bytes and return the events they complete.
 
         Raises UpstreamBroken on an event over 4 MiB, and on thousands of events that are too short to carry anything.
         """
@@ -62,16 +62,16 @@ class EventSplitter:
 
     @property
     def is_between_events(self) -> bool:
-        """Say whether nothing is held back."""
+        """Return whether nothing is held back."""
         return not self._rest
 
     @property
     def rest(self) -> bytes:
-        """Give the bytes of an unfinished event, empty where there are none."""
+        """Return the bytes of an unfinished event, empty if there are none."""
         return bytes(self._rest.strip())
 
     def _begin(self, data: bytes) -> bytes:
-        """Take the stream's first bytes, without the mark that may stand before them."""
+        """Accept the stream's first bytes, without the mark that may stand before them."""
         if data.startswith(b"data:") and not self._rest:  # as most do
             self._has_begun = True
             return data
@@ -99,12 +99,12 @@ class EventSplitter:
 
 
 def _is_one_event(data: bytes) -> bool:
-    """Say whether this is one event of one line, whole: for less than a search for all that may end one."""
+    """Return whether this is one event of one line, whole: for less than a search for all that may end one."""
     return data.endswith(b"\n\n") and data.find(b"\n") == len(data) - 2
 
 
 def data_of(event: bytes) -> bytes:
-    """Give an event's data: its `data:` lines joined by line ends; empty for comments and keep-alives."""
+    """Return an event's data: its `data:` lines joined by line ends; empty for comments and keep-alives."""
     if event.startswith(b"data:") and event.find(b"\n") >= len(event) - 3:  # the usual case: one line
         return event[5:].strip()
     lines = (line[5:].removeprefix(b" ") for line in event.splitlines() if line.startswith(b"data:"))

@@ -28,7 +28,9 @@ _replace: Final = msgspec.structs.replace
 
 
 def _size_line(length: int) -> bytes:
-    """Give the line that a chunk of so many bytes begins with, which states the size of what follows it."""
+    """Return the line that a chunk of the given number of bytes begins with, which states the size of what follows
+    it.
+    """
     for digits in _SIZE_DIGITS:
         size = length - digits - 4  # 4: the line ends after the size and after the event
         line = b"%x\r\n" % size if size > 0 else b""
@@ -41,10 +43,10 @@ _size_lines: Final = [_size_line(length) for length in range(_USUAL_LENGTHS)]
 
 
 class TextShape(ChunkTaker):
-    """Takes chunks of one shape: the bytes before and after the text, in the framing of HTTP's chunked coding.
+    """Accepts chunks of one shape: the bytes before and after the text, in the framing of HTTP's chunked coding.
 
-    What has these bytes and one JSON string between them, not an empty one, is the same chunk with another text: to
-    put a string in another's place changes nothing else in a JSON document.
+    What has these bytes and one JSON string between them, not an empty one, is the same chunk with another text: to put
+    a string in another's place changes nothing else in a JSON document.
     """
 
     __slots__ = ("_after", "_before", "_passing", "count", "delta")
@@ -58,7 +60,7 @@ class TextShape(ChunkTaker):
 
     @staticmethod
     def learn(event: bytes, read: Callable[[bytes], Delta | None]) -> "TextShape | None":
-        """Find where an event's text stands, by reading it with another in its place; `None` where it has none.
+        """Find where an event's text stands, by reading it with another in its place; `None` if it has none.
 
         `read` gives what an event carries where that is one delta and nothing else.
         """
@@ -77,16 +79,16 @@ class TextShape(ChunkTaker):
         return None
 
     def fits(self, event: bytes) -> bool:
-        """Say whether an event that was read otherwise has this shape."""
+        """Return whether an event that was read otherwise has this shape."""
         return event.startswith(self._before) and event.endswith(self._after[:-2])
 
     def begun_with(self, before: bytes, delta: Delta) -> "TextShape":
-        """Give the shape that differs in what is before the text."""
+        """Return the shape that differs in what is before the text."""
         return TextShape(before, self._after[:-2], delta)
 
     @property
     def before(self) -> bytes:
-        """Give what is before the text."""
+        """Return what is before the text."""
         return self._before
 
     def pass_to(self, sink: Sink) -> None:
@@ -99,7 +101,7 @@ class TextShape(ChunkTaker):
             self._passing = _Telling(cast("Tell | None", relay) or partial(self._tell, sink))
 
     def take(self, framed: bytes) -> bool:
-        """Pass a whole chunk in its framing on where it is of this shape and says something; say whether it was."""
+        """Pass a whole chunk in its framing on where it is of this shape and says something; return whether it was."""
         between = self._between(framed)
         try:
             if not between or between.find(b" ", 2, -2) >= 0 or between.find(b"\\n", 2, -2) >= 0 or not _text(between):
@@ -112,7 +114,7 @@ class TextShape(ChunkTaker):
         return True
 
     def _between(self, framed: bytes) -> bytes:
-        """Give what stands between the shape's two ends; nothing where they are others, or the size is."""
+        """Return what stands between the shape's two ends; nothing where they are others, or the size is."""
         length = len(framed)
         line = _size_lines[length] if length < _USUAL_LENGTHS else _size_line(length)
         before, after = self._before, self._after
@@ -122,7 +124,7 @@ class TextShape(ChunkTaker):
         return event[len(before) : -len(after)] if event.startswith(before) else b""
 
     def _tell(self, sink: Sink, framed: bytes) -> None:
-        """Tell a sink of an event of this shape as of any other."""
+        """Notify a sink of an event of this shape as of any other."""
         event, known = framed[framed.index(b"\n") + 1 : -2], self.delta
         text = _text(self._text_json(event[len(self._before) : len(event) + 2 - len(self._after)]))
         said = (text, "") if known.text else ("", text)
@@ -130,7 +132,7 @@ class TextShape(ChunkTaker):
         sink.event(event, (delta,), is_usage_only=False)
 
     def _text_json(self, between: bytes) -> bytes:
-        """Give the text's JSON out of what is between the shape's two ends."""
+        """Return the text's JSON out of what is between the shape's two ends."""
         return between
 
 
@@ -144,15 +146,15 @@ class FilledShape(TextShape):
         self._middle = middle
 
     def fits(self, event: bytes) -> bool:
-        """Say whether an event that was read otherwise has this shape."""
+        """Return whether an event that was read otherwise has this shape."""
         return super().fits(event) and self._middle in event
 
     def begun_with(self, before: bytes, delta: Delta) -> TextShape:
-        """Give the shape that differs in what is before the text."""
+        """Return the shape that differs in what is before the text."""
         return FilledShape(before, self._middle, self._after[:-2], delta)
 
     def take(self, framed: bytes) -> bool:
-        """Pass a whole chunk in its framing on where it is of this shape and says something; say whether it was."""
+        """Pass a whole chunk in its framing on where it is of this shape and says something; return whether it was."""
         text, middle, filling = self._between(framed).partition(self._middle)
         try:
             if not middle or text.find(b" ", 2, -2) >= 0 or text.find(b"\\n", 2, -2) >= 0 or not _text(text):
@@ -186,7 +188,7 @@ class _Nobody(ChunkTaker):
 
 
 class _Telling(ChunkTaker):
-    """Gives chunks to a callable."""
+    """Returns chunks to a callable."""
 
     __slots__ = ("_tell",)
 

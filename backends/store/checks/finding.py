@@ -24,5 +24,5 @@ class Finding(msgspec.Struct, frozen=True):
     detail: str
 
     def line(self) -> str:
-        """Give it as one line."""
+        """Return this as one line."""
         return f"{self.kind} {self.where}: {self.detail}"

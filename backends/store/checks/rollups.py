@@ -48,7 +48,7 @@ class RollupPair:
 def differing_rollups(
     client: StoreClient, snapshot: StoreSnapshot, views: list[RollupView], rules: list[RetentionRule]
 ) -> list[Finding]:
-    """Give the views whose target is not what their query makes of their source now.
+    """Return the views whose target is not what their query makes of their source now.
 
     Compared is the time in which neither has lost rows to expiry, without what a tenant's own retention deleted.
     """

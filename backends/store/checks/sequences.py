@@ -47,7 +47,7 @@ WHERE asked.attempts != found.rows
 
 
 def missing_numbers(client: StoreClient, snapshot: StoreSnapshot) -> list[Finding]:
-    """Give senders whose numbers have holes or came twice, and requests whose tries are not all there."""
+    """Return senders whose numbers have holes or came twice, and requests whose tries are not all there."""
     tables = {table.name: table for table in snapshot.tables if table.name in snapshot.filled}
     findings: list[Finding] = []
     for name, sender in _SENDERS.items():

@@ -1,4 +1,4 @@
-"""Is every token that an engine computed on somebody's account? Per replica and hour, each line by its name.
+"""Is every token that an engine computed on someone's account? Per replica and hour, each line by its name.
 
 An engine computes a request's prompt where it has it not cached, and every token of the answer but the last of each
 choice, which nothing follows. So, for requests that took one try:
@@ -194,7 +194,7 @@ class TokenLines(msgspec.Struct, frozen=True):
         return abs(self.difference) <= self.slack and not self.unbooked
 
     def line(self) -> str:
-        """Give them as one line."""
+        """Return them as one line."""
         lost, unbooked = "", ""
         if self.lost_requests:
             lost = f" ({self.lost_requests} requests from {self.lost_from} to {self.lost_to})"
@@ -245,7 +245,7 @@ class GpuLines(msgspec.Struct, frozen=True):
 def token_lines(
     client: StoreClient, snapshot: StoreSnapshot, rules: list[RetentionRule], hours: int
 ) -> list[TokenLines]:
-    """Give the lines of every replica for the hours before the snapshot, as long as steps are kept."""
+    """Return the lines of every replica for the hours before the snapshot, as long as steps are kept."""
     rows = _ask(
         client,
         snapshot,
@@ -332,7 +332,7 @@ def gpu_findings(lines: list[GpuLines]) -> list[Finding]:
 
 
 def token_findings(lines: list[TokenLines]) -> list[Finding]:
-    """Give the lines that do not close."""
+    """Return the lines that do not close."""
     return [
         Finding("tokens_differ", line.replica, line.line().removeprefix(f"tokens {line.replica} "))
         for line in lines

@@ -88,7 +88,7 @@ async def _begin(port: int, number: int) -> tuple[asyncio.StreamReader, asyncio.
 
 
 async def _ends_with_event(reader: asyncio.StreamReader) -> bool:
-    """Read a stream to its end; say whether that was an error event with the code `shutdown`."""
+    """Read a stream to its end; return whether that was an error event with the code `shutdown`."""
     with suppress(OSError, TimeoutError, ValueError, LookupError):
         async with asyncio.timeout(_CLIENT_SECONDS):
             rest = await reader.read()

@@ -84,7 +84,7 @@ class _Drill:
 
     @contextmanager
     def running(self, data: Path) -> Iterator[str]:
-        """Run an installation; give the control plane's address. Raise RuntimeError if it does not start."""
+        """Run an installation; provide the control plane's address. Raise RuntimeError if it does not start."""
         process, log = self._start(data)
         try:
             if not self._is_started(process, log):
@@ -189,7 +189,7 @@ class _Drill:
         shutil.copytree(self.data / "secrets", self._home / "kept")
 
     def starts_without(self, lost: str) -> bool:
-        """Say whether a copy of the installation starts without these secrets."""
+        """Return whether a copy of the installation starts without these secrets."""
         place = self._home / f"without-{lost.replace(' ', '-')}"
         shutil.copytree(self.data, place, ignore=shutil.ignore_patterns("store", "run"))
         secrets = place / "secrets"

@@ -236,7 +236,7 @@ class _Installation:
         journal.close()
 
     def stored(self, count: int) -> bool:
-        """Return whether so many requests that were charged for nothing are in the store."""
+        """Return whether the given number of requests that were charged for nothing are in the store."""
         secret = SecretFiles(self._data / "secrets").get("store_reader")
         assert secret is not None
         client = StoreClient(StoreAddress(f"http://127.0.0.1:{self._base + 7}", "tollkeeper", "reader", secret))

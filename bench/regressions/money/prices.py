@@ -175,7 +175,7 @@ class _Server(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 def _at_the_gateway(home: Path) -> tuple[int, int, int]:

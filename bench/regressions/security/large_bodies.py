@@ -91,7 +91,9 @@ def _chat(model: str, messages: bytes, more: bytes = b"") -> bytes:
 
 
 def _growth(gateway: Service, count: int) -> tuple[float, float, int]:
-    """Return by how many MB a gateway grew for so many prompts at once, how much of that stays, and its faults."""
+    """Return by how many MB a gateway grew for the given number of prompts at once, how much of that stays, and its
+    faults.
+    """
     port, process_id = _port(gateway), gateway.process_id
     _ask(port, _chat("engine", b'{"role":"user","content":"a"}'))
     before = memory_bytes(process_id, "VmRSS")
@@ -241,7 +243,7 @@ class _Upstream(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 @contextmanager

@@ -78,7 +78,7 @@ class _Installation:
         assert status == 200, status
 
     def is_shipped(self) -> bool:
-        """Say whether the gateway's own records reach the collector."""
+        """Return whether the gateway's own records reach the collector."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         while time.monotonic() < deadline:
             _, state = _call("GET", f"{self._addresses['gateway']}/ready")

@@ -120,7 +120,7 @@ async def _slow_share(client: httpx.AsyncClient, seconds: float) -> tuple[float,
 
 
 async def _recovery_seconds(client: httpx.AsyncClient) -> float:
-    """Return after how long the first of so many answers in a row came from the recovered model."""
+    """Return after how long the first of the given number of answers in a row came from the recovered model."""
     began, in_a_row, since = time.monotonic(), 0, 0.0
     for number in itertools.count():
         at = time.monotonic() - began

@@ -1,7 +1,7 @@
 """One batch from wherever it stands to its end: its input read, its lines served, its files written.
 
-Every line's outcome is in the database before its worker takes the next one, so that whoever goes on after a restart
-does none of them again but those that were under way.
+Every line's outcome is in the database before its worker takes the next one, so that the one that goes on after a
+restart does none of them again but those that were under way.
 """
 
 import asyncio
@@ -201,13 +201,13 @@ class BatchRun:
             return line
 
     def _is_over(self) -> bool:
-        """Say whether no further line is to be begun; the end of the window is seen here."""
+        """Return whether no further line is to be begun; the end of the window is seen here."""
         if not self._stopped.is_set() and self._now_unix >= self.batch.expires_unix:
             self._stop("expired")
         return self._stopped.is_set()
 
     async def _outcome_of(self, line: NewLine) -> LineOutcome | None:
-        """Serve a line, as often as it takes; `None` where the batch was stopped first, and the line still waits."""
+        """Serve a line, as often as it takes; `None` if the batch was stopped first, and the line still waits."""
         patience = Patience()
         while not self._is_over():
             if self._shop.directory.is_too_old:  # whether the key is still good cannot be known

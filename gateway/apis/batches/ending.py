@@ -36,7 +36,7 @@ class Ending:
     clock: Clock
 
     async def write(self, batch: Batch, end: BatchEnd) -> None:
-        """Give every line an outcome, write the files and end the batch. Raises LeaseLost, ObjectsUnavailable."""
+        """Write an outcome for every line, write the files and end the batch. Raises LeaseLost, ObjectsUnavailable."""
         if end in _REASONS and batch.in_progress_unix is not None:
             await self._close_lines(batch.id, *_REASONS[end])
         output = errors = None
@@ -51,7 +51,7 @@ class Ending:
             await self.work.finish(batch_id, [unanswered(line, code, message, uuid7(now_ns)) for line in lines])
 
     async def _write_file(self, batch: Batch, name: str, *, is_failed: bool) -> StoredFile | None:
-        """Write the results of one kind, in the order of their lines; none where there is no such result."""
+        """Write the results of one kind, in the order of their lines; none if there is no such result."""
         found = await self.work.results(batch.id, 0, _LINES_AT_ONCE, is_failed=is_failed)
         if not found:
             return None

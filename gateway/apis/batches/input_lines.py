@@ -44,7 +44,7 @@ class _Unsound(Exception):
 
 
 class InputReader:
-    """Takes a file's pieces in order and gives its lines. `knows_model` says whether the payer may use a model."""
+    """Reads a file's pieces in order and yields its lines. `knows_model` reports whether the payer may use a model."""
 
     def __init__(self, endpoint: str, knows_model: Callable[[str], bool], max_lines: int = MAX_LINES) -> None:
         self._endpoint = endpoint
@@ -59,21 +59,21 @@ class InputReader:
 
     @property
     def has_failed(self) -> bool:
-        """Say whether reading on would be wasted."""
+        """Return whether reading on would be wasted."""
         return len(self.faults) >= _MAX_FAULTS or self.total > self._max_lines
 
     @property
     def model(self) -> str:
-        """Give the model that all lines name, empty where they name several."""
+        """Return the model that all lines name, empty if they name several."""
         return next(iter(self._models)) if len(self._models) == 1 else ""
 
     def feed(self, piece: bytes) -> list[NewLine]:
-        """Take the next piece and give the lines that it completes. Takes milliseconds: for a thread."""
+        """Accept the next piece and return the lines that it completes. Takes milliseconds: for a thread."""
         *complete, self._rest = (self._rest + piece).split(b"\n")
         return [line for text in complete if (line := self._take(text)) is not None]
 
     def end(self) -> list[NewLine]:
-        """Give the last line, where it does not end in a newline, and judge the whole."""
+        """Return the last line, where it does not end in a newline, and judge the whole."""
         last, self._rest = self._take(self._rest), b""
         if self.total > self._max_lines:
             self.faults.append(

@@ -18,7 +18,7 @@ class KeptBatches:
         self._store: BatchStore | None = None
 
     async def store(self) -> "BatchStore":
-        """Give the store. Raises ConfigurationError where the database's URL is unusable."""
+        """Return the store. Raises ConfigurationError if the database's URL is unusable."""
         if self._store is None:
             # In a thread: SQLAlchemy takes a third of a second to import, which other requests must not wait for.
             found = await asyncio.to_thread(self._open)
@@ -26,7 +26,7 @@ class KeptBatches:
         return self._store
 
     async def work(self, owner: str) -> "BatchWork":
-        """Give a gateway's hold on batches; see BatchWork. Raises as `store` does."""
+        """Return a gateway's hold on batches; see BatchWork. Raises as `store` does."""
         return await asyncio.to_thread(self._open_work, owner)
 
     def _open(self) -> "BatchStore":

@@ -17,7 +17,7 @@ class LineAnswer:
 
     @property
     def request_id(self) -> str:
-        """Give the id that the answer's record has."""
+        """Return the id that the answer's record has."""
         return next((value.decode("latin-1") for name, value in self.headers if name == b"x-request-id"), "")
 
 
@@ -28,7 +28,7 @@ class _NoLine(Line):
         """Drop what is written: the answer is taken before it becomes bytes on a wire."""
 
     def writer(self) -> Callable[[bytes], object]:
-        """Give what drops it for less."""
+        """Return what drops it for less."""
         return self.write
 
     def finished(self, *, keep_alive: bool) -> None:

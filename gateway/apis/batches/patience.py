@@ -22,7 +22,7 @@ class Patience:
         self._failures = 0
 
     def wait_after(self, error: TollkeeperError) -> float | None:
-        """Give how many seconds to wait before the next try; `None` where there is to be none."""
+        """Return how many seconds to wait before the next try; `None` if there is to be none."""
         self.tries += 1
         if isinstance(error, LimitExceeded):
             return error.retry_after_seconds  # none where no wait brings room for so much

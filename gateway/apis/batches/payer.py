@@ -1,4 +1,4 @@
-"""The key that pays for a batch, looked up anew whenever something is asked in its name."""
+"""The key that pays for a batch, looked up again whenever something is asked in its name."""
 
 from contracts.access.owner import Owner, owner_of
 from contracts.api.batches import Batch
@@ -7,7 +7,7 @@ from contracts.serving.configuration import KeyEntry, Snapshot
 
 
 def payer_of(batch: Batch, snapshot: Snapshot, now_ns: int) -> KeyEntry:
-    """Give the key's entry. Raises AuthenticationFailed or PermissionDenied where the key may pay no more."""
+    """Return the key's entry. Raises AuthenticationFailed or PermissionDenied if the key may pay no more."""
     entry = snapshot.keys.get(batch.payer.digest)
     if entry is None or not _is_good(entry, now_ns):
         # It may have been rotated. Looking at every key is slow, and happens where a batch would else have failed.

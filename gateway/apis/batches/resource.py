@@ -37,7 +37,7 @@ _BATCHED: Final = frozenset(
 
 
 def batched_operations(operations: Collection[Operation]) -> dict[str, Operation]:
-    """Give the operations whose requests may stand in a batch, by the path that its lines name."""
+    """Return the operations whose requests may stand in a batch, by the path that its lines name."""
     return {path: operation for operation in operations for path in operation.paths if path in _BATCHED}
 
 
@@ -62,7 +62,7 @@ class BatchesResource:
         self._runner = runner
 
     def methods(self, path: str) -> tuple[str, ...]:
-        """Give the methods that a path answers; none where it is not one of this resource's."""
+        """Return the methods that a path answers; none if it is not one of this resource's."""
         if path == _BATCHES:
             return ("GET", "POST")
         found = _ONE.fullmatch(path)
@@ -149,7 +149,7 @@ def _found(batch: Batch | None, batch_id: str) -> Batch:
 
 
 def batch_object(batch: Batch) -> dict[str, object]:
-    """Give a batch as OpenAI's batch object."""
+    """Return a batch as OpenAI's batch object."""
     usage = batch.usage
     ended = {batch.state: batch.ended_unix}
     return {

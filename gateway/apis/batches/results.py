@@ -57,7 +57,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 def answered(line: NewLine, answer: LineAnswer, result_id: UUID) -> LineOutcome:
-    """Give the outcome of a line that was answered, well or with an error."""
+    """Return the outcome of a line that was answered, well or with an error."""
     # A model server may write its JSON on several lines. Within a string a newline is escaped, so these are between.
     body = answer.body.replace(b"\r", b" ").replace(b"\n", b" ")
     try:
@@ -71,7 +71,7 @@ def answered(line: NewLine, answer: LineAnswer, result_id: UUID) -> LineOutcome:
 
 
 def unanswered(line: NewLine, code: str, message: str, result_id: UUID) -> LineOutcome:
-    """Give the outcome of a line that was never answered."""
+    """Return the outcome of a line that was never answered."""
     result = _encoder.encode(_Result(_id(result_id), line.custom_id, None, _Error(code, message)))
     return LineOutcome(line.number, result, is_failed=True)
 
@@ -81,7 +81,7 @@ def _id(result_id: UUID) -> str:
 
 
 def _usage_of(body: bytes) -> BatchUsage:
-    """Give the usage that an answer reports. Raises DecodeError, ... on what is no JSON."""
+    """Return the usage that an answer reports. Raises DecodeError, ... on what is no JSON."""
     try:
         usage = _answer.decode(body).usage
     except msgspec.ValidationError:

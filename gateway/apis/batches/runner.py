@@ -72,7 +72,7 @@ class BatchRunner:
 
     @property
     def state(self) -> RunnerState:
-        """Give what is being done."""
+        """Return what is being done."""
         runs = [run for run, _ in self._runs.values()]
         serving = sum(run.serving for run in runs)
         waiting = sum(run.waiting for run in runs) - serving
@@ -89,7 +89,7 @@ class BatchRunner:
         self._woken.set()
 
     def lease(self) -> Lease:
-        """Give this process's hold on a batch, as of now."""
+        """Return this process's hold on a batch, as of now."""
         return Lease(self._owner, self._clock.wall_ns() + round(self._settings.lease_seconds * 1e9))
 
     async def stop(self, within_seconds: float) -> None:

@@ -40,7 +40,7 @@ class BatchService:
 
     @property
     def state(self) -> RunnerState:
-        """Give how many batches and lines are under way."""
+        """Return how many batches and lines are under way."""
         return self._runner.state
 
     def start(self) -> None:

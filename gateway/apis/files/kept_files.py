@@ -17,7 +17,7 @@ class KeptFiles:
         self._store: FileStore | None = None
 
     async def store(self) -> "FileStore":
-        """Give the store. Raises ConfigurationError where the database's URL is unusable."""
+        """Return the store. Raises ConfigurationError if the database's URL is unusable."""
         if self._store is None:
             # In a thread: SQLAlchemy takes a third of a second to import, which other requests must not wait for.
             found = await asyncio.to_thread(self._open)

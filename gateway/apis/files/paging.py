@@ -20,7 +20,7 @@ class PageWish:
     filters: dict[str, str] | None = None
 
     def filter(self, name: str) -> str:
-        """Give what a filter is set to, empty where it is not."""
+        """Return what a filter is set to, empty if it is not."""
         return (self.filters or {}).get(name, "")
 
 
@@ -47,7 +47,7 @@ def read_page(query: str, *, most: int, default: int, filters: Sequence[str] = (
 
 
 def page_of(found: Sequence[dict[str, object]], limit: int) -> dict[str, object]:
-    """Give a page of at most `limit` entries; one more than that was looked for, to know whether there are more."""
+    """Return a page of at most `limit` entries; one more than that was looked for, to know whether there are more."""
     shown = list(found[:limit])
     return {
         "object": "list",

@@ -44,7 +44,7 @@ class FilesResource:
         self._on_use = on_use
 
     def methods(self, path: str) -> tuple[str, ...]:
-        """Give the methods that a path answers; none where it is not one of this resource's."""
+        """Return the methods that a path answers; none if it is not one of this resource's."""
         if path == _FILES:
             return ("GET", "POST")
         found = _ONE.fullmatch(path)
@@ -146,14 +146,14 @@ def new_file_id(now_ns: int) -> str:
 
 
 def no_such_file(file_id: str, param: str = "id") -> NotFound:
-    """Give the error for a file that is not there, or is somebody else's."""
+    """Return the error for a file that is not there, or is someone else's."""
     return NotFound(
         f"there is no file {file_id[:100]!r}; GET /v1/files lists yours", param=param, code="file_not_found"
     )
 
 
 def file_object(file: StoredFile) -> dict[str, object]:
-    """Give a file as OpenAI's file object."""
+    """Return a file as OpenAI's file object."""
     return {
         "id": file.id,
         "object": "file",

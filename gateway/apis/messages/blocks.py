@@ -53,7 +53,7 @@ class Block:
         self.signature = ""
 
     def rendered(self) -> dict[str, object]:
-        """Give a complete block in the API's shape."""
+        """Return a complete block in the API's shape."""
         text = "".join(self.pieces)
         if self.kind == "thinking":
             return {"type": "thinking", "thinking": text, "signature": self.signature}
@@ -65,7 +65,7 @@ class Block:
 
 
 class BlockFinder:
-    """Says of each piece of an answer to which block it belongs; a block is new where its index was not yet given."""
+    """Reports each piece of an answer to which block it belongs; a block is new where its index was not yet given."""
 
     def __init__(self, call_prefix: str, *, shows_thinking: bool) -> None:
         self._call_prefix = call_prefix  # of the ids that calls get which have none
@@ -77,11 +77,11 @@ class BlockFinder:
 
     @property
     def has_calls(self) -> bool:
-        """Say whether a tool was called."""
+        """Return whether a tool was called."""
         return bool(self._calls)
 
     def pieces(self, delta: Delta) -> Iterator[tuple[Block, str]]:
-        """Give the pieces of a delta. Raises UpstreamBroken on tool calls that are none."""
+        """Yield the pieces of a delta. Raises UpstreamBroken on tool calls that are none."""
         if self._shows_thinking:
             if delta.thinking_blocks:
                 yield from self._of_thoughts(delta)
@@ -99,7 +99,7 @@ class BlockFinder:
         return current
 
     def _of_thoughts(self, delta: Delta) -> Iterator[tuple[Block, str]]:
-        """Give thoughts with what signs them, which ends each; they say again what the delta's reasoning says."""
+        """Yield thoughts with what signs them, which ends each; they say again what the delta's reasoning says."""
         try:
             thoughts = _thoughts.decode(delta.thinking_blocks)
         except msgspec.MsgspecError:
@@ -144,7 +144,7 @@ class BlockFinder:
 
 
 def _input_of(arguments: str) -> msgspec.Raw | dict[str, str]:
-    """Give a call's arguments as the object they are; where they are none, an object that holds their text."""
+    """Return a call's arguments as the object they are; where they are none, an object that holds their text."""
     if not arguments.strip():
         return {}
     try:

@@ -73,7 +73,7 @@ class CountTokens:
         self._estimator = estimator
 
     def methods(self, path: str) -> tuple[str, ...]:
-        """Give what the path answers."""
+        """Return what the path answers."""
         return ("POST",) if self._counting.answers(path) else ()
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
@@ -102,7 +102,7 @@ class CountTokens:
     ) -> tuple[int, CountMethod]:
         """Count by a target that can, which an engine host is; else estimate by what its prompts have come to.
 
-        Raises UnsupportedParameter where every target would refuse the message.
+        Raises UnsupportedParameter if every target would refuse the message.
         """
         tenant = key.identity.tenant
         if not request.messages:  # it was not translated

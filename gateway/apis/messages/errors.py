@@ -72,12 +72,12 @@ def error_event(error: TollkeeperError, request_id: str | None = None) -> bytes:
 
 
 def error_status(error: TollkeeperError) -> int:
-    """Give the HTTP status: Anthropic's API has one of its own for what cannot be served now."""
+    """Return the HTTP status: Anthropic's API has one of its own for what cannot be served now."""
     return _OVERLOADED if error.status == 503 else error.status
 
 
 def own_headers(headers: Headers, wall_ns: int) -> Headers:
-    """Give what Anthropic's API calls by other names: the request's id and the limits, whose resets are moments."""
+    """Return what Anthropic's API calls by other names: the request's id and the limits, whose resets are moments."""
     found: Headers = ()
     for name, value in headers:
         if name == b"x-request-id":
@@ -88,7 +88,7 @@ def own_headers(headers: Headers, wall_ns: int) -> Headers:
 
 
 def messages_errors(clock: Clock) -> ErrorShape:
-    """Give the shape of the Messages API's errors."""
+    """Return the shape of the Messages API's errors."""
 
     def of_request(headers: Headers) -> tuple[ErrorShape, Headers]:
         stated = dict(headers).get(b"x-request-id")
@@ -100,7 +100,7 @@ def messages_errors(clock: Clock) -> ErrorShape:
 
 
 def _moment(duration: bytes, wall_ns: int) -> bytes:
-    """Give the moment in so long a time, in whole seconds rounded up: "1m30s" -> "2026-11-21T16:31:31Z"."""
+    """Return the moment in so long a time, in whole seconds rounded up: "1m30s" -> "2026-11-21T16:31:31Z"."""
     found = _DURATION.fullmatch(duration.decode("latin-1"))
     hours, minutes, seconds, milliseconds = found.groups() if found is not None else (None,) * 4
     wait_seconds = int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0) + int(milliseconds or 0) / 1000

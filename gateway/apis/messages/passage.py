@@ -34,7 +34,7 @@ class MessagePassage:
         self._open: int | None = None  # the block that has begun and not ended
 
     def take(self, data: bytes) -> None:
-        """Take an event."""
+        """Accept an event."""
         if b"content_block_st" not in data[:80]:  # it begins or ends no block
             return
         event = _events.decode(data_of(data))

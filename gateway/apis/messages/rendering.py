@@ -86,7 +86,7 @@ class MessageRenderer(AnswerRenderer):
         return rendered
 
     def new_choice(self) -> "WholeMessage":
-        """Give a message to be put together."""
+        """Return a message to be put together."""
         return WholeMessage(self._new_finder())
 
     def ending(self, index: int, why: TollkeeperError) -> bytes:
@@ -170,11 +170,11 @@ class WholeMessage(WholeText):
 
     @property
     def spoken(self) -> str | None:
-        """Give the text; `None` where the message calls tools."""
+        """Return the text; `None` if the message calls tools."""
         return None if self._finder.has_calls else super().spoken
 
     def rendered(self, index: int) -> dict[str, object]:
-        """Give the blocks, and how they end."""
+        """Return the blocks, and how they end."""
         return {
             "content": [block.rendered() for block in self._blocks],
             "end": _end(self.finish_reason or "", self._stop, has_calls=self._finder.has_calls),
@@ -185,7 +185,7 @@ _NO_END: Final[dict[str, object]] = {"stop_reason": None, "stop_sequence": None}
 
 
 def _end(finish_reason: str, stop: str, *, has_calls: bool) -> dict[str, object]:
-    """Give how a message ended. Some servers call a forced call's end "stop", which it is not."""
+    """Return how a message ended. Some servers call a forced call's end "stop", which it is not."""
     reason = _STOP_REASONS.get(finish_reason, "end_turn")
     if reason == "end_turn" and (has_calls or stop):
         reason = "tool_use" if has_calls else "stop_sequence"

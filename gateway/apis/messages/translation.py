@@ -45,7 +45,7 @@ def read_prompt_as_chat(content_type: str, body: bytes) -> TranslatedChat:
 
 
 def translated(request: Prompt) -> TranslatedChat:
-    """Give a request as a chat."""
+    """Return a request as a chat."""
     messages = chat_messages(request.system, request.messages)
     if request.cache_control is not None:
         mark_last(messages, request.cache_control)
@@ -63,7 +63,7 @@ def translated(request: Prompt) -> TranslatedChat:
 
 
 def effort_of(request: Prompt) -> ReasoningEffort | None:
-    """Give how much the model is to think; `None`: as much as it does of itself.
+    """Return how much the model is to think; `None`: as much as it does of itself.
 
     What `output_config.effort` says holds above a budget, and that thinking is disabled above both.
     """
@@ -86,7 +86,7 @@ def _body(model: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]
 
 
 def _fields(request: Prompt) -> dict[str, Any]:
-    """Give all of a chat's body but its model, messages and tools."""
+    """Return all of a chat's body but its model, messages and tools."""
     fields: dict[str, Any] = {}
     if isinstance(request, MessagesRequest):
         fields |= _sampling(request)

@@ -33,7 +33,7 @@ _PDF_NAME: Final = "document.pdf"
 
 
 def chat_messages(system: str | Sequence[TextBlock] | None, messages: Sequence[Message]) -> list[ChatMessage]:
-    """Give a conversation as a chat has it. Neighbours of one role become one turn, as Anthropic's API says."""
+    """Return a conversation as a chat has it. Neighbours of one role become one turn, as Anthropic's API says."""
     found = [] if not system else [_said("system", _parts(_blocks_of(system)))]
     for role, turn in itertools.groupby(messages, key=lambda message: message.role):
         blocks = [block for message in turn for block in _blocks_of(message.content)]
@@ -47,7 +47,7 @@ def chat_messages(system: str | Sequence[TextBlock] | None, messages: Sequence[M
 
 
 def without_marks(message: ChatMessage) -> ChatMessage:
-    """Give a message as every server takes it: without marks, and one text as a string."""
+    """Return a message as every server takes it: without marks, and one text as a string."""
     plain = {name: value for name, value in message.items() if name not in MARKS}
     content = plain.get("content")
     if isinstance(content, list):
@@ -59,7 +59,7 @@ def without_marks(message: ChatMessage) -> ChatMessage:
 
 
 def has_marks(message: ChatMessage) -> bool:
-    """Say whether anything in a message is there only for servers that understand it."""
+    """Return whether anything in a message is there only for servers that understand it."""
     content = message.get("content")
     inner = [*(content if isinstance(content, list) else ()), *message.get("tool_calls", ())]
     return any(name in one for one in (message, *inner) for name in MARKS)
@@ -81,7 +81,7 @@ def mark_last(messages: Sequence[ChatMessage], mark: CacheControl) -> None:
 
 
 def marked(thing: dict[str, Any], mark: CacheControl | None) -> dict[str, Any]:
-    """Give a part or a tool with the mark that its block has."""
+    """Return a part or a tool with the mark that its block has."""
     if mark is not None:
         thing["cache_control"] = _mark(mark)
     return thing
@@ -104,7 +104,7 @@ def _said(role: str, parts: list[Part]) -> ChatMessage:
 
 
 def _assistant_message(blocks: "Iterable[AnyBlock]") -> ChatMessage:
-    """Give an assistant's turn: what it said, the tools it called, and its signed thoughts."""
+    """Return an assistant's turn: what it said, the tools it called, and its signed thoughts."""
     texts: list[Part] = []
     calls: list[dict[str, Any]] = []
     thoughts: list[dict[str, str]] = []
@@ -129,7 +129,7 @@ def _assistant_message(blocks: "Iterable[AnyBlock]") -> ChatMessage:
 
 
 def _user_messages(blocks: "Sequence[AnyBlock]") -> Iterator[ChatMessage]:
-    """Give a user's turn: the results of tools first, as chats want them right after the calls, then all the rest.
+    """Yield a user's turn: the results of tools first, as chats want them right after the calls, then all the rest.
 
     A chat's tool messages are text: what else a result holds stands at the beginning of the rest.
     """
@@ -148,7 +148,7 @@ def _user_messages(blocks: "Sequence[AnyBlock]") -> Iterator[ChatMessage]:
 
 
 def _tool_message(block: ToolResultBlock) -> tuple[ChatMessage, list[Part]]:
-    """Give a result's text as a message, and what of it is no text. An error says that it is one."""
+    """Return a result's text as a message, and what of it is no text. An error says that it is one."""
     parts = list(_parts(_blocks_of(block.content or [])))
     texts = [part for part in parts if part["type"] == "text"]
     others = [part for part in parts if part["type"] != "text"]
@@ -186,7 +186,7 @@ def _image(block: ImageBlock) -> Part:
 
 
 def _document(block: DocumentBlock) -> list[Part]:
-    """Give a document, with what is said of it before it."""
+    """Return a document, with what is said of it before it."""
     source = block.source
     about = [text for text in (block.title, block.context) if text]
     if isinstance(source, PlainText):

@@ -12,7 +12,7 @@ _decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 def listed_items(request_id: UUID, items: list[bytes]) -> list[dict[str, Any]]:
-    """Give a request's items for keeping and listing; those that came without an id get one."""
+    """Return a request's items for keeping and listing; those that came without an id get one."""
     return [_listed(request_id, place, _decoder.decode(json)) for place, json in enumerate(items)]
 
 

@@ -114,7 +114,7 @@ class ResponseKeeper:
             ) from None
 
     async def find(self, identifier: str, owner: Owner) -> StoredResponse:
-        """Give a response. Raises NotFound where this owner has none of that id."""
+        """Return a response. Raises NotFound if this owner has none of that id."""
         found = None
         if is_response_id(identifier):
             found = await (await self._store()).find(kept_under(identifier), owner, self._clock.wall_ns())
@@ -123,7 +123,7 @@ class ResponseKeeper:
         return found
 
     async def delete(self, identifier: str, owner: Owner) -> None:
-        """Delete a response. Raises NotFound where this owner has none of that id."""
+        """Delete a response. Raises NotFound if this owner has none of that id."""
         if not is_response_id(identifier) or not await (await self._store()).delete(
             kept_under(identifier), owner, self._clock.wall_ns()
         ):
@@ -180,7 +180,7 @@ class ResponseKeeper:
         return ResponseStore(database, self._max_bytes)
 
     async def _history(self, identifier: str, owner: Owner) -> list[StoredResponse]:
-        """Give a response and all that it continues, the oldest first."""
+        """Return a response and all that it continues, the oldest first."""
         if not is_response_id(identifier):
             raise _no_previous(identifier)
         found = await (await self._store()).history(
@@ -217,7 +217,7 @@ class ResponseKeeper:
         return found
 
     async def _items_named(self, wanted: dict[str, set[str]], owner: Owner) -> dict[str, AskedItem]:
-        """Give those of the items that there are. What is looked through for them is bounded as a history is."""
+        """Return those of the items that there are. What is looked through for them is bounded as a history is."""
         if len(wanted) > MAX_HISTORY_RESPONSES:
             raise _too_many_named(f"{len(wanted)} responses")
         known: dict[str, AskedItem] = {}
@@ -238,7 +238,7 @@ class ResponseKeeper:
 
 
 def _chat_after(before: list[StoredResponse], asked: AskedResponse) -> TranslatedChat:
-    """Give the chat of what was asked after these responses."""
+    """Return the chat of what was asked after these responses."""
     history: list[InputItem] = [_readable(item) for response in before for item in all_items(response)]
     asked = msgspec.structs.replace(asked, history=history)
     check_items(asked)
@@ -246,13 +246,13 @@ def _chat_after(before: list[StoredResponse], asked: AskedResponse) -> Translate
 
 
 def _items_in(response: StoredResponse, names: set[str]) -> dict[str, AskedItem]:
-    """Give the items of these ids that a response has."""
+    """Return the items of these ids that a response has."""
     named = [item for item in all_items(response) if item.get("id") in names]
     return {item["id"]: AskedItem(_readable(item), _encode(item)) for item in named}
 
 
 def _readable(item: dict[str, Any]) -> InputItem:
-    """Give an item that was kept. Raises InvalidRequest on one that is none: models' calls may lack a name."""
+    """Return an item that was kept. Raises InvalidRequest on one that is none: models' calls may lack a name."""
     try:
         return item_of(item)
     except msgspec.ValidationError as error:

@@ -24,7 +24,7 @@ PATH: Final = "/v1/responses"
 
 
 def responses(keeper: ResponseKeeper) -> Operation:
-    """Give the operation, whose responses `keeper` keeps."""
+    """Return the operation, whose responses `keeper` keeps."""
     return Operation(
         api="responses",
         name="chat",

@@ -61,7 +61,7 @@ class Reasoning:
         self._tell("response.output_item.done", {"output_index": place, "item": self.rendered(status)})
 
     def rendered(self, status: str) -> Fields:
-        """Give the item."""
+        """Return the item."""
         return {
             "id": self._at["item_id"],
             "type": "reasoning",
@@ -121,7 +121,7 @@ class Message:
         self._tell("response.output_item.done", {"output_index": place, "item": self.rendered(status)})
 
     def rendered(self, status: str) -> Fields:
-        """Give the item."""
+        """Return the item."""
         return {
             "id": self._at["item_id"],
             "type": "message",
@@ -132,7 +132,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """Give the text without refusals."""
+        """Return the text without refusals."""
         return "".join("".join(part.text) for part in self._parts if not part.is_refusal)
 
     def _here(self) -> Fields:
@@ -175,7 +175,7 @@ class Call:
         self._tell("response.output_item.done", {"output_index": place, "item": self.rendered(status)})
 
     def rendered(self, status: str) -> Fields:
-        """Give the item."""
+        """Return the item."""
         return {
             "id": self._at["item_id"],
             "type": "function_call",
@@ -199,7 +199,7 @@ class Output:
     """One answer's items, put together from deltas. Calls stay open until the end: their pieces may be interleaved."""
 
     def __init__(self, request_id: UUID, tell: Tell, spaced: Mapping[str, OfferedTool] = _NO_TOOLS) -> None:
-        """Take what is told each event, and the functions of namespaces by their names in the chat."""
+        """Record what is told each event, and the functions of namespaces by their names in the chat."""
         self._request_id = request_id
         self.tell = tell
         self.spaced = spaced
@@ -232,12 +232,12 @@ class Output:
                 self._close(item, status)
 
     def rendered(self) -> list[Fields]:
-        """Give the items as they are now."""
+        """Return the items as they are now."""
         return [item.rendered(self._statuses.get(place, "in_progress")) for place, item in enumerate(self._items)]
 
     @property
     def spoken(self) -> str | None:
-        """Give the text; `None` where functions are called."""
+        """Return the text; `None` if functions are called."""
         if any(isinstance(item, Call) for item in self._items):
             return None
         return "".join(item.text for item in self._items if isinstance(item, Message))
@@ -279,7 +279,7 @@ class Output:
                 call.add(function.arguments)
 
     def _call_of(self, piece: _CallPiece, name: str) -> Call:
-        """Give the call that a piece belongs to. Some servers give no places, or the same to every call."""
+        """Return the call that a piece belongs to. Some servers give no places, or the same to every call."""
         place = piece.index
         if place is None:
             last = max(self._calls, default=-1)

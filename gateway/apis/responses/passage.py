@@ -40,7 +40,7 @@ class ResponsePassage:
         self._passed: list[bytes] = []  # to be read if the stream is cut
 
     def take(self, data: bytes) -> None:
-        """Take an event."""
+        """Accept an event."""
         self._passed.append(data)
 
     def ending(self, why: TollkeeperError, usage: Usage) -> bytes:

@@ -113,7 +113,7 @@ def _read(content_type: str, body: bytes) -> ResponseRequest:
 
 
 def item_of(listed: dict[str, Any]) -> InputItem:
-    """Give an item that was kept, in its full form."""
+    """Return an item that was kept, in its full form."""
     return msgspec.convert(listed, ITEM_TYPES[listed["type"]])
 
 
@@ -133,7 +133,7 @@ def _refuse_not_offered(request: ResponseRequest) -> None:
 
 
 def is_given(value: msgspec.Raw | UnsetType) -> bool:
-    """Say whether a field was given a value; `null` is none."""
+    """Return whether a field was given a value; `null` is none."""
     return value is not UNSET and bytes(value).strip() != _NULL
 
 
@@ -231,7 +231,7 @@ def _read_item(raw: msgspec.Raw, place: int, body: bytes) -> InputItem:
 
 
 def _type_of(peek: _Peek) -> str:
-    """Give an item's type: the easy form of a message has none, nor need a reference."""
+    """Return an item's type: the easy form of a message has none, nor need a reference."""
     if peek.type is not None:
         return peek.type
     return "item_reference" if peek.role is None and peek.id is not None else "message"

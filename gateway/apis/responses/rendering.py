@@ -67,7 +67,7 @@ class ResponseRenderer(AnswerRenderer):
         return self._told()
 
     def new_choice(self) -> "WholeResponse":
-        """Give an answer that is sent whole, to be put together."""
+        """Return an answer that is sent whole, to be put together."""
         return WholeResponse(self._facts)
 
     def ending(self, index: int, why: TollkeeperError) -> bytes:
@@ -154,7 +154,9 @@ class ResponseRenderer(AnswerRenderer):
         return ended
 
     def _object(self, status: str, output: list[Fields]) -> Fields:
-        """Give the response object. What neither request nor route states is `null`: the model's own default holds."""
+        """Return the response object. What neither request nor route states is `null`: the model's own default
+        holds.
+        """
         facts, asked = self._facts, self._facts.asked
         request = asked.request
         reasoning, text = request.reasoning, request.text
@@ -214,16 +216,16 @@ class WholeResponse(WholeText):
 
     @property
     def spoken(self) -> str | None:
-        """Give the text; `None` where functions are called."""
+        """Return the text; `None` if functions are called."""
         return self.output.spoken
 
     def rendered(self, index: int) -> dict[str, object]:
-        """Give the items as they are."""
+        """Return the items as they are."""
         return {"output": self.output.rendered()}
 
 
 def response_usage(usage: Usage) -> Fields | None:
-    """Render usage as the Responses API has it; `None` where input or output is not known.
+    """Render usage as the Responses API has it; `None` if input or output is not known.
 
     Parts that were not reported are 0, which the API's integer fields demand; the record keeps `None`.
     """
@@ -256,7 +258,7 @@ def _text_format(asked: AskedResponse) -> Fields:
 
 
 def _on_one_line(given: msgspec.Raw | UnsetType) -> msgspec.Raw:
-    """Give JSON as it came, without breaks of lines: in a stream they would end an event."""
+    """Return JSON as it came, without breaks of lines: in a stream they would end an event."""
     assert given is not UNSET, "only what is given is shown"
     return msgspec.Raw(bytes(given).replace(b"\r", b" ").replace(b"\n", b" "))
 
@@ -266,7 +268,7 @@ def cause(why: TollkeeperError) -> Fields:
 
 
 def _error_code(error: TollkeeperError) -> str:
-    """Give the API's own word for an error, of which it has few; ours stands beside it."""
+    """Return the API's own word for an error, of which it has few; ours stands beside it."""
     if error.upstream_code:
         return error.upstream_code
     if isinstance(error, LimitExceeded | UpstreamRateLimited):
@@ -275,4 +277,4 @@ def _error_code(error: TollkeeperError) -> str:
 
 
 def _tell_nobody(kind: str, fields: Fields) -> None:
-    """Tell no events: the answer is sent whole."""
+    """Report no events: the answer is sent whole."""

@@ -65,7 +65,7 @@ class ResponseReply(TranslatedReply):
             super().delta(delta)
 
     def whole(self, body: bytes) -> None:
-        """Take an upstream's whole answer apart. Raises UpstreamBroken where it is no chat's."""
+        """Split an upstream's whole answer. Raises UpstreamBroken if it is no chat's."""
         if self._is_native:
             super().whole(body)
             return
@@ -83,7 +83,7 @@ class ResponseReply(TranslatedReply):
         super().end_early(why)
 
     def copied(self) -> tuple[bytes, bytes, Headers] | None:
-        """Give what the client was sent; `None` of a response that was to be kept, could not be, and says so."""
+        """Return what the client was sent; `None` of a response that was to be kept, could not be, and return so."""
         return None if self._is_unkept else super().copied()
 
     def replay(self, begun: bytes, end: bytes, served: Headers) -> None:
@@ -96,7 +96,7 @@ class ResponseReply(TranslatedReply):
         super().replay(begun, end, served)
 
     def errors(self, shape: ErrorShape) -> ErrorShape:
-        """Give how this answer puts an error: once the stream has begun, as the event that ends it."""
+        """Return how this answer puts an error: once the stream has begun, as the event that ends it."""
         return replace(shape, event=self._response.failure)
 
     async def keep(self) -> None:

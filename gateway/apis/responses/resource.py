@@ -41,7 +41,7 @@ class ResponseResource:
         self._limiter = limiter
 
     def methods(self, path: str) -> tuple[str, ...]:
-        """Give the methods that a path answers."""
+        """Return the methods that a path answers."""
         if not path.startswith("/v1/responses/"):
             return ()
         if _ONE.fullmatch(path):
@@ -51,8 +51,9 @@ class ResponseResource:
         return ("POST",) if _CANCEL.fullmatch(path) else ()
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
-        """Answer. Raises NotFound where the key's owner has no such response, InvalidRequest, ObjectsUnavailable, and
-        LimitExceeded: it counts as a request."""
+        """Answer. Raises NotFound if the key's owner has no such response, InvalidRequest, ObjectsUnavailable, and
+        LimitExceeded: it counts as a request.
+        """
         async with self._limiter.counting(key.identity, "", snapshot):
             await self._answer(exchange, key)
 
@@ -94,11 +95,11 @@ class _Query:
             raise InvalidRequest(f"the query has more than {_MAX_PARAMETERS} parameters") from None
 
     def one(self, name: str) -> str:
-        """Give a parameter's value, empty where it is absent."""
+        """Return a parameter's value, empty if it is absent."""
         return self._given.get(name, [""])[-1]
 
     def limit(self) -> int:
-        """Give how many items a page may have. Raises InvalidRequest."""
+        """Return how many items a page may have. Raises InvalidRequest."""
         text = self.one("limit")
         if not text:
             return _DEFAULT_LIMIT
@@ -109,7 +110,7 @@ class _Query:
         return int(text)
 
     def is_ascending(self) -> bool:
-        """Say whether the oldest comes first; OpenAI's default is the newest. Raises InvalidRequest."""
+        """Return whether the oldest comes first; OpenAI's default is the newest. Raises InvalidRequest."""
         order = self.one("order")
         if order not in ("", "asc", "desc"):
             raise InvalidRequest(f"order is {order[:_MAX_SHOWN]!r}; it is asc or desc", param="order")
@@ -117,7 +118,7 @@ class _Query:
 
 
 def _page(items: list[dict[str, Any]], query: _Query) -> dict[str, Any]:
-    """Give one page of a response's input."""
+    """Return one page of a response's input."""
     limit, after = query.limit(), query.one("after")
     ordered = items if query.is_ascending() else items[::-1]
     start = 0

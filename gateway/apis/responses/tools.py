@@ -79,7 +79,8 @@ def read_tools(request: ResponseRequest, body: bytes) -> tuple[list[OfferedTool]
 
 
 def choose(request: ResponseRequest, tools: list[OfferedTool], body: bytes) -> tuple[list[OfferedTool], ToolChoice]:
-    """Give the tools that the model may call, and a chat's `tool_choice`. Raises InvalidRequest, naming what is amiss.
+    """Return the tools that the model may call, and a chat's `tool_choice`. Raises InvalidRequest, naming what is
+    amiss.
 
     Both are those that the request's `tool_choice` leaves.
     """
@@ -167,7 +168,7 @@ def _named_choice(named: _NamedTool, tools: list[OfferedTool]) -> dict[str, Any]
 
 
 def _narrowed(allowed: _AllowedTools, tools: list[OfferedTool]) -> tuple[list[OfferedTool], str]:
-    """Give the allowed tools alone: chats have no word for the others being there and not allowed."""
+    """Return the allowed tools alone: chats have no word for the others being there and not allowed."""
     wanted = [_offered(named, tools) for named in sorted(allowed.tools, key=lambda named: named.name)]
     names = {tool.chat_name for tool in wanted}
     return [tool for tool in tools if tool.chat_name in names], allowed.mode

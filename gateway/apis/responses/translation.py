@@ -35,13 +35,13 @@ _chats: Final = msgspec.json.Decoder(ChatRequest)
 
 
 def unresolved_chat(asked: AskedResponse) -> TranslatedChat:
-    """Give a chat that says who asks for what, to be made whole by `chat_of` once everything is looked up."""
+    """Return a chat that says who asks for what, to be made whole by `chat_of` once everything is looked up."""
     request = asked.request
     return TranslatedChat(model=request.model, messages=[], stream=request.stream, chat_body=b"", origin=asked)
 
 
 def chat_of(asked: AskedResponse) -> TranslatedChat:
-    """Give the chat that a target is asked for. Raises InvalidRequest where the items make none."""
+    """Return the chat that a target is asked for. Raises InvalidRequest if the items make none."""
     request = asked.request
     items = [*asked.history, *(one.item for one in asked.items)]
     fields = _fields_of(asked, chat_messages(request.instructions, items))
@@ -70,7 +70,7 @@ def check_items(asked: AskedResponse) -> None:
 
 
 def chat_messages(instructions: str | None, items: Iterable[InputItem]) -> list[ChatMessage]:
-    """Give a chat's messages. Reasoning is left out, as models' own chat templates leave earlier reasoning out."""
+    """Return a chat's messages. Reasoning is left out, as models' own chat templates leave earlier reasoning out."""
     conversation = _Conversation()
     if instructions is not None:
         conversation.messages.append({"role": "system", "content": instructions})
@@ -126,7 +126,7 @@ class _Conversation:
 
 
 def _fields_of(asked: AskedResponse, messages: list[ChatMessage]) -> dict[str, Any]:
-    """Give the fields of the chat's body: what the application stated, and no default of ours."""
+    """Return the fields of the chat's body: what the application stated, and no default of ours."""
     request = asked.request
     text, reasoning = request.text, request.reasoning
     offered = asked.tools or None
@@ -150,13 +150,13 @@ def _fields_of(asked: AskedResponse, messages: list[ChatMessage]) -> dict[str, A
 
 
 def _pass_on(request: ResponseRequest) -> dict[str, Any]:
-    """Give what a chat has by the same name. Metadata stays here: it is of the response."""
+    """Return what a chat has by the same name. Metadata stays here: it is of the response."""
     names = ("user", "safety_identifier", "prompt_cache_key", "service_tier")
     return {name: getattr(request, name) for name in names}
 
 
 def _content(content: str | Sequence[ContentPart]) -> str | list[ChatMessage]:
-    """Give a message's content; a single text as a string, which every server takes."""
+    """Return a message's content; a single text as a string, which every server takes."""
     if isinstance(content, str):
         return content
     parts = [_part(part) for part in content]
@@ -208,6 +208,6 @@ def _response_format(form: TextFormat) -> dict[str, Any] | None:
 
 
 def _stated(thing: msgspec.Struct, names: Iterable[str]) -> dict[str, Any]:
-    """Give those of the fields that hold something."""
+    """Return those of the fields that hold something."""
     fields = {name: getattr(thing, name) for name in names}
     return {name: value for name, value in fields.items() if value is not None and value != NULL}

@@ -50,7 +50,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def with_logprobs(event: bytes, deltas: tuple[Delta, ...]) -> list[Delta]:
-    """Give a stream's deltas with the log probabilities that their event holds."""
+    """Return a stream's deltas with the log probabilities that their event holds."""
     try:
         found = {choice.index: _logprobs(choice.logprobs) for choice in _answers.decode(data_of(event)).choices}
     except _BROKEN:
@@ -59,7 +59,7 @@ def with_logprobs(event: bytes, deltas: tuple[Delta, ...]) -> list[Delta]:
 
 
 def deltas_of(body: bytes) -> list[Delta]:
-    """Take a whole answer apart. Raises UpstreamBroken where it is no chat's."""
+    """Split a whole answer. Raises UpstreamBroken if it is no chat's."""
     try:
         choices = _answers.decode(body).choices
     except _BROKEN as error:

@@ -72,11 +72,11 @@ class FailureFields(BaseModel):
     )
 
     def stated(self) -> dict[str, Any]:
-        """Give what was said, as plain data that `contracts.serving.failures.failure_policy` reads."""
+        """Return what was said, as plain data that `contracts.serving.failures.failure_policy` reads."""
         return self.model_dump(mode="json", exclude_unset=True)
 
     def policy(self) -> FailurePolicy:
-        """Give the policy these fields stand for. Raises ConfigurationError where they break its rules."""
+        """Return the policy these fields stand for. Raises ConfigurationError if they break its rules."""
         return failure_policy(self.stated())
 
 
@@ -91,7 +91,7 @@ class PlaybookRules(BaseModel):
     outage: BreakerFields = Field(default_factory=BreakerFields, description="Circuit breaker of the whole provider")
 
     def rules(self) -> dict[str, Any]:
-        """Give what was said, as plain data that `contracts.serving.failures.playbook_of` reads."""
+        """Return what was said, as plain data that `contracts.serving.failures.playbook_of` reads."""
         return self.model_dump(mode="json", exclude_unset=True, exclude={"provider"})
 
 
@@ -101,5 +101,5 @@ class PlaybookFields(PlaybookRules):
     provider: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=63)]
 
     def playbook(self) -> Playbook:
-        """Give the playbook these fields stand for. Raises ConfigurationError where they break its rules."""
+        """Return the playbook these fields stand for. Raises ConfigurationError if they break its rules."""
         return playbook_of(self.provider, self.rules())

@@ -35,5 +35,5 @@ class QueueFields(BaseModel):
     output_weight: TokenWeight = Field(default=2.0, description="Of an output token in a tenant's share")
 
     def spec(self) -> QueueSpec:
-        """Give the queue these fields stand for. Raises ConfigurationError where they break its rules."""
+        """Return the queue these fields stand for. Raises ConfigurationError if they break its rules."""
         return QueueSpec(**self.model_dump())

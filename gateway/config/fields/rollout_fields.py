@@ -65,5 +65,5 @@ class RolloutFields(_Fields):
     promotes: bool = Field(default=False, description="The last step's end puts the candidate in the route")
 
     def rules(self) -> dict[str, Any]:
-        """Give all of it, as plain data."""
+        """Return all of it, as plain data."""
         return self.model_dump(mode="json", include=set(RolloutFields.model_fields))

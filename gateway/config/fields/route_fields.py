@@ -81,10 +81,10 @@ class RouteFields(_Fields):
     cache: CacheFields | None = None
 
     def rules(self) -> dict[str, Any]:
-        """Give what is said, as plain data."""
+        """Return what is said, as plain data."""
         said = self.model_dump(mode="json", exclude_defaults=True)
         return said | ({"cache": self.cache.stated()} if self.cache is not None else {})
 
     def spec(self, name: str, created_unix: int = 0) -> RouteSpec:
-        """Give the route these fields stand for. Raises ConfigurationError where they break its rules."""
+        """Return the route these fields stand for. Raises ConfigurationError if they break its rules."""
         return route_spec(name, self.rules(), created_unix)

@@ -29,5 +29,5 @@ class SamplingFields(BaseModel):
     reasoning_effort: ReasoningEffort | None = None
 
     def stated(self) -> dict[str, Any]:
-        """Give what is said, as plain data."""
+        """Return what is said, as plain data."""
         return self.model_dump(mode="json", exclude_none=True)

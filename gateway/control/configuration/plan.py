@@ -75,7 +75,7 @@ def make_plan(context: Context, wanted: Sequence[Wanted], prunes: frozenset[str]
 
 
 def apply_plan(context: Context, steps: Sequence[Step]) -> None:
-    """Take all steps. Raises what the first one raises that cannot be taken, naming the object."""
+    """Accept all steps. Raises what the first one raises that cannot be taken, naming the object."""
     for step in steps:
         with _named(step):
             if step.action == "create":

@@ -1,7 +1,7 @@
-"""The canary: a marker in system prompts, and whoever sees one come out.
+"""The canary: a marker in system prompts, and the one that sees one come out.
 
-On the side of the input it adds the marker and finds markers that somebody sends, which have leaked before; on the
-side of the output it finds those that leak.
+On the side of the input it adds the marker and finds markers that someone sends, which have leaked before; on the side
+of the output it finds those that leak.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class Canary:
         self._forms = Expression(*CANARY_PATTERNS)
 
     def mark(self, about: About) -> str:
-        """Give the line with the marker of the tenant's day."""
+        """Return the line with the marker of the tenant's day."""
         return canary_line(canary_marker(self._secret, about.tenant, self._name, about.at_ns))
 
     def find(self, text: str, role: str) -> Sequence[Finding]:

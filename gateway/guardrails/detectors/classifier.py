@@ -49,7 +49,7 @@ class Classifier:
         self._reader = SemanticReader(embedder, settings.timeout_ms / 1000)
 
     async def look(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
-        """Give a finding of the whole for each label that a text was taken for."""
+        """Return a finding of the whole for each label that a text was taken for."""
         settings, found = self._settings, dict[str, float]()
         texts = [each.text for each in shown if each.text.strip() and each.role in settings.roles][-_MOST_TEXTS:]
         for text in texts:

@@ -38,7 +38,7 @@ class InjectionDetector:
         self._traces = Expression(*TRACES)
 
     def find(self, text: str, role: str) -> Sequence[Finding]:
-        """Give findings of the text as a whole, one for each of the strongest signals."""
+        """Return findings of the text as a whole, one for each of the strongest signals."""
         settings = self._settings
         if role in _OWN_ROLES if not settings.roles else role not in settings.roles:
             return ()

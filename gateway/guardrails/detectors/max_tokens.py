@@ -40,14 +40,14 @@ class AnswerLength:
         return (Objection("max_tokens", f"max_tokens is {stated}; at most {most} are allowed", FIELDS[0], given),)
 
     def defaults(self, request: AnyRequest) -> Mapping[str, object]:
-        """Give the limit of a request that states none."""
+        """Return the limit of a request that states none."""
         if self._default is None or not isinstance(request, GenerationRequest) or request.output_limit is not None:
             return {}
         return {FIELDS[0]: self._default}
 
 
 def build(settings: Mapping[str, object], means: Means) -> AnswerLength:
-    """Build the rule. Raises ConfigurationError where it says nothing, or contradicts itself."""
+    """Build the rule. Raises ConfigurationError if it says nothing, or contradicts itself."""
     given = read_settings(settings, LengthSettings)
     if given.default is None and given.most is None:
         raise ConfigurationError("settings: give default or most")

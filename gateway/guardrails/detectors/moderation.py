@@ -1,4 +1,4 @@
-"""The moderation webhook: somebody else's server judges the texts, in the shape of OpenAI's moderation endpoint.
+"""The moderation webhook: someone else's server judges the texts, in the shape of OpenAI's moderation endpoint.
 
 What it is sent is signed as other webhooks are. It has a time limit; the policy says what holds where it does not
 answer: `fail_closed`, as if it had found something, or `fail_open`, as if nothing.
@@ -35,7 +35,7 @@ Score = Annotated[float, Meta(ge=0, le=1)]
 
 
 class ModerationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`on_failure` has no default: whoever writes the policy says it.
+    """`on_failure` has no default: the one that writes the policy says it.
 
     `categories`: those that count; empty: all. `thresholds`: a category's least score, in place of the server's own
     judgement. `model` is passed on. `key_ref` ("env:NAME" or "file:PATH") is where its bearer token is.
@@ -72,7 +72,7 @@ class Moderation:
         self.failures = 0
 
     async def look(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
-        """Give one finding of the whole for each category; where nobody answers, what the policy says."""
+        """Return one finding of the whole for each category; where nobody answers, what the policy says."""
         settings = self._settings
         texts = [each.text for each in shown if each.text and (not settings.roles or each.role in settings.roles)]
         if not texts:

@@ -85,7 +85,9 @@ def build(settings: Mapping[str, object], means: Means) -> Secrets:
 
 
 def looks_random(word: str, min_bits: float) -> bool:
-    """Say whether a word has letters of both cases and digits, and as many bits a character (Shannon) as random has."""
+    """Return whether a word has letters of both cases and digits, and as many bits a character (Shannon) as random
+    has.
+    """
     if not (any(map(str.isdigit, word)) and any(map(str.isupper, word)) and any(map(str.islower, word))):
         return False
     counts = Counter(word)

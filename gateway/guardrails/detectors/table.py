@@ -28,7 +28,7 @@ DETECTORS: Final[Mapping[str, str]] = {
 
 
 def build_detector(kind: str, settings: Mapping[str, object], means: Means) -> AnyDetector | RequestRule:
-    """Build a detector. Raises ConfigurationError where there is none of that kind, or its settings cannot stand."""
+    """Build a detector. Raises ConfigurationError if there is none of that kind, or its settings cannot stand."""
     place = DETECTORS.get(kind)
     if place is None:
         raise ConfigurationError(f"there is no detector {kind[:80]!r}; there are {', '.join(sorted(DETECTORS))}")

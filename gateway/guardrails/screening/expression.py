@@ -24,7 +24,7 @@ class Expression:
     __slots__ = ("match",)
 
     def __init__(self, *sources: str, is_longest: bool = False) -> None:
-        """Raises ConfigurationError where RE2 does not take them.
+        """Raises ConfigurationError if RE2 does not take them.
 
         `is_longest`: of the matches that begin first the longest, whatever comes first among the sources. Its automaton
         has fewer states.
@@ -42,7 +42,7 @@ class Expression:
         self.match = partial(found.Match, _ANYWHERE)
 
     def start(self, text: str, since: int = 0) -> int:
-        """Give where the leftmost match begins that begins at `since` or later; -1: there is none."""
+        """Return where the leftmost match begins that begins at `since` or later; -1: there is none."""
         data = text.encode()
         if len(data) == len(text):
             return int(self.match(data, since, len(data))[0][0])
@@ -50,7 +50,7 @@ class Expression:
         return -1 if at < 0 else len(data[:at].decode())
 
     def first(self, text: str, since: int = 0) -> tuple[int, int]:
-        """Give where the leftmost match begins that begins at `since` or later, and where it ends; -1: none."""
+        """Return where the leftmost match begins that begins at `since` or later, and where it ends; -1: none."""
         data = text.encode()
         start: int
         end: int
@@ -64,7 +64,7 @@ class Expression:
         return before, before + len(data[start:end].decode())
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Give where matches begin and end, from left to right, none within another, none of them empty."""
+        """Yield where matches begin and end, from left to right, none within another, none of them empty."""
         data = text.encode()
         size = len(data)
         at = done = characters = 0
@@ -87,7 +87,7 @@ class Expression:
 
 
 def checked(source: str, where: str) -> str:
-    """Give an operator's expression, once it is known that it can be used. Raises ConfigurationError.
+    """Return an operator's expression, once it is known that it can be used. Raises ConfigurationError.
 
     `where` names it: the expression itself may be what nobody is to see.
     """
@@ -103,7 +103,7 @@ def checked(source: str, where: str) -> str:
 
 
 def escaped(words: str) -> str:
-    """Give an expression that matches these words and nothing else."""
+    """Return an expression that matches these words and nothing else."""
     return str(re2.escape(words))
 
 

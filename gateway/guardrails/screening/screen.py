@@ -41,12 +41,12 @@ class Screen:
 
     @cached_property
     def patterns(self) -> tuple[str, ...]:
-        """Give all expressions in which something may be found, each once."""
+        """Return all expressions in which something may be found, each once."""
         return tuple(dict.fromkeys(pattern for stage in self.stages for pattern in stage.detector.patterns))
 
     @cached_property
     def candidates(self) -> Expression | None:
-        """Give what matches wherever a detector with expressions may find something; `None` where there is none."""
+        """Return what matches wherever a detector with expressions may find something; `None` if there is none."""
         return Expression(*self.patterns) if self.patterns else None
 
     def check(self, texts: Sequence[Shown]) -> Screening:
@@ -82,11 +82,11 @@ class Screen:
 
     @cached_property
     def _is_anchored(self) -> bool:
-        """Say whether an expression asks for a text's beginning or end, which texts joined do not have each."""
+        """Return whether an expression asks for a text's beginning or end, which texts joined do not have each."""
         return any(_ANCHOR.search(_NO_ANCHOR.sub("", pattern)) is not None for pattern in self.patterns)
 
     def looks(self, text: str, role: str, stages: Sequence[Stage[Detector]] | None = None) -> list[Look]:
-        """Give what the stages find in one plain text, each place by the first stage that does something about it.
+        """Return what the stages find in one plain text, each place by the first stage that does something about it.
 
         `stages` are those of them that may find something.
         """

@@ -19,23 +19,23 @@ class Spelling(Protocol):
     """Reads a text as detectors are to see it, and leads back."""
 
     def plain(self, text: str) -> str:
-        """Give the plain text."""
+        """Return the plain text."""
 
     def span(self, text: str, start: int, end: int) -> tuple[int, int]:
-        """Give where in the text as it is written that lies which is from `start` to `end` of the plain text."""
+        """Return where in the text as it is written that lies which is from `start` to `end` of the plain text."""
 
     def spans(self, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Give what `span` gives for each of several, in one walk through the text."""
+        """Return what `span` gives for each of several, in one walk through the text."""
 
     def unfinished(self, text: str) -> int:
-        """Give where a character begins whose spelling is not complete; the length where all are."""
+        """Return where a character begins whose spelling is not complete; the length where all are."""
 
 
 class AsIs:
     """Text as it is."""
 
     def plain(self, text: str) -> str:
-        """Give the plain text."""
+        """Return the plain text."""
         return plain_text(text)
 
     def span(self, text: str, start: int, end: int) -> tuple[int, int]:
@@ -47,7 +47,7 @@ class AsIs:
         return original_spans(text, spans)
 
     def unfinished(self, text: str) -> int:
-        """Give the length: every character is one."""
+        """Return the length: every character is one."""
         return len(text)
 
 
@@ -55,7 +55,7 @@ class InJson:
     """Text that is JSON itself, such as a tool's arguments: looked at as what its strings say."""
 
     def plain(self, text: str) -> str:
-        """Give the plain text, escapes resolved."""
+        """Return the plain text, escapes resolved."""
         if "\\" not in text:
             return plain_text(text)
         return plain_text("".join([_said(token) for token in _TOKEN.findall(text)]))
@@ -103,7 +103,7 @@ class InJson:
         ]
 
     def unfinished(self, text: str) -> int:
-        """Give where an escape begins that is not complete."""
+        """Return where an escape begins that is not complete."""
         if "\\" not in text[-12:]:
             return len(text)
         at = 0
@@ -119,14 +119,14 @@ IN_JSON: Final = InJson()
 
 
 def ends_quoted(text: str, *, is_quoted: bool) -> bool:
-    """Say whether JSON ends within a string, which `is_quoted` says of where it begins."""
+    """Return whether JSON ends within a string, which `is_quoted` says of where it begins."""
     if '"' not in text:
         return is_quoted
     return is_quoted ^ (sum(found[1] is not None for found in QUOTED.finditer(text)) % 2 == 1)
 
 
 def stand_in(text: str, end: int, kind: str, *, is_quoted: bool) -> tuple[int, str]:
-    """Give where JSON goes on, and what stands in it for a finding that ends at `end`, so that it stays JSON."""
+    """Return where JSON goes on, and what stands in it for a finding that ends at `end`, so that it stays JSON."""
     if is_quoted:
         return end, f"[{kind}]"
     while end < len(text) and text[end] in _NUMBER:

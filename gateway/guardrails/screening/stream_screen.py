@@ -22,7 +22,7 @@ class StreamPlan:
     """What the streams of one policy share: its screen, and the expression for all that a match may begin with."""
 
     def __init__(self, screen: Screen) -> None:
-        """Raises ConfigurationError where an expression cannot be looked for in a stream."""
+        """Raises ConfigurationError if an expression cannot be looked for in a stream."""
         self.screen = screen
         self.is_empty = not screen.patterns  # nothing is looked for
         begins = [f"(?:{found})" for one in screen.patterns if (found := beginnings_of(one))]
@@ -34,12 +34,12 @@ class StreamPlan:
             self.first.start(_USUAL[:size])
 
     def quiet_from(self, text: str, since: int) -> int:
-        """Give what `held_from` gives, where nothing is complete before that; -1 where something is."""
+        """Return what `held_from` gives, where nothing is complete before that; -1 where something is."""
         start, end = self.first.first(text, since)
         return start if end == len(text) else -1
 
     def held_from(self, text: str, since: int) -> int:
-        """Give from where on a text could become a match; its length where that is nowhere."""
+        """Return from where on a text could become a match; its length where that is nowhere."""
         return self._begins.start(text, since)
 
     def stream(self, spelling: Spelling = AS_IS) -> "StreamScreen":
@@ -64,16 +64,16 @@ class StreamScreen:
 
     @property
     def is_holding(self) -> bool:
-        """Say whether anything waits."""
+        """Return whether anything waits."""
         return bool(self._held)
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Give what was found so far, a verdict for each stage."""
+        """Return what was found so far, a verdict for each stage."""
         return [stage.verdict(found) for stage, found in self._found.items()]
 
     def take(self, text: str) -> str:
-        """Take a piece; give what may go out now."""
+        """Remove and return a piece; return what may go out now."""
         if self.blocked is not None:
             return ""
         text = self._held + text
@@ -107,7 +107,7 @@ class StreamScreen:
         return self._release(text, whole, window, base, hold)
 
     def flush(self) -> str:
-        """Give the rest: nothing comes behind it."""
+        """Return the rest: nothing comes behind it."""
         if self.blocked is not None or not self._held:
             return ""
         text = self._held
@@ -115,7 +115,7 @@ class StreamScreen:
         return self._release(text, text, window, len(self._before), len(window))
 
     def pause(self) -> str:
-        """Give what waits, where something else comes between: it still waits as well, since more may follow it.
+        """Return what waits, where something else comes between: it still waits as well, since more may follow it.
 
         What is given then comes once more, unless by then it was cut, or was cut now.
         """
@@ -127,7 +127,7 @@ class StreamScreen:
 
     @property
     def held(self) -> str:
-        """Give what waits, as it is written."""
+        """Return what waits, as it is written."""
         return self._held
 
     def _outgrows(self, window: str, base: int) -> bool:
@@ -141,7 +141,7 @@ class StreamScreen:
         return False
 
     def _release(self, text: str, whole: str, window: str, base: int, hold: int) -> str:
-        """Give what lies before `hold`, once the stages have seen it; the rest waits."""
+        """Return what lies before `hold`, once the stages have seen it; the rest waits."""
         candidates = self._plan.screen.candidates
         first = -1 if candidates is None else candidates.start(window, base)
         looks: Sequence[Look] = ()
@@ -152,7 +152,7 @@ class StreamScreen:
         return self._go(text, whole, window, base, hold)
 
     def _go(self, text: str, whole: str, window: str, base: int, hold: int) -> str:
-        """Give what lies before `hold` as it is; the rest waits."""
+        """Return what lies before `hold` as it is; the rest waits."""
         cut = hold - base
         if hold == len(window):
             cut = len(whole)
@@ -163,7 +163,7 @@ class StreamScreen:
         return out
 
     def _looks(self, window: str, base: int, hold: int) -> tuple[Sequence[Look], int]:
-        """Give what is found before `hold`, which moves to where something begins that reaches beyond it."""
+        """Return what is found before `hold`, which moves to where something begins that reaches beyond it."""
         found = self._plan.screen.looks(window, _ROLE)
         for look in found:
             if base <= look.finding.start < hold < look.finding.end:
@@ -171,14 +171,14 @@ class StreamScreen:
         return [look for look in found if base < look.finding.end <= hold], hold
 
     def _begin_of(self, finding: Finding, window: str, base: int) -> int:
-        """Give where the match begins in which something was found: that is told by what stands before it as well."""
+        """Return where the match begins in which something was found: that is told by what stands before it as well."""
         candidates = self._plan.screen.candidates
         assert candidates is not None
         begins = [start for start, _ in candidates.spans(window) if start <= finding.start]
         return max([base, *begins])
 
     def _carry_out(self, looks: Sequence[Look], text: str, whole: str, window: str, base: int, hold: int) -> str:
-        """Give what lies before `hold` without what stages cut out, up to where one of them blocks."""
+        """Return what lies before `hold` without what stages cut out, up to where one of them blocks."""
         out: list[str] = []
         done = 0
         looks = sorted(looks, key=lambda one: one.finding.start)
@@ -207,11 +207,11 @@ class StreamScreen:
         return "".join([*out, rest])
 
     def _replaced(self, text: str, end: int, kind: str) -> tuple[int, str]:
-        """Give where the rest goes on, and what stands for a finding that ends at `end`. JSON stays JSON."""
+        """Return where the rest goes on, and what stands for a finding that ends at `end`. JSON stays JSON."""
         return stand_in(text, end, kind, is_quoted=self._spelling is not IN_JSON or self._is_quoted)
 
     def _may_cut(self, cut: str) -> bool:
-        """Say whether this may be cut out: not where a string of JSON would lose an end."""
+        """Return whether this may be cut out: not where a string of JSON would lose an end."""
         return self._spelling is not IN_JSON or all(found[1] is None for found in QUOTED.finditer(cut))
 
     def _pass(self, out: str, window: str, hold: int) -> None:

@@ -39,7 +39,7 @@ class IncidentBook:
         return len(self._open)
 
     def note(self, suspect: Suspect, sighting: Sighting, at_ns: int) -> bool:
-        """Write a sighting down; say whether it begins an incident. `at_ns` is Unix time."""
+        """Write a sighting down; return whether it begins an incident. `at_ns` is Unix time."""
         self.sightings += 1
         self.throttled += sighting.action == "throttle"
         place = (suspect, sighting.kind)
@@ -67,7 +67,7 @@ class IncidentBook:
             self._change(self._open.pop(place).ended())
 
     def changes(self) -> Sequence[Incident]:
-        """Take what has changed since the last time; `put_back` it where it could not be told."""
+        """Record what has changed since the last time; `put_back` it where it could not be told."""
         changed, self._changed = list(self._changed.values()), {}
         return changed
 
@@ -78,7 +78,7 @@ class IncidentBook:
                 self._change(incident)
 
     def standing(self) -> dict[str, int]:
-        """Give what GET /ready may show."""
+        """Return what GET /ready may show."""
         return {"open": len(self._open), "sightings": self.sightings, "throttled": self.throttled}
 
     def _change(self, incident: Incident) -> None:

@@ -10,7 +10,7 @@ MOST_KEYS: Final = 500  # watched at once: some tens of kilobytes each at the mo
 
 
 class KeyWatches:
-    """Gives each key's watch. A key that comes again after many others begins anew."""
+    """Returns each key's watch. A key that comes again after many others starts over."""
 
     def __init__(self, spec: AbuseSpec, most: int = MOST_KEYS) -> None:
         self._spec = spec
@@ -22,11 +22,11 @@ class KeyWatches:
 
     @property
     def size(self) -> int:
-        """Give how many sketches and names are kept of all keys."""
+        """Return how many sketches and names are kept of all keys."""
         return sum([watch.size for watch in self._watches.values()])
 
     def of(self, tenant: str, key_id: str) -> KeyWatch | None:
-        """Give a key's watch; `None` where the policy is not about it."""
+        """Return a key's watch; `None` if the policy is not about it."""
         if self._spec.keys and key_id not in self._spec.keys:
             return None
         place = (tenant, key_id)

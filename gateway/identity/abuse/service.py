@@ -1,4 +1,4 @@
-"""Tells of incidents every second, where there is anything to tell and somebody to tell it to."""
+"""Reports incidents every second, where there is anything to tell and someone to tell it to."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ class Publisher(Protocol):
     """Writes incidents where others see them. Calls block."""
 
     def publish(self, incidents: Sequence[Incident]) -> None:
-        """Write them. Raises TollkeeperError where that cannot be now."""
+        """Write them. Raises TollkeeperError if that cannot be now."""
 
     def close(self) -> None:
         """Let go of what it holds."""
@@ -57,7 +57,7 @@ class AbuseService:
             self.is_away = True
 
     async def close(self) -> None:
-        """Tell what is left, and close."""
+        """Report what is left, and close."""
         await self.tell()
         if self._publisher is not None:
             await asyncio.to_thread(self._publisher.close)

@@ -66,33 +66,34 @@ class BudgetCounter(EscrowCounter):
 
     @property
     def period_start_ns(self) -> int | None:
-        """Give when the period under way began (Unix); `None` where the budget does not bind."""
+        """Return when the period under way began (Unix); `None` if the budget does not bind."""
         return None if self._period is None else self._period.period_start_ns
 
     @property
     def period_end_ns(self) -> int | None:
-        """Give when the period under way ends (Unix); `None` where it has no end or the budget does not bind."""
+        """Return when the period under way ends (Unix); `None` if it has no end or the budget does not bind."""
         return None if self._period is None else self._period.period_end_ns
 
     @property
     def settled(self) -> int:
-        """Give what is settled in the period under way."""
+        """Return what is settled in the period under way."""
         return 0 if self._period is None else self._period.settled
 
     @property
     def settled_by_all(self) -> int:
-        """Give what all gateways that share the budget have settled in the period under way: here, this one."""
+        """Return what all gateways that share the budget have settled in the period under way: here, this one."""
         return self.settled
 
     @property
     def reserved(self) -> int:
-        """Give what is reserved in the period under way."""
+        """Return what is reserved in the period under way."""
         return 0 if self._period is None else self._period.reserved
 
     def ledgers(self) -> Iterator[PeriodLedger]:
-        """Give the periods whose totals may still move: past ones not yet settled for good, and the one under way.
+        """Yield the periods whose totals may still move: past ones not yet settled for good, and the one under way.
 
-        A past period is given until an hour after its end at the least, so that whoever keeps totals sees its last.
+        A past period is given until an hour after its end at the least, so that the one that keeps totals sees its
+        last.
         """
         yield from self._past
         if self._period is not None:
@@ -118,11 +119,11 @@ class BudgetCounter(EscrowCounter):
 
     @property
     def overdraft(self) -> int:
-        """Give what was used in the period under way beyond what the budget could be charged."""
+        """Return what was used in the period under way beyond what the budget could be charged."""
         return 0 if self._period is None else self._period.overdraft
 
     def overdraw(self, amount: int, now_ns: int) -> None:
-        """Take note of what was used and cannot be charged, because the budget lacks the room for it."""
+        """Record what was used and cannot be charged, because the budget lacks the room for it."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         period = self._period
@@ -179,7 +180,7 @@ class BudgetCounter(EscrowCounter):
             self._on_settled_late(self, mark, before, after)
 
     def state(self, now_ns: int) -> CounterState:
-        """Give how the budget stands. It resets when the period ends; nothing is used where it does not bind."""
+        """Return how the budget stands. It resets when the period ends; nothing is used where it does not bind."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         period = self._period
@@ -191,7 +192,7 @@ class BudgetCounter(EscrowCounter):
         return CounterState(self.rule.amount, used, period.reserved, reset_seconds)
 
     def is_idle(self, now_ns: int) -> bool:
-        """Say whether nothing is counted in the period under way, and no past period may still change."""
+        """Return whether nothing is counted in the period under way, and no past period may still change."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         if self._past:
@@ -203,7 +204,7 @@ class BudgetCounter(EscrowCounter):
         )
 
     def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:
-        """Give when the next period begins where this one lacks the room; `None` where no other follows.
+        """Return when the next period begins where this one lacks the room; `None` if no other follows.
 
         Where it lacks it only until requests that run have been settled, when may not be known: soon.
         """

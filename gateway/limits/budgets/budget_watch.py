@@ -1,4 +1,6 @@
-"""Tells of what budgets spend: totals to the ledger on disk, states and passed thresholds to whoever publishes them."""
+"""Reports what budgets spend: totals to the ledger on disk, states and passed thresholds to the one that publishes
+them.
+"""
 
 import asyncio
 import logging
@@ -82,7 +84,7 @@ class BudgetWatch:
         self.is_away = False  # whoever publishes did not answer the last time
 
     def on_settled(self, counter: WatchedCounter, before: int, after: int) -> None:
-        """Take note that what is spent of a budget, by all gateways as far as is known, has moved."""
+        """Note that what is spent of a budget, by all gateways as far as is known, has moved."""
         self._ledger.note(counter)
         self._moved.add(counter)
         rule = counter.rule
@@ -126,7 +128,7 @@ class BudgetWatch:
             self._passed.append(passed)
 
     def on_settled_late(self, counter: WatchedCounter, period: StandingPeriod, before: int, after: int) -> None:
-        """Take note that a period which has ended was charged once more: by what had begun in it."""
+        """Note that a period which has ended was charged once more: by what had begun in it."""
         self._ledger.note(counter)
         self._moved.add(counter)
 

@@ -39,7 +39,7 @@ class CounterState(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def remaining(self) -> int:
-        """Give what is left, never below zero."""
+        """Return what is left, never below zero."""
         return max(self.amount - self.used, 0)
 
 
@@ -60,7 +60,7 @@ class Counter(Protocol):
     def subject(self) -> str: ...
 
     def room(self, now_ns: int, claimant: str = "") -> int:
-        """Give how much could be taken at this moment, with what is held for `claimant` now. May be negative."""
+        """Return how much could be taken at this moment, with what is held for `claimant` now. May be negative."""
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
         """Charge `amount` now, using up first what is held for `claimant`. The caller has just seen room for it."""
@@ -69,27 +69,27 @@ class Counter(Protocol):
         """End a charge of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
 
     def state(self, now_ns: int) -> CounterState:
-        """Give how the counter stands as far as this process knows."""
+        """Return how the counter stands as far as this process knows."""
 
     def is_idle(self, now_ns: int) -> bool:
-        """Say whether forgetting the counter would lose nothing: nothing is charged, reserved or held."""
+        """Return whether forgetting the counter would lose nothing: nothing is charged, reserved or held."""
 
 
 class QuickCounter(Counter, Protocol):
     """A counter of this process alone, which needs no second look: it is charged in the call that asks for room."""
 
     def undo(self, mark: Mark, amount: int) -> None:
-        """Take back what was just charged at once, as if it had not been."""
+        """Undo what was just charged at once, as if it had not been."""
 
     def resets_at_ns(self) -> int:
-        """Give when what was charged just now will have left the window (Unix); without a window 0."""
+        """Return when what was charged just now will have left the window (Unix); without a window 0."""
 
 
 class LoneQuickCounter(QuickCounter, Protocol):
     """One of a kind that is asked by itself; sliding windows and budgets are asked several in one call."""
 
     def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
-        """Charge `amount` now; give what is left, and the mark.
+        """Charge `amount` now; return what is left, and the mark.
 
         `None`, with nothing charged, without the room, and where anything is held for anyone.
         """
@@ -102,10 +102,10 @@ Line: TypeAlias = tuple[Counter, int]  # a counter and the amount asked of it
 class Shortage:
     """Why a request cannot begin now: the counter that is short for the longest, and for how long.
 
-    `wait_seconds` is `None` where waiting does not help by itself: the amount is above the limit, or a budget without
-    a next period. `is_held` says that the place is kept: who comes back after that time is admitted. `share` is set
-    where this gateway may use only that much of the amount, since it cannot ask what the others use. `choices` is set
-    if `asked` is the least that this many choices need.
+    `wait_seconds` is `None` if waiting does not help by itself: the amount is above the limit, or a budget without a
+    next period. `is_held` says that the place is kept: who comes back after that time is admitted. `share` is set where
+    this gateway may use only that much of the amount, since it cannot ask what the others use. `choices` is set if
+    `asked` is the least that this many choices need.
     """
 
     counter: Counter
@@ -121,20 +121,20 @@ class Shortage:
 class CounterStore(Protocol):
     """Where counters live: this process's memory, or Redis for several gateways (`is_shared`).
 
-    `generation` moves when idle counters have been forgotten: whoever keeps counters then opens them anew.
+    `generation` moves when idle counters have been forgotten: the one that keeps counters then opens them again.
     """
 
     generation: int
     is_shared: bool
 
     def open(self, rule: Rule, subject: str) -> Counter:
-        """Give the counter of a rule and a subject: the same one as long as it is not idle.
+        """Return the counter of a rule and a subject: the same one as long as it is not idle.
 
         Rules are told apart by id. Where a rule has changed its amount, the count goes on under the new one.
         """
 
     async def start(self) -> None:
-        """Join the other gateways that count here. Raises ConfigurationError where one of them has this name."""
+        """Join the other gateways that count here. Raises ConfigurationError if one of them has this name."""
 
     async def seek_room(
         self,
@@ -146,25 +146,24 @@ class CounterStore(Protocol):
         most_places: int = 256,
         least: Sequence[Line] = (),
     ) -> Shortage | None:
-        """Try to get room for all lines; `None` where `room` now says yes for each (the caller takes at once).
+        """Try to get room for all lines; `None` if `room` now says yes for each (the caller takes at once).
 
-        Otherwise finds the earliest moment when all lines fit, in view of what is held for others, and holds the
-        place for `claimant` (a key's id; empty: hold nothing). With `may_claim` False the request is a new one, which
-        leaves to others what is held for them under the same name; otherwise who comes before its time is not kept
-        out by its own places, which it then gives up. With `most_places` held already no further one is, and the
-        claimant is told of its next. Whoever has a place that is due is content with `least`, should that be all it
-        holds by now (line by line as in `lines`): `None` then means room for that much.
-        Memory never waits here; Redis makes a round trip.
+        Otherwise finds the earliest moment when all lines fit, in view of what is held for others, and holds the place
+        for `claimant` (a key's id; empty: hold nothing). With `may_claim` False the request is a new one, which leaves
+        to others what is held for them under the same name; otherwise who comes before its time is not kept out by its
+        own places, which it then gives up. With `most_places` held already no further one is, and the claimant is told
+        of its next. Whoever has a place that is due is content with `least`, should that be all it holds by now (line
+        by line as in `lines`): `None` then means room for that much. Memory never waits here; Redis makes a round trip.
         """
 
     async def run(self) -> None:
         """Work in the background until cancelled: leases, reports, forgetting idle counters."""
 
     async def close(self) -> None:
-        """Give back what is leased and not used."""
+        """Release what is leased and not used."""
 
     def status(self) -> dict[str, object]:
-        """Give what GET /ready shows of it."""
+        """Return what GET /ready shows of it."""
 
     @property
     def has_leases(self) -> bool:

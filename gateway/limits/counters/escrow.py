@@ -39,7 +39,7 @@ class EscrowCounter:
         self._ledger = Ledger()
 
     def room(self, now_ns: int, claimant: str = "") -> int:
-        """Give how much could be taken at this moment. May be negative. Nothing is ever held for a claimant."""
+        """Return how much could be taken at this moment. May be negative. Nothing is ever held for a claimant."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         ledger = self._ledger
@@ -54,7 +54,7 @@ class EscrowCounter:
         return ledger
 
     def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
-        """Reserve `amount` now where there is room; give what is left, and the mark."""
+        """Reserve `amount` now where there is room; return what is left, and the mark."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         ledger = self._ledger
@@ -65,7 +65,7 @@ class EscrowCounter:
         return left, ledger
 
     def undo(self, mark: Mark, amount: int) -> None:
-        """Take back what `take_at_once` has just reserved."""
+        """Undo what `take_at_once` has just reserved."""
         assert isinstance(mark, Ledger)
         mark.reserved -= amount
 
@@ -76,24 +76,24 @@ class EscrowCounter:
         mark.settled += charged
 
     def state(self, now_ns: int) -> CounterState:
-        """Give how the counter stands. It does not reset by time."""
+        """Return how the counter stands. It does not reset by time."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         ledger = self._ledger
         return CounterState(self.rule.amount, ledger.settled + ledger.reserved, ledger.reserved, None)
 
     def resets_at_ns(self) -> int:
-        """Give 0: there is no window."""
+        """Return 0: there is no window."""
         return 0
 
     def is_idle(self, now_ns: int) -> bool:
-        """Say whether nothing is reserved and nothing settled that still counts."""
+        """Return whether nothing is reserved and nothing settled that still counts."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         return not self._ledger.reserved and not self._ledger.settled
 
     def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:
-        """Give the earliest moment, not before `from_ns`, when `amount` may fit; `None` where waiting does not help."""
+        """Return the earliest moment, not before `from_ns`, when `amount` may fit; `None` if waiting does not help."""
         return from_ns if self.room(now_ns) >= amount else None
 
     def _turn(self, now_ns: int) -> None:
@@ -118,18 +118,18 @@ class ConcurrencyCounter(EscrowCounter):
         self._ceiling = rule.amount
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
-        """Take slots. The caller has just seen room for them."""
+        """Reserve slots. The caller has just seen room for them."""
         self._pass_time(now_ns)
         self._ledger.reserved += amount
         return self._ledger
 
     def take_at_once(self, amount: int, now_ns: int) -> tuple[int, Mark] | None:
-        """Take slots where so many are free; give how many are left, and the mark."""
+        """Remove and return slots where the given number of are free; return how many are left, and the mark."""
         self._pass_time(now_ns)
         return super().take_at_once(amount, now_ns)
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """Give slots back."""
+        """Release slots."""
         self._pass_time(now_ns)
         self._ledger.reserved -= taken
         self._ended += taken

@@ -38,11 +38,11 @@ class HeldPlaces:
         self.count = 0
 
     def may_add(self, claimant: str, most: int) -> bool:
-        """Say whether one more place may be held for a claimant, of `most` at a time."""
+        """Return whether one more place may be held for a claimant, of `most` at a time."""
         return self.count < MAX_PLACES and len(self._by_claimant.get(claimant, ())) < min(most, MAX_PLACES_OF_ONE)
 
     def later(self, claimant: str, now_ns: int) -> list[Place]:
-        """Give the places of a claimant that are not yet due, the first first."""
+        """Return the places of a claimant that are not yet due, the first first."""
         return [place for place in self._by_claimant.get(claimant, ()) if place.due_ns > now_ns]
 
     def add(self, place: Place) -> None:
@@ -56,7 +56,7 @@ class HeldPlaces:
         self.count += 1
 
     def drop_lapsed(self, now_ns: int) -> bool:
-        """Let go of places whose grace is over; say whether there were any."""
+        """Let go of places whose grace is over; return whether there were any."""
         by_end, count = self._by_end, self.count
         while by_end and by_end[0][0] < now_ns:
             place = heappop(by_end)[2]
@@ -65,7 +65,7 @@ class HeldPlaces:
         return self.count < count
 
     def due(self, claimant: str, now_ns: int) -> int:
-        """Give what is held for a claimant to be claimed now."""
+        """Return what is held for a claimant to be claimed now."""
         own = self._by_claimant.get(claimant)
         if own is None:
             return 0

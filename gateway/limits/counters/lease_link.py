@@ -22,28 +22,28 @@ class LeasedPart(Protocol):
     """What is counted under one key of Redis: a window, or one period of an escrow."""
 
     def pack(self, keys: Keys, need: int, is_seek: bool) -> list[object]:
-        """Give the line to send, as things stand now; what is not wanted any more is given back with it."""
+        """Return the line to send, as things stand now; what is not wanted any more is given back with it."""
 
     def deliver(self, result: Sequence[Any]) -> None:
-        """Take what was granted."""
+        """Receive what was granted."""
 
     def undo(self) -> None:
-        """Take back what `pack` did."""
+        """Undo what `pack` did."""
 
     def is_due(self, now_ns: int) -> bool:
-        """Say whether there is something to tell or to ask now (monotonic time)."""
+        """Return whether there is something to tell or to ask now (monotonic time)."""
 
     def is_settled(self) -> bool:
-        """Say whether there is nothing to tell and nothing leased, so that it need not be looked at."""
+        """Return whether there is nothing to tell and nothing leased, so that it need not be looked at."""
 
     def forget_grants(self, *, keeps_lease: bool = False) -> None:
-        """Take it that nothing of what was granted to this gateway's life counts any more.
+        """Assume that nothing of what was granted to this gateway's life counts any more.
 
         With `keeps_lease` what was granted under its lease does.
         """
 
     def forget_data(self) -> None:
-        """Take it that Redis knows nothing of this any more, and tell it anew."""
+        """Assume that Redis knows nothing of this any more, and tell it again."""
 
 
 class Link:
@@ -92,7 +92,7 @@ class Pace:
         self.last_ns = now_ns
 
     def expected(self, seconds: float, kept_seconds: float, now_ns: int) -> int:
-        """Give what will be taken in so many seconds: two portions at least if one was taken of late."""
+        """Return what will be taken in the given number of seconds: two portions at least if one was taken of late."""
         passed = (now_ns - self._since_ns) / _SECOND_NS
         if passed >= _SHORTEST_TURN_SECONDS:
             weight = min(passed / _LEARNING_SECONDS, 1.0)

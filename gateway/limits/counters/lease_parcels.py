@@ -39,11 +39,11 @@ class SyncParcel:
         self._part = part
 
     def pack(self, keys: Keys) -> list[object] | None:
-        """Give what is sent."""
+        """Return what is sent."""
         return [_SYNC, "", [self._part.pack(keys, 0, False)]]
 
     def deliver(self, result: list[Any], answer: Answer) -> None:
-        """Take what was granted."""
+        """Receive what was granted."""
         self._part.deliver(result[3][0])
 
     def undo(self) -> None:
@@ -74,7 +74,7 @@ class SeekParcel:
         self.found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
 
     def pack(self, keys: Keys) -> list[object] | None:
-        """Give what is sent; `None` where the request has been answered already."""
+        """Return what is sent; `None` if the request has been answered already."""
         if self.found.done():
             return None
         self._parts = [counter if isinstance(counter, LeasedSliding) else counter.grant for counter, _ in self._asked]
@@ -82,7 +82,7 @@ class SeekParcel:
         return [self._kind, self._claimant, packed, self._most_places, [split(least) for least in self._least]]
 
     def deliver(self, result: list[Any], answer: Answer) -> None:
-        """Take what was granted, and set it aside if somebody still waits for it."""
+        """Receive what was granted, and set it aside if someone still waits for it."""
         is_granted, when_us, is_held, lines = result
         for part, line in zip(self._parts, lines, strict=True):
             part.deliver(line)

@@ -80,31 +80,31 @@ class Grant:
 
     @property
     def restored(self) -> int:
-        """Give what of the ledger's total was settled before this process."""
+        """Return what of the ledger's total was settled before this process."""
         return self.ledger.restored if isinstance(self.ledger, PeriodLedger) else 0
 
     @property
     def settled_before(self) -> int:
-        """Give what was settled under this gateway's name before this process, by its own books or by Redis'."""
+        """Return what was settled under this gateway's name before this process, by its own books or by Redis'."""
         return max(self.base, self.restored)
 
     @property
     def own(self) -> int:
-        """Give what this process has settled."""
+        """Return what this process has settled."""
         return self.ledger.settled - self.restored
 
     @property
     def spare(self) -> int:
-        """Give what is granted and not in use."""
+        """Return what is granted and not in use."""
         return self.granted - self.own - self.ledger.reserved
 
     @property
     def used(self) -> int:
-        """Give what counts of this gateway: settled by its name, and reserved."""
+        """Return what counts of this gateway: settled by its name, and reserved."""
         return self.settled_before + self.own + self.ledger.reserved
 
     def pack(self, keys: Keys, need: int, is_seek: bool) -> list[object]:
-        """Give the line to send. From this moment on no more is used than will surely be left."""
+        """Return the line to send. From this moment on no more is used than will surely be left."""
         mono_ns = self._clock.now_ns()
         ahead = 0 if self.counter.is_counting_only else self.target(mono_ns)
         own, reserved = self.own, self.ledger.reserved
@@ -130,7 +130,7 @@ class Grant:
         ]
 
     def deliver(self, result: Sequence[Any]) -> None:
-        """Take what was granted, and how it stands for all gateways."""
+        """Receive what was granted, and how it stands for all gateways."""
         base, spare, others, settled, is_short, _ = result
         before = None if self.is_fresh else self.total
         self.base = joined(base)
@@ -143,17 +143,17 @@ class Grant:
             self.counter.on_total(self, before, self.total)
 
     def undo(self) -> None:
-        """Tell again what was not taken."""
+        """Report again what was not taken."""
         self._told = None
         self._link.active[self] = None
 
     @property
     def total(self) -> int:
-        """Give what all gateways have settled, as far as is known."""
+        """Return what all gateways have settled, as far as is known."""
         return self.theirs + self.settled_before + self.own
 
     def target(self, now_ns: int) -> int:
-        """Give how much should be granted and not in use."""
+        """Return how much should be granted and not in use."""
         if self.is_short or self._link.is_closing:
             return 0
         soon = min(self.pace.expected(_AHEAD_SECONDS, _KEPT_SECONDS, now_ns), self.counter.rule.amount)
@@ -164,7 +164,7 @@ class Grant:
         return max(soon, minute, min(self.consumption.resting(now_ns), left // _RESTING_PART))
 
     def is_due(self, now_ns: int) -> bool:
-        """Say whether grants run low or are too many, or uses have waited long enough to be told."""
+        """Return whether grants run low or are too many, or uses have waited long enough to be told."""
         passed = (now_ns - self._told_ns) / _SECOND_NS
         if passed < _LEAST_SECONDS:
             return False
@@ -185,29 +185,29 @@ class Grant:
         return _RESTING_WATCHED_SECONDS if self.consumption.is_resting(now_ns) else _LEASE_WATCHED_SECONDS
 
     def is_settled(self) -> bool:
-        """Say whether nothing is granted beyond what was settled, and all of that told."""
+        """Return whether nothing is granted beyond what was settled, and all of that told."""
         return not self.ledger.reserved and self.spare <= 0 and self._told == (self.own, 0, self.settled_before)
 
     def forget_grants(self, *, keeps_lease: bool = False) -> None:
-        """Use no more of what was granted until it is granted anew."""
+        """Use no more of what was granted until it is granted again."""
         if not (keeps_lease and self.counter.is_leased):
             self.granted = self.own + self.ledger.reserved
         self._told = None
         self._link.active[self] = None
 
     def forget_data(self) -> None:
-        """Tell anew what this gateway has settled, whatever it was before."""
+        """Report again what this gateway has settled, whatever it was before."""
         self.forget_grants()
         self.others = self.theirs = 0
 
     def give_up_excess(self) -> None:
-        """Give up what the rule, lowered since, does not allow any more."""
+        """Release what the rule, lowered since, does not allow any more."""
         excess = self.spare - max(self.counter.amount_of(self.ledger) - self.used, 0)
         if excess > 0 and not self.counter.is_counting_only:
             self.granted -= excess
 
     def room(self, mono_ns: int) -> int:
-        """Give how much may be used now."""
+        """Return how much may be used now."""
         if not self._link.is_away:
             self.alone = None
         until_ns = self._link.lease_until_ns if self.counter.is_leased else self._link.usable_until_ns
@@ -223,7 +223,9 @@ class Grant:
         return self.room(now_ns) < max(int(self.pace.portion), 1)
 
     def _share(self) -> int:
-        """Give what is left of this gateway's share, set when Redis went away: of all slots, else of what remained."""
+        """Return what is left of this gateway's share, set when Redis went away: of all slots, else of what
+        remained.
+        """
         if self.alone is None:
             remained = max(self.counter.amount_of(self.ledger) - self.others - self.used, 0)
             self.alone = self.used + remained // self._link.gateways
@@ -246,12 +248,12 @@ class LeasedEscrow(EscrowCounter):
 
     @property
     def is_counting_only(self) -> bool:
-        """Say whether it never refuses, and so needs no grants."""
+        """Return whether it never refuses, and so needs no grants."""
         return self._ceiling >= UNLIMITED
 
     @property
     def grant(self) -> Grant:
-        """Give the grant of the time that is under way."""
+        """Return the grant of the time that is under way."""
         grant = self._grants.get(id(self._ledger))
         if grant is None or grant.ledger is not self._ledger:
             grant = self._grants[id(self._ledger)] = Grant(self, self._ledger, self.key_of(self._ledger), self._link)
@@ -265,11 +267,11 @@ class LeasedEscrow(EscrowCounter):
             grant.forget_grants(keeps_lease=self.amount_of(grant.ledger) >= amount)
 
     def grants(self) -> list[Grant]:
-        """Give the grants of all stretches of time that may still move."""
+        """Return the grants of all stretches of time that may still move."""
         return list(self._grants.values())
 
     def key_of(self, ledger: Ledger) -> str:
-        """Give the key of a stretch of time."""
+        """Return the key of a stretch of time."""
         rule = self.rule
         kind = "conversation" if rule.scope.level == "conversation" else "held"
         return f"{self._link.prefix}{rule.metric}.{kind}:{rule.id}:{self.subject}"
@@ -279,7 +281,7 @@ class LeasedEscrow(EscrowCounter):
         return self.rule.amount
 
     def room(self, now_ns: int, claimant: str = "") -> int:
-        """Give how much could be taken at this moment of what was granted. May be negative."""
+        """Return how much could be taken at this moment of what was granted. May be negative."""
         mono_ns = self._link.clock.now_ns(now_ns)
         if now_ns >= self._until_ns:
             self._turn(now_ns)
@@ -310,14 +312,14 @@ class LeasedEscrow(EscrowCounter):
             self._link.active[grant] = None
 
     def state(self, now_ns: int) -> CounterState:
-        """Give how the counter stands for all gateways, as far as is known."""
+        """Return how the counter stands for all gateways, as far as is known."""
         own = super().state(now_ns)
         grant = self.grant
         used = grant.used + grant.others
         return CounterState(own.amount, used, own.reserved, own.reset_seconds)
 
     def is_idle(self, now_ns: int) -> bool:
-        """Say whether nothing is granted, reserved, or still to be told."""
+        """Return whether nothing is granted, reserved, or still to be told."""
         idle = super().is_idle(now_ns)
         for name, grant in list(self._grants.items()):
             if grant.ledger is not self._ledger and grant.is_settled():
@@ -325,7 +327,7 @@ class LeasedEscrow(EscrowCounter):
         return idle and all(grant.is_settled() for grant in self._grants.values())
 
     def on_total(self, grant: Grant, before: int, after: int) -> None:
-        """Take note of what all gateways have settled."""
+        """Record what all gateways have settled."""
 
     def earmark(self, amount: int) -> list[tuple[Ledger, int]]:
         """Set an amount aside for a request that will take it in a moment."""
@@ -383,7 +385,7 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
 
     @property
     def settled_by_all(self) -> int:
-        """Give what all gateways have settled in the period under way, as far as is known."""
+        """Return what all gateways have settled in the period under way, as far as is known."""
         return self.grant.total
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
@@ -394,7 +396,7 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
             self.on_total(self.grant, total - charged, total)
 
     def state(self, now_ns: int) -> CounterState:
-        """Give how the budget stands for all gateways, as far as is known; nothing is used where it does not bind."""
+        """Return how the budget stands for all gateways, as far as is known; nothing is used where it does not bind."""
         state = super().state(now_ns)
         if self._period is None:
             return CounterState(state.amount, 0, 0, None)
@@ -407,7 +409,7 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
         return max(self.rule.amount - self.rule.adjusted(self.subject, ledger.period_start_ns), 0)
 
     def overdraw(self, amount: int, now_ns: int) -> None:
-        """Take note of what was used and cannot be charged, because the budget lacks the room for it."""
+        """Record what was used and cannot be charged, because the budget lacks the room for it."""
         super().overdraw(amount, now_ns)
         if self._period is not None:
             self.on_total(self.grant, self.grant.total, self.grant.total)
@@ -432,11 +434,11 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
                 self._link.active.pop(grant, None)
 
     def on_total(self, grant: Grant, before: int, after: int) -> None:
-        """Tell of what all gateways have settled in the period under way."""
+        """Report what all gateways have settled in the period under way."""
         if self._tell_total is not None and grant.ledger is self._period:
             self._tell_total(self, before + self._adjusted, after + self._adjusted)
 
     def key_of(self, ledger: Ledger) -> str:
-        """Give the key of a period, which carries its start."""
+        """Return the key of a period, which carries its start."""
         start_ns = ledger.period_start_ns if isinstance(ledger, PeriodLedger) else "unbound"
         return f"{self._link.prefix}{self.rule.metric}.{self.rule.period}.{start_ns}:{self.rule.id}:{self.subject}"

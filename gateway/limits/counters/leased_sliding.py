@@ -89,7 +89,7 @@ class LeasedSliding:
         self._is_asked = False  # for leases ahead, and not yet answered
 
     def room(self, now_ns: int, claimant: str = "") -> int:
-        """Give how much could be taken at this moment: of the leases, or of a share while Redis is away."""
+        """Return how much could be taken at this moment: of the leases, or of a share while Redis is away."""
         mono_ns = self._clock.now_ns(now_ns)
         if mono_ns >= self._first_end_ns:
             self._end_leases(mono_ns)
@@ -157,7 +157,7 @@ class LeasedSliding:
             moved[bucket] = moved.get(bucket, 0) - part
 
     def state(self, now_ns: int) -> CounterState:
-        """Give how the counter stands: this gateway's charges as they are, the others' as last heard."""
+        """Return how the counter stands: this gateway's charges as they are, the others' as last heard."""
         mono_ns = self._clock.now_ns(now_ns)
         own = self._own(mono_ns)
         bucket = self._bucket_at(mono_ns)
@@ -173,7 +173,7 @@ class LeasedSliding:
         return CounterState(self.rule.amount, used, min(self._reserved, used), reset_seconds)
 
     def is_idle(self, now_ns: int) -> bool:
-        """Say whether nothing is reserved, leased, charged or still to be reported by this gateway."""
+        """Return whether nothing is reserved, leased, charged or still to be reported by this gateway."""
         mono_ns = self._clock.now_ns(now_ns)
         return not self._reserved and self.is_settled() and not self._own(mono_ns)
 
@@ -206,7 +206,7 @@ class LeasedSliding:
                 self._give_back(lease.end, part)
 
     def pack(self, keys: Keys, need: int, is_seek: bool) -> list[object]:
-        """Give the line to send. A seek gives all leases back and asks for all it needs, so that it counts afresh."""
+        """Return the line to send. A seek gives all leases back and asks for all it needs, so that it counts afresh."""
         mono_ns = self._clock.now_ns()
         self._end_leases(mono_ns)
         target = 0 if self._is_short else self._target(mono_ns)
@@ -239,7 +239,7 @@ class LeasedSliding:
         ]
 
     def deliver(self, result: Sequence[Any]) -> None:
-        """Take what was leased, and how the window stands for all gateways."""
+        """Receive what was leased, and how the window stands for all gateways."""
         granted, used, self._others_newest, _, is_short, _ = result
         mono_ns = self._clock.now_ns()
         gained: dict[int, int] = {}
@@ -267,7 +267,7 @@ class LeasedSliding:
         self._link.active[self] = None
 
     def is_due(self, now_ns: int) -> bool:
-        """Say whether leases run low or are too many, or uses have waited long enough to be reported."""
+        """Return whether leases run low or are too many, or uses have waited long enough to be reported."""
         if now_ns >= self._first_end_ns:
             self._end_leases(now_ns)
         passed_seconds = (now_ns - self._told_ns) / _SECOND_NS
@@ -284,7 +284,7 @@ class LeasedSliding:
         return 2 * self._pool < target or self._pool > 3 * target
 
     def is_settled(self) -> bool:
-        """Say whether there is nothing to report, nothing leased and nothing expected."""
+        """Return whether there is nothing to report, nothing leased and nothing expected."""
         return not self._pool and self._is_reported() and not self._target(self._clock.now_ns())
 
     def forget_grants(self, *, keeps_lease: bool = False) -> None:
@@ -306,7 +306,7 @@ class LeasedSliding:
         self._link.active[self] = None
 
     def wait_alone(self, amount: int) -> float | None:
-        """Give in how many seconds this gateway's share has room for an amount; `None` where it never has.
+        """Return how many seconds this gateway's share has room for an amount; `None` if it never has.
 
         For when Redis is away and the rule says to share.
         """
@@ -348,7 +348,7 @@ class LeasedSliding:
         return (mono_ns + self._clock.offset_ns) // self._width_ns
 
     def _own(self, mono_ns: int) -> int:
-        """Give what this gateway has charged in the window that ends now, and let go of what has left it."""
+        """Return what this gateway has charged in the window that ends now, and let go of what has left it."""
         oldest = self._bucket_at(mono_ns) - self._buckets
         total = 0
         for book in (self._charged, self._uncertain):

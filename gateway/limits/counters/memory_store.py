@@ -32,8 +32,8 @@ _MAX_ROUNDS: Final = 100
 class MemoryStore:
     """Counters by rule and subject, made when first asked for and forgotten when idle.
 
-    A counter that somebody still has in hand is not forgotten, whatever it counts: there would be two of it, each
-    with the whole amount. `generation` moves every ten minutes while there are such, so that they are let go.
+    A counter that someone still has in hand is not forgotten, whatever it counts: there would be two of it, each with
+    the whole amount. `generation` moves every ten minutes while there are such, so that they are let go.
     """
 
     is_shared = False
@@ -57,10 +57,10 @@ class MemoryStore:
         self._generation_moved_ns = clock()
 
     def open(self, rule: Rule, subject: str) -> Counter:
-        """Give the counter of a rule and a subject: the same one as long as it is not idle.
+        """Return the counter of a rule and a subject: the same one as long as it is not idle.
 
-        Where a rule has changed its amount, window or period, the count goes on; under another metric it is new.
-        Raises ConfigurationError where a budget's time zone is unknown.
+        Where a rule has changed its amount, window or period, the count goes on; under another metric it is new. Raises
+        ConfigurationError if a budget's time zone is unknown.
         """
         if isinstance(rule, LimitSpec):
             limit = self._limits.get((rule.id, subject))
@@ -70,7 +70,7 @@ class MemoryStore:
         return self.open_budget(rule, subject)
 
     def open_budget(self, rule: BudgetSpec, subject: str) -> BudgetCounter:
-        """Give the counter of a budget and a subject, as `open` does."""
+        """Return the counter of a budget and a subject, as `open` does."""
         budget = self._budgets.get((rule.id, subject))
         if budget is None or budget.rule is not rule:
             budget = self._open_budget(rule, subject, budget)
@@ -89,10 +89,10 @@ class MemoryStore:
         most_places: int = MAX_PLACES_OF_ONE,
         least: Sequence[Line] = (),
     ) -> Shortage | None:
-        """Say whether all lines have room now; else who is short, and until when the claimant's place is kept.
+        """Return whether all lines have room now; else who is short, and until when the claimant's place is kept.
 
-        A place is kept at every sliding counter of the request, for the moment when it fits into all of them. It
-        cannot be kept where slots or a budget are what is short: the wait for a slot is an estimate. Never waits.
+        A place is kept at every sliding counter of the request, for the moment when it fits into all of them. It cannot
+        be kept where slots or a budget are what is short: the wait for a slot is an estimate. Never waits.
         """
         ours = [(_own(counter), amount) for counter, amount in lines]
         name = claimant if may_claim else ""
@@ -128,7 +128,7 @@ class MemoryStore:
         """Nothing is leased, so nothing is given back."""
 
     def status(self) -> dict[str, object]:
-        """Give the number of counters and of places held."""
+        """Return the number of counters and of places held."""
         now_ns = self._clock()
         places = 0
         for name, holder in list(self._holders.items()):
@@ -139,17 +139,17 @@ class MemoryStore:
         return {"kind": "memory", "counters": len(self._limits) + len(self._budgets), "held_places": places}
 
     def open_window(self, rule: LimitSpec, subject: str) -> SlidingCounter:
-        """Give the counter of a limit with a window and a subject, as `open` does."""
+        """Return the counter of a limit with a window and a subject, as `open` does."""
         counter = self.open(rule, subject)
         assert isinstance(counter, SlidingCounter)
         return counter
 
     def windows(self) -> Iterator[SlidingCounter]:
-        """Give the counters of sliding windows, for whoever keeps their charges."""
+        """Return the counters of sliding windows, for the one that keeps their charges."""
         return iter([counter for counter in self._limits.values() if isinstance(counter, SlidingCounter)])
 
     def budgets(self) -> Iterator[BudgetCounter]:
-        """Give the counters of budgets, for whoever keeps their totals."""
+        """Return the counters of budgets, for the one that keeps their totals."""
         return iter(list(self._budgets.values()))
 
     def forget_idle(self, most: int) -> None:
@@ -211,7 +211,7 @@ class MemoryStore:
 def _fits_place(
     short: Sequence[tuple["_OwnCounter", int]], least: dict[Counter, int], claimant: str, now_ns: int
 ) -> bool:
-    """Say whether what is held for the claimant now has room for the least it can do with, wherever it is short."""
+    """Return whether what is held for the claimant now has room for the least it can do with, wherever it is short."""
     for counter, asked in short:
         room = counter.room(now_ns, claimant)
         if room < least.get(counter, asked) or room <= counter.room(now_ns):
@@ -220,7 +220,7 @@ def _fits_place(
 
 
 def _make_way(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int) -> bool:
-    """Let a claimant that comes before its time use up its own later places; say whether it then has room."""
+    """Let a claimant that comes before its time use up its own later places; return whether it then has room."""
     given: list[tuple[SlidingCounter, list[Place]]] = []
     for counter, amount in short:
         places = counter.make_way(claimant, amount, now_ns) if isinstance(counter, SlidingCounter) else None
@@ -234,7 +234,7 @@ def _make_way(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns:
 
 
 def _own_turn(short: Sequence[tuple["_OwnCounter", int]], claimant: str, now_ns: int) -> int | None:
-    """Give when the claimant's next turn is, where it has been kept one at each counter that is short."""
+    """Return when the claimant's next turn is, where it has been kept one at each counter that is short."""
     turns = [
         counter.next_place(claimant, amount, now_ns) for counter, amount in short if isinstance(counter, SlidingCounter)
     ]
@@ -257,7 +257,7 @@ def _own(counter: Counter) -> _OwnCounter:
 
 
 def _common_moment(lines: Sequence[tuple[_OwnCounter, int]], now_ns: int, from_ns: int) -> int | None:
-    """Give the earliest moment, not before `from_ns`, from which on all lines fit; `None` where none was found.
+    """Return the earliest moment, not before `from_ns`, from which on all lines fit; `None` if none was found.
 
     It is a whole number of milliseconds away: what a client can be told, so that it is never early for its place.
     """

@@ -1,7 +1,7 @@
 """What one gateway has not settled of one window, and what Redis knows of that: it is void once the gateway is dead.
 
 Redis counts these amounts like any others. Should this gateway not be heard of in time, they are taken back there;
-where it lives after all, it reports them anew.
+where it lives after all, it reports them again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ class OpenCharges:
                 book.pop(bucket, None)  # it may have left the window before
 
     def pack(self, oldest: int, leases: Iterable[tuple[int, int]]) -> list[list[tuple[int, int, int]]]:
-        """Give what is open, as it travels: charges, and leases with those not in use, given as (end, amount).
+        """Return what is open, as it travels: charges, and leases with those not in use, given as (end, amount).
 
         What was charged before bucket `oldest` counts no more and is let go.
         """
@@ -55,17 +55,17 @@ class OpenCharges:
         return [deltas(charges), deltas(leased)]
 
     def deliver(self, granted: Mapping[int, int]) -> None:
-        """Take it that Redis knows what was packed, and what it has leased since, by end bucket."""
+        """Assume that Redis knows what was packed, and what it has leased since, by end bucket."""
         if self._sent is not None:
             self._told, self._sent = self._sent, None
         merge(granted, self._told[1])
 
     def undo(self) -> None:
-        """Take it that Redis does not know what was packed."""
+        """Assume that Redis does not know what was packed."""
         self._sent = None
         self.is_told = False
 
     def forget_told(self) -> _Books:
-        """Take it that Redis has none of it any more; give what it had, charges and leases."""
+        """Assume that Redis has none of it any more; return what it had, charges and leases."""
         told, self._told = self._told, ({}, {})
         return told

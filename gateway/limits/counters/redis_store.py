@@ -51,7 +51,7 @@ _LOST: Final = "the shared counters have lost their data; all gateways tell them
 class RedisStore:
     """Counters by rule and subject. What is counted lies in Redis; here is this gateway's part of it.
 
-    A counter that somebody still has in hand is not forgotten; `generation` moves every ten minutes while there are
+    A counter that someone still has in hand is not forgotten; `generation` moves every ten minutes while there are
     such, so that they are let go.
     """
 
@@ -71,11 +71,11 @@ class RedisStore:
         clock: ServerClock | None = None,
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Take Redis' URL and this gateway's name, which no other living one may have.
+        """Accept Redis' URL and this gateway's name, which no other living one may have.
 
-        `expected_gateways` share while Redis is away and has not yet said how many live.
-        `expiry_seconds` after its last sign of life a gateway holds nothing any more; no request waits longer than
-        `timeout_seconds`. Raises ConfigurationError where any of these is unusable. Connects at first use.
+        `expected_gateways` share while Redis is away and has not yet said how many live. `expiry_seconds` after its
+        last sign of life a gateway holds nothing any more; no request waits longer than `timeout_seconds`. Raises
+        ConfigurationError if any of these is unusable. Connects at first use.
         """
         if not _NAME.fullmatch(gateway_name):
             raise ConfigurationError(
@@ -121,8 +121,8 @@ class RedisStore:
     async def start(self) -> None:
         """Join the other gateways. Where Redis is away, that is done later, in the background.
 
-        Raises ConfigurationError where a living gateway has this name. One that was killed lives on until it expires:
-        for so long this waits.
+        Raises ConfigurationError if a living gateway has this name. One that was killed lives on until it expires: for
+        so long this waits.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._expiry_seconds + _RECONNECT_SECONDS
@@ -135,10 +135,10 @@ class RedisStore:
                 raise ConfigurationError(self._away_reason or f"Redis at {self._address.shown} does not answer")
 
     def open(self, rule: Rule, subject: str) -> Counter:
-        """Give the counter of a rule and a subject: the same one as long as it is not idle.
+        """Return the counter of a rule and a subject: the same one as long as it is not idle.
 
         Where a rule has changed its amount or period, the count goes on; under another metric or window it is new.
-        Raises ConfigurationError where a budget's time zone is unknown.
+        Raises ConfigurationError if a budget's time zone is unknown.
         """
         counter = self._counters.get((rule.id, subject))
         if counter is not None and counter.rule is rule:
@@ -150,7 +150,7 @@ class RedisStore:
         return counter
 
     def open_budget(self, rule: BudgetSpec, subject: str) -> LeasedBudget:
-        """Give the counter of a budget and a subject, as `open` does."""
+        """Return the counter of a budget and a subject, as `open` does."""
         counter = self.open(rule, subject)
         assert isinstance(counter, LeasedBudget)
         return counter
@@ -165,7 +165,7 @@ class RedisStore:
         most_places: int = 256,
         least: Sequence[Line] = (),
     ) -> Shortage | None:
-        """Ask Redis for room for all lines; `None` where `room` now says yes for each (the caller takes at once).
+        """Ask Redis for room for all lines; `None` if `room` now says yes for each (the caller takes at once).
 
         Otherwise a place is kept at every sliding counter, for the moment when all fit. It cannot be kept where slots
         or a budget are what is short. Never waits longer than the timeout.
@@ -219,7 +219,7 @@ class RedisStore:
         await self._courier.finish(2 * self._timeout_seconds)
 
     def status(self) -> dict[str, object]:
-        """Give how this gateway stands with Redis, which rules run on shares, and how often it had to ask."""
+        """Return how this gateway stands with Redis, which rules run on shares, and how often it had to ask."""
         now_ns = self._wall_ns()
         status: dict[str, object] = {
             "kind": "redis",
@@ -266,7 +266,7 @@ class RedisStore:
         return found
 
     def budgets(self) -> Iterator[LeasedBudget]:
-        """Give the counters of budgets, for whoever keeps their totals."""
+        """Return the counters of budgets, for the one that keeps their totals."""
         return iter([counter for counter in self._counters.values() if isinstance(counter, LeasedBudget)])
 
     def forget_idle(self, most: int) -> None:
@@ -293,7 +293,7 @@ class RedisStore:
                 part.forget_grants(keeps_lease=keeps_lease)
 
     def on_lost_data(self) -> None:
-        """Tell Redis all that is known here."""
+        """Send Redis everything that is known here."""
         for counter in self._counters.values():
             for part in _parts(counter):
                 part.forget_data()
@@ -407,7 +407,7 @@ class RedisStore:
         return Shortage(counter, amount, counter.state(now_ns), wait_seconds, found.is_held)
 
     def _unanswered(self, asked: Mapping[_Leased, int], now_ns: int) -> Shortage | None:
-        """Say who is short without an answer from Redis; `None` where there is room without it."""
+        """Return who is short without an answer from Redis; `None` if there is room without it."""
         for counter, amount in asked.items():
             if counter.room(now_ns) >= amount:
                 continue
@@ -428,7 +428,7 @@ def _parts(counter: _Leased) -> Sequence[LeasedPart]:
 
 
 def _adopt(counter: _Leased, rule: Rule, now_ns: int) -> bool:
-    """Let a counter go on under a changed rule; say whether it can."""
+    """Let a counter go on under a changed rule; return whether it can."""
     if rule.metric != counter.rule.metric:
         return False
     if isinstance(counter, LeasedSliding):

@@ -82,7 +82,7 @@ class SlidingCounter:
         self._remembered: dict[int, int] | None = None
 
     def room(self, now_ns: int, claimant: str = "") -> int:
-        """Give how much could be taken at this moment, with what is held for `claimant` now. May be negative."""
+        """Return how much could be taken at this moment, with what is held for `claimant` now. May be negative."""
         if now_ns >= self._until_ns:
             self._move_to(now_ns)
         if self._held is None:
@@ -99,11 +99,11 @@ class SlidingCounter:
         return self._charge(amount)
 
     def undo(self, mark: Mark, amount: int) -> None:
-        """Take back what `take_each` has just charged."""
+        """Undo what `take_each` has just charged."""
         self.settle(mark, amount, 0, 0)
 
     def resets_at_ns(self) -> int:
-        """Give when what was charged just now will have left the window."""
+        """Return when what was charged just now will have left the window."""
         return self._until_ns + self._buckets * self._width_ns
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
@@ -119,7 +119,7 @@ class SlidingCounter:
             self._remembered = None
 
     def state(self, now_ns: int) -> CounterState:
-        """Give how the counter stands. It resets when the last bucket with a charge has left the window."""
+        """Return how the counter stands. It resets when the last bucket with a charge has left the window."""
         if now_ns >= self._until_ns:
             self._move_to(now_ns)
         if not self._total:
@@ -141,13 +141,13 @@ class SlidingCounter:
         return CounterState(self._amount, self._total, reserved, (gone_ns - now_ns) / _SECOND_NS)
 
     def is_idle(self, now_ns: int) -> bool:
-        """Say whether nothing is charged in the window that ends now, and nothing held."""
+        """Return whether nothing is charged in the window that ends now, and nothing held."""
         if now_ns >= self._until_ns:
             self._move_to(now_ns)
         return not self._total and not self.held_places(now_ns)
 
     def charges(self, now_ns: int) -> list[tuple[int, int]]:
-        """Give what is charged in the window that ends now, by bucket: (number since 1970, amount)."""
+        """Return what is charged in the window that ends now, by bucket: (number since 1970, amount)."""
         self.room(now_ns)  # lets go of what has left the window
         found: list[tuple[int, int]] = []
         cell = self._first
@@ -178,7 +178,7 @@ class SlidingCounter:
         self._remembered = None
 
     def held_places(self, now_ns: int) -> int:
-        """Give how many places are held."""
+        """Return how many places are held."""
         held = self._held
         if held is None:
             return 0
@@ -189,21 +189,22 @@ class SlidingCounter:
         return held.count
 
     def may_hold(self, claimant: str, now_ns: int, due_ns: int, most: int = MAX_PLACES_OF_ONE) -> bool:
-        """Say whether a place that is due then may be held for a claimant: floods and far times are bounded."""
+        """Return whether a place that is due then may be held for a claimant: floods and far times are bounded."""
         if not claimant or due_ns - now_ns > MAX_SECONDS_AHEAD * _SECOND_NS:
             return False
         return self._held is None or self._held.may_add(claimant, most)
 
     def next_place(self, claimant: str, amount: int, now_ns: int) -> int | None:
-        """Give when the claimant's first later place is due that has room for `amount`; `None` without one."""
+        """Return when the claimant's first later place is due that has room for `amount`; `None` without one."""
         later = self._held.later(claimant, self._not_before(now_ns)) if self._held is not None else []
         return next((place.due_ns for place in later if place.amount >= amount), None)
 
     def make_way(self, claimant: str, amount: int, now_ns: int) -> list[Place] | None:
-        """Give up what a claimant holds for later, as little as it takes, so that `amount` fits now; give what it was.
+        """Release what a claimant holds for later, as little as it takes, so that `amount` fits now; return what it
+        was.
 
-        Who comes before its time shall not be kept out by its own places. `None`, and all are kept, where even
-        without them there is no room.
+        Who comes before its time shall not be kept out by its own places. `None`, and all are kept, where even without
+        them there is no room.
         """
         held = self._held
         given: list[Place] = []
@@ -235,9 +236,9 @@ class SlidingCounter:
         # What was remembered stays a lower bound: one more place can only make the wait longer.
 
     def earliest(self, amount: int, now_ns: int, from_ns: int) -> int | None:
-        """Give the earliest moment, not before `from_ns`, from which on `amount` fits for the whole grace.
+        """Return the earliest moment, not before `from_ns`, from which on `amount` fits for the whole grace.
 
-        Unix nanoseconds; `None` where the amount is above the rule's.
+        Unix nanoseconds; `None` if the amount is above the rule's.
         """
         if amount > self._amount:
             return None
@@ -280,7 +281,7 @@ class SlidingCounter:
             self._last = None
 
     def _room_beside_held(self, now_ns: int, claimant: str) -> int:
-        """Give the room that others' places leave in every window that a charge now would fall into.
+        """Return the room that others' places leave in every window that a charge now would fall into.
 
         None of the places ends within these windows, so their sum only grows where one is due.
         """
@@ -308,11 +309,11 @@ class SlidingCounter:
         return self._amount - most + (held.due(claimant, self._not_before(now_ns)) if claimant else 0)
 
     def _first_fit(self, amount: int, start: int) -> int:
-        """Give the first bucket from `start` on where `amount` fits into all windows that a charge in it, or within
+        """Return the first bucket from `start` on where `amount` fits into all windows that a charge in it, or within
         the grace after it, falls into.
 
-        What was found is remembered until a window's sum may have fallen: before that moment there is no room for
-        as much or more. Otherwise a flood of refused requests would have us look through all it holds each time.
+        What was found is remembered until a window's sum may have fallen: before that moment there is no room for as
+        much or more. Otherwise a flood of refused requests would have us look through all it holds each time.
         """
         remembered = self._remembered
         if remembered is None or len(remembered) > _MAX_REMEMBERED:
@@ -365,7 +366,7 @@ WindowLine: TypeAlias = tuple[SlidingCounter, int]  # a counter, and the place o
 def take_each(lines: list[WindowLine], amounts: Amounts, now_ns: int, left: list[int], marks: list[Mark]) -> bool:
     """Charge each counter its amount now, and add what it has left and its mark to the lists.
 
-    Ends at the first that lacks the room or holds a place for anyone; says whether there was none. One call for all,
+    Ends at the first that lacks the room or holds a place for anyone; return whether there was none. One call for all,
     since a call costs as much as a charge.
     """
     for counter, place in lines:

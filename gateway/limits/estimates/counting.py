@@ -27,7 +27,7 @@ _IMAGE_HEAD: Final = re.compile(rb'"(?:image_)?url"\s*:\s*"data:image\\?/[\w.+-]
 
 
 def prompt_bytes(body: bytes) -> int:
-    """Give a body's size in bytes for estimating, each image that it holds as a data URL counting as 3060 bytes.
+    """Return a body's size in bytes for estimating, each image that it holds as a data URL counting as 3060 bytes.
 
     That is, each of the first few hundred: to look for more would hold up every other request.
     """
@@ -99,12 +99,12 @@ class TokenEstimator:
         return len(self._ratios)
 
     def learn(self, model: str, request_bytes: int, input_tokens: int, tenant: str = "") -> None:
-        """Take a reported count into the moving averages."""
+        """Record a reported count into the moving averages."""
         if input_tokens > 0 and request_bytes > 0:
             learn_ratio(self.ratios(model, tenant), request_bytes, input_tokens)
 
     def ratios(self, model: str, tenant: str = "") -> list[Ratio]:
-        """Give what is known of a model's requests, and of a tenant's to it, for `learn_ratio` to add to."""
+        """Return what is known of a model's requests, and of a tenant's to it, for `learn_ratio` to add to."""
         found: list[Ratio] = []
         for key in ((model,), (tenant, model)) if tenant else ((model,),):
             known = self._ratios.get(key)
@@ -127,12 +127,12 @@ class TokenEstimator:
         return upper_tokens(request_bytes, bytes_per_token, factor)
 
     def scale(self, tenant: str, model: str) -> tuple[float, float]:
-        """Give what `upper` goes by: bytes per token, and by how much more the upper estimate is."""
+        """Return what `upper` goes by: bytes per token, and by how much more the upper estimate is."""
         known = self._ratio(tenant, model)
         return known.bytes_per_token, 1 + known.margin
 
     def error(self, tenant: str, model: str) -> float | None:
-        """Give the mean absolute error of estimates as a share of the reported count; `None` before two reports."""
+        """Return the mean absolute error of estimates as a share of the reported count; `None` before two reports."""
         known = self._ratio(tenant, model)
         return known.error if known.reports > 1 else None
 
@@ -144,12 +144,12 @@ class TokenEstimator:
 
 
 def upper_tokens(request_bytes: int, bytes_per_token: float, factor: float) -> int:
-    """Give the upper estimate of a body's tokens, to the nearest; at least one."""
+    """Return the upper estimate of a body's tokens, to the nearest; at least one."""
     return int(request_bytes / bytes_per_token * factor + 0.5) or 1
 
 
 def learn_ratio(ratios: Iterable[Ratio], request_bytes: int, input_tokens: int) -> None:
-    """Take a reported count into moving averages. Both numbers are above zero."""
+    """Record a reported count into moving averages. Both numbers are above zero."""
     ratio = request_bytes / input_tokens
     if ratio > _MAX_RATIO:
         ratio = _MAX_RATIO

@@ -70,7 +70,7 @@ class Lengths:
         self.at_least = 0  # where cuts hide the quantile: the longest that was seen
 
     def add(self, tokens: int, *, is_cut: bool) -> None:
-        """Take an answer in."""
+        """Add an answer."""
         place = bisect_left(_BOUNDS, tokens if tokens < _MOST_TOKENS else _MOST_TOKENS)
         if is_cut:
             if self._cuts is None:
@@ -121,8 +121,8 @@ class OutputEstimator:
     """Learns from settled requests; all calls take constant time. `quantile` is between 0 and 1.
 
     A pair of tenant and model with fewer than 20 answers is told the model's quantile over all tenants, a model with
-    fewer than 20 the stated default. Where limits cut so many answers that the quantile cannot be known, the estimate
-    is the longest seen or what would be said without the pair, whichever is more.
+    fewer than 20 the stated default. Where limits cut the given number of answers that the quantile cannot be known,
+    the estimate is the longest seen or what would be said without the pair, whichever is more.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class OutputEstimator:
         return len(self._lengths)
 
     def learn(self, tenant: str, model: str, output_tokens: int, finish_reason: str, choices: int = 1) -> None:
-        """Take in a settled request's output over all choices; each choice is taken to be as long as their mean.
+        """Add a settled request's output over all choices; each choice is taken to be as long as their mean.
 
         Reasons other than stop, tool_calls, function_call and content_filter, the empty one too, say that the answer
         was cut. A cut one without output says nothing.
@@ -154,7 +154,7 @@ class OutputEstimator:
         learn_length(self.lengths(tenant, model), output_tokens, finish_reason, choices)
 
     def lengths(self, tenant: str, model: str) -> list[Lengths]:
-        """Give what is known of a model's answers, and of a tenant's from it, for `learn_length` to add to."""
+        """Return what is known of a model's answers, and of a tenant's from it, for `learn_length` to add to."""
         found: list[Lengths] = []
         for key in ((model,), (tenant, model)):
             lengths = self._lengths.get(key)
@@ -168,7 +168,7 @@ class OutputEstimator:
         return found
 
     def estimate(self, tenant: str, model: str, max_tokens: int | None = None, choices: int = 1) -> int:
-        """Give the output tokens to reserve for all choices, each at most `max_tokens`."""
+        """Return the output tokens to reserve for all choices, each at most `max_tokens`."""
         own = self._lengths.get((tenant, model))
         if own is not None and own.tokens is not None and own.answers >= ENOUGH_ANSWERS:
             each = own.tokens
@@ -188,7 +188,7 @@ class OutputEstimator:
 
 
 def learn_length(known: Iterable[Lengths], output_tokens: int, finish_reason: str, choices: int = 1) -> None:
-    """Take a settled request's output in, as `OutputEstimator.learn` says."""
+    """Add a settled request's output, as `OutputEstimator.learn` says."""
     is_cut = finish_reason not in _OWN_ENDS
     if output_tokens < 0 or (is_cut and not output_tokens):
         return

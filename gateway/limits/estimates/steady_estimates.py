@@ -21,15 +21,15 @@ class SteadyEstimates:
         self._said: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     def learn(self, tenant: str, model: str, output_tokens: int, finish_reason: str, choices: int = 1) -> None:
-        """Take in a settled request, as the estimator does."""
+        """Add a settled request, as the estimator does."""
         self._estimator.learn(tenant, model, output_tokens, finish_reason, choices)
 
     def lengths(self, tenant: str, model: str) -> list[Lengths]:
-        """Give what the estimator has learned of a pair, and goes on to learn."""
+        """Return what the estimator has learned of a pair, and goes on to learn."""
         return self._estimator.lengths(tenant, model)
 
     def estimate(self, tenant: str, model: str, max_tokens: int | None = None, choices: int = 1) -> int:
-        """Give the output tokens to reserve for all choices, each at most `max_tokens`."""
+        """Return the output tokens to reserve for all choices, each at most `max_tokens`."""
         newest = self._estimator.estimate(tenant, model)
         said = self._said.get((tenant, model))
         if newest != said and (said is None or abs(newest - said) > _TOLERANCE * said):

@@ -23,14 +23,14 @@ class Alarms:
             self._compact_at = 2 * len(self._heap) + 64
 
     def next_ns(self) -> int | None:
-        """Give when the next is due."""
+        """Return when the next is due."""
         heap = self._heap
         while heap and not self._is_due(heap[0][2], heap[0][0]):
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def pop(self, now_ns: int) -> QueuedRequest | None:
-        """Give a request whose alarm is due, each alarm once; `None` when no more is."""
+        """Return a request whose alarm is due, each alarm once; `None` when no more is."""
         heap = self._heap
         while heap and heap[0][0] <= now_ns:
             due_ns, _, request = heapq.heappop(heap)

@@ -14,11 +14,13 @@ class Crowd:
         self.waiting = 0
 
     def of(self, tenant: Tenant) -> int:
-        """Give how many a tenant has."""
+        """Return how many a tenant has."""
         return self._counts.get(tenant, 0)
 
     def fullest(self) -> Tenant | None:
-        """Give who has most, of several the one who has had so many for longest; `None` where nothing waits."""
+        """Return who has most, of several the one who has had the given number of for longest; `None` if nothing
+        waits.
+        """
         return next(iter(self._by_count[-1]), None)
 
     def add(self, tenant: Tenant) -> None:

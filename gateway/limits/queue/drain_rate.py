@@ -21,21 +21,23 @@ class DrainRate:
         self._begun_ns.append(now_ns)
 
     def pause(self, now_ns: int) -> None:
-        """Note that nobody waits any more: what follows says nothing of the pool's pace until somebody does."""
+        """Note that nobody waits any more: what follows says nothing of the pool's pace until someone does."""
         self._last_per_second = self.per_second(now_ns)
         self._begun_ns.clear()
 
     def per_second(self, now_ns: int) -> float | None:
-        """Give the requests a second from the oldest remembered until now.
+        """Return the requests a second from the oldest remembered until now.
 
-        While fewer than two are remembered it is what it was before; `None` where it was never known.
+        While fewer than two are remembered it is what it was before; `None` if it was never known.
         """
         if len(self._begun_ns) < 2:
             return self._last_per_second
         return (len(self._begun_ns) - 1) * 1e9 / max(now_ns - self._begun_ns[0], 1)
 
     def wait_seconds(self, ahead: int, now_ns: int) -> float:
-        """Give how long so many requests take to leave, 0.1 s to an hour; 1 s where that is not known yet."""
+        """Return how long the given number of requests take to leave, 0.1 s to an hour; 1 s where that is not known
+        yet.
+        """
         rate = self.per_second(now_ns)
         if rate is None:
             return _UNKNOWN_WAIT_SECONDS

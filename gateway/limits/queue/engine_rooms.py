@@ -22,7 +22,7 @@ class EngineRooms:
         self._known: dict[str, tuple[int, PoolRoom | None]] = {}
 
     def room_of(self, pool: str) -> PoolRoom | None:
-        """Give a pool's room; `None` where a target is no engine host of ours, or none is ready."""
+        """Return a pool's room; `None` if a target is no engine host of ours, or none is ready."""
         now_ns = self._monotonic_ns()
         known = self._known.get(pool)
         if known is not None and now_ns - known[0] < _FRESH_NS:
@@ -44,7 +44,7 @@ class EngineRooms:
         return _together(found) if found else None
 
     def _model_of(self, target: TargetSpec, snapshot: Snapshot) -> str:
-        """Give the host's name of what a target serves: its own, else what applications call the pool's model."""
+        """Return the host's name of what a target serves: its own, else what applications call the pool's model."""
         if target.model:
             return target.model
         return next((model.id for model in snapshot.models.values() if model.pool == target.pool), "")

@@ -1,13 +1,13 @@
 """The scheduler in front of a pool: weighted virtual token counters between tenants (Sheng et al., OSDI'24).
 
-Synchronous and without a clock: times are handed in (ns). The same object runs in the gateway and in the simulator.
-Its rules:
+Synchronous and without a clock: times are handed in (ns). The same object runs in the gateway and in the simulator. Its
+rules:
 
 - A higher level goes first: that of a request's class, raised by one for each `ageing_seconds` waited. Within a
   level the tenant with the smallest counter, of a tenant the oldest request.
 - A tenant's counter grows by its tokens, weighted and divided by its weight: the prompt's when it begins, those of
   the output as they come. Who begins to wait at a level is lifted there to the smallest counter of those who could
-  be next; with nobody there, to that of the last who left. Once a pool is empty all counters begin anew.
+  be next; with nobody there, to that of the last who left. Once a pool is empty all counters start over.
 - Long prompts wait in a lane of their own; a tenant's short ones may pass them. A tenant at its cap is passed over.
 - When the first in line does not fit, the first that does passes it, as long as nobody gets further ahead by that
   than VTC's bound allows, and until as many tokens have passed as the pool holds; then nothing begins before it does.
@@ -69,7 +69,7 @@ class FairQueue:
         return victim
 
     def next(self, now_ns: int, room: PoolRoom | None = None) -> QueuedRequest | None:
-        """Dispatch whoever is next and fits; `None` where nobody does. Without a `room` the spec's bounds hold.
+        """Dispatch the one that is next and fits; `None` if nobody does. Without a `room` the spec's bounds hold.
 
         The caller asks until there is nobody: a pool never idles while someone fits for whom no room is held back.
         """
@@ -119,7 +119,7 @@ class FairQueue:
         input_tokens: int | None = None,
         output_tokens: int | None = None,
     ) -> None:
-        """Take a running request out; again is harmless. Counts that are given put right what was charged before."""
+        """Remove a running request; again is harmless. Counts that are given put right what was charged before."""
         if request.state != "running":
             return
         self._advance(now_ns)
@@ -138,7 +138,7 @@ class FairQueue:
         self._rest(tenant)
 
     def withdraw(self, request: QueuedRequest, now_ns: int) -> None:
-        """Take out a waiting request whose client has left; one that does not wait is left alone."""
+        """Remove a waiting request whose client has left; one that does not wait is left alone."""
         if request.state != "waiting":
             return
         self._advance(now_ns)
@@ -148,7 +148,7 @@ class FairQueue:
         self._rest(tenant)
 
     def expire(self, now_ns: int) -> list[QueuedRequest]:
-        """Shed whoever has waited longer than its class's deadline."""
+        """Shed the one that has waited longer than its class's deadline."""
         self._advance(now_ns)
         late = []
         while (request := self.surplus.pop_late(now_ns)) is not None:
@@ -176,7 +176,7 @@ class FairQueue:
         return len(self._tenants)
 
     def service_of(self, tenant: str) -> float:
-        """Give a tenant's service: weighted tokens over its weight; 0 for one that is not remembered."""
+        """Return a tenant's service: weighted tokens over its weight; 0 for one that is not remembered."""
         found = self._tenants.get(tenant)
         return found.service if found is not None else 0.0
 
@@ -192,7 +192,7 @@ class FairQueue:
             self._stand_all()
 
     def _stand_all(self) -> None:
-        """Place every tenant anew; only when the bounds themselves have changed."""
+        """Place every tenant again; only when the bounds themselves have changed."""
         for tenant in self._tenants.values():
             self._lineup.stand(tenant)
 
@@ -252,6 +252,6 @@ class FairQueue:
             del self._tenants[name]
 
     def _is_ahead(self, tenant: Tenant) -> bool:
-        """Say whether a tenant, were it to come back, would not be lifted anyway."""
+        """Return whether a tenant, were it to come back, would not be lifted anyway."""
         floors = [self._lineup.floor(level) for level in range(LEVELS)]
         return any(floor is not None and tenant.counter(level) > floor for level, floor in enumerate(floors))

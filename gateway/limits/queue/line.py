@@ -64,7 +64,7 @@ class Line:
             self._mend(size, heap)
 
     def best(self, largest: int | None = None) -> Standing | None:
-        """Give who has the smallest counter, the older request where two are equal, up to this class of size."""
+        """Return who has the smallest counter, the older request where two are equal, up to this class of size."""
         if not self.members or (largest is not None and largest < 0):
             return None
         while True:

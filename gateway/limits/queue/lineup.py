@@ -29,7 +29,7 @@ class Lineup:
         self.adopt(spec)
 
     def adopt(self, spec: QueueSpec) -> None:
-        """Go on under another spec; whoever waits is to be placed anew by `add_again`."""
+        """Go on under another spec; the one that waits is to be placed again by `add_again`."""
         self._ageing_ns = int(spec.ageing_seconds * _SECOND_NS) if isfinite(spec.ageing_seconds) else None
         self._output_weight = spec.output_weight
         self._token_weight = max(spec.input_weight, spec.output_weight)
@@ -42,7 +42,7 @@ class Lineup:
         self._set_alarm(request)
 
     def add_again(self, tenant: Tenant, requests: Iterable[QueuedRequest]) -> None:
-        """Place all that a tenant has waiting anew, after the spec has changed. Nobody is lifted for that."""
+        """Place all that a tenant has waiting again, after the spec has changed. Nobody is lifted for that."""
         tenant.standings = [None] * len(tenant.standings)
         for request in requests:
             request.is_long = self._load.is_long(request)
@@ -51,7 +51,7 @@ class Lineup:
         self.stand(tenant)
 
     def remove(self, request: QueuedRequest, tenant: Tenant) -> None:
-        """Take out a request that waits no more."""
+        """Remove a request that waits no more."""
         standing = tenant.standing(request.level, request.is_long)
         standing.leave()
         self._stand(standing)
@@ -73,7 +73,7 @@ class Lineup:
                 self._stand(standing)
 
     def age(self, now_ns: int) -> None:
-        """Raise whoever has waited long enough by a level."""
+        """Raise the one that has waited long enough by a level."""
         while (request := self._promotions.pop(now_ns)) is not None:
             tenant = request.tenant
             below = tenant.standing(request.level, request.is_long)
@@ -84,7 +84,7 @@ class Lineup:
             self._set_alarm(request)
 
     def choose(self) -> QueuedRequest | None:
-        """Give who is next among those that fit; `None` where nobody does or room is held for the first in line."""
+        """Return who is next among those that fit; `None` if nobody does or room is held for the first in line."""
         free = self._load.free_tokens
         first = self._best(None)
         if first is None or free is None or rounded_up(first.reserved_tokens) <= free:
@@ -99,7 +99,7 @@ class Lineup:
         return fitting
 
     def _may_pass(self, request: QueuedRequest) -> bool:
-        """Say whether a tenant, should all it then has in flight be used up, stays within VTC's bound.
+        """Return whether a tenant, should all it then has in flight be used up, stays within VTC's bound.
 
         The bound is a pool full of output: how far the one with the smallest counter may get ahead by its turn.
         """
@@ -113,7 +113,7 @@ class Lineup:
         return ahead + may_use <= self._output_weight * self._load.max_tokens
 
     def floor(self, level: int, *, is_long: bool = False) -> float | None:
-        """Give the smallest counter of those who could be next at a level, else of the last who left it."""
+        """Return the smallest counter of those who could be next at a level, else of the last who left it."""
         short, long = self._lines[level]
         is_open = self._load.is_lane_open
         found = [one for one in (short.best(), long.best() if is_open else None) if one is not None]
@@ -129,7 +129,7 @@ class Lineup:
         self._last_left = [None] * LEVELS
 
     def _best(self, largest: int | None) -> QueuedRequest | None:
-        """Give the first of the highest level where anyone is, of these classes of size."""
+        """Return the first of the highest level where anyone is, of these classes of size."""
         for level in range(LEVELS):
             best = self._best_at(level, largest)
             if best is not None:

@@ -24,7 +24,7 @@ class PoolLoad:
         self._set(None)
 
     def look_at(self, room: PoolRoom | None) -> bool:
-        """Take what the pool says of its room, `None`: the spec's bounds. Says whether tenants' caps have moved."""
+        """Record what the pool says of its room, `None`: the spec's bounds. Says whether tenants' caps have moved."""
         before = (self._cap, self._token_cap)
         if room is not self.stated_room:
             self._set(room)
@@ -43,12 +43,12 @@ class PoolLoad:
 
     @property
     def has_seat(self) -> bool:
-        """Say whether one more request may run."""
+        """Return whether one more request may run."""
         return self.max_in_flight is None or self.in_flight + self._others < self.max_in_flight
 
     @property
     def free_tokens(self) -> int | None:
-        """Give how many more tokens the pool has room for; `None` where anything fits, as in an empty pool."""
+        """Return how many more tokens the pool has room for; `None` if anything fits, as in an empty pool."""
         if self.max_tokens is None:
             return None
         used = self.tokens_in_flight + self._others_tokens
@@ -56,15 +56,15 @@ class PoolLoad:
 
     @property
     def is_lane_open(self) -> bool:
-        """Say whether one more long prompt may run."""
+        """Return whether one more long prompt may run."""
         return self.long_in_flight < self._spec.long_prompt_slots
 
     def is_long(self, request: QueuedRequest) -> bool:
-        """Say whether a request goes through the lane for long prompts."""
+        """Return whether a request goes through the lane for long prompts."""
         return self._long_bound is not None and request.input_tokens > self._long_bound
 
     def has_room_for(self, request: QueuedRequest) -> bool:
-        """Say whether a request could begin now, as far as the pool is concerned."""
+        """Return whether a request could begin now, as far as the pool is concerned."""
         if self.max_in_flight is not None and self.in_flight + self._others >= self.max_in_flight:
             return False
         if self.max_tokens is not None:
@@ -74,7 +74,9 @@ class PoolLoad:
         return self._long_bound is None or self.is_lane_open or not self.is_long(request)
 
     def is_capped(self, tenant: Tenant, request: QueuedRequest) -> bool:
-        """Say whether a tenant has too much under way to begin this too. Alone, it may be above the cap in tokens."""
+        """Return whether a tenant has too much under way to begin this too. Alone, it may be above the cap in
+        tokens.
+        """
         if self._cap is not None and tenant.in_flight >= self._cap:
             return True
         cap = self._token_cap
@@ -102,5 +104,5 @@ class PoolLoad:
 
 
 def _share(bound: int | None, share: float) -> int | None:
-    """Give a tenant's cap; a share of one is none, as it would bind no sooner than the pool itself."""
+    """Return a tenant's cap; a share of one is none, as it would bind no sooner than the pool itself."""
     return None if bound is None or share >= 1 else max(int(bound * share), 1)

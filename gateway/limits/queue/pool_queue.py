@@ -24,7 +24,7 @@ _NANO: Final = 1e-9
 class Place:
     """The right to use a pool. `leave` it exactly once; again is harmless.
 
-    `wait_ns` is how long it was waited for; 0 where it was there at once.
+    `wait_ns` is how long it was waited for; 0 if it was there at once.
     """
 
     __slots__ = ("_queue", "_request", "wait_ns")
@@ -40,7 +40,7 @@ class Place:
             self._queue.fair.charge(self._request, tokens)
 
     def leave(self, *, input_tokens: int | None = None, output_tokens: int | None = None) -> None:
-        """Give the place back, with what was really used where that is known; `None` leaves what was counted."""
+        """Release the place, with what was really used where that is known; `None` leaves what was counted."""
         if self._queue is not None:
             queue, self._queue = self._queue, None
             queue.take_back(self._request, input_tokens, output_tokens)
@@ -87,7 +87,7 @@ class PoolQueue:
         return Place(self, request, self._monotonic_ns() - arrived_ns)
 
     def take_back(self, request: QueuedRequest, input_tokens: int | None, output_tokens: int | None) -> None:
-        """Take a place back and give it to whoever is next; what `Place.leave` does."""
+        """Withdraw a place and give it to the one that is next; what `Place.leave` does."""
         now_ns = self._monotonic_ns()
         self.fair.leave(request, now_ns, input_tokens=input_tokens, output_tokens=output_tokens)
         if self.fair.waiting:
@@ -101,7 +101,7 @@ class PoolQueue:
         self._serve()
 
     def state(self) -> dict[str, object]:
-        """Give what GET /ready shows."""
+        """Return what GET /ready shows."""
         load, surplus = self.fair.load, self.fair.surplus
         rate = self._rate.per_second(self._monotonic_ns())
         return {
@@ -116,7 +116,7 @@ class PoolQueue:
         }
 
     def _serve(self) -> None:
-        """Let in whoever's turn it is, and see to it that this happens again when it must."""
+        """Let in the one that's turn it is, and see to it that this happens again when it must."""
         now_ns = self._monotonic_ns()
         for late in self.fair.expire(now_ns):
             self._refuse(late, f"the request waited longer than the {self._deadline_of(late):g} s allowed")
@@ -129,7 +129,7 @@ class PoolQueue:
         self._set_timer(now_ns)
 
     def _room(self) -> PoolRoom | None:
-        """Give what the engine hosts say, within the spec's bound on requests; `None` where they say nothing."""
+        """Return what the engine hosts say, within the spec's bound on requests; `None` if they say nothing."""
         stated = None if self._room_of is None else self._room_of(self.pool)
         if stated is None or self.spec is None:
             return None
@@ -152,7 +152,7 @@ class PoolQueue:
             self._timer = asyncio.get_running_loop().call_later(min(waits), self._serve)
 
     def _give_up(self, request: QueuedRequest) -> None:
-        """Take out a request whose client has left, whether or not its turn had just come."""
+        """Remove a request whose client has left, whether or not its turn had just come."""
         now_ns = self._monotonic_ns()
         self._turns.pop(request, None)
         if request.state == "running":

@@ -8,7 +8,7 @@ from gateway.request.clock import Clock
 
 
 class PoolQueues:
-    """Gives a pool's queue. `room_of` says what a pool's engine hosts have room for, `None`: ask nobody."""
+    """Returns a pool's queue. `room_of` says what a pool's engine hosts have room for, `None`: ask nobody."""
 
     def __init__(self, clock: Clock, room_of: RoomOf | None = None) -> None:
         self._clock = clock
@@ -16,7 +16,7 @@ class PoolQueues:
         self._queues: dict[str, PoolQueue] = {}
 
     def get(self, pool: str) -> PoolQueue:
-        """Give a pool's queue; for a pool that has gone meanwhile one in which nobody waits."""
+        """Return a pool's queue; for a pool that has gone meanwhile one in which nobody waits."""
         found = self._queues.get(pool)
         return found if found is not None else PoolQueue(pool, None, self._clock)
 
@@ -32,9 +32,9 @@ class PoolQueues:
                 queue.reconfigure(pool_spec.queue)
 
     def with_spec(self) -> Iterator[PoolQueue]:
-        """Give the queues of the pools that have one."""
+        """Return the queues of the pools that have one."""
         return (queue for queue in self._queues.values() if queue.spec is not None)
 
     def state(self) -> dict[str, object]:
-        """Give what GET /ready shows: every pool that has a queue."""
+        """Return what GET /ready shows: every pool that has a queue."""
         return {queue.pool: queue.state() for queue in self.with_spec()}

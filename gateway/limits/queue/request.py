@@ -51,13 +51,13 @@ class QueuedRequest:
 
     @property
     def priority(self) -> PriorityClass:
-        """Give the class it asked for."""
+        """Return the class it asked for."""
         return PRIORITY_CLASSES[self.rank]
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRoom:
-    """What a pool can hold at once, `None` where nothing bounds it, and what others than this queue hold of it."""
+    """What a pool can hold at once, `None` if nothing bounds it, and what others than this queue hold of it."""
 
     max_in_flight: int | None = None
     max_tokens: int | None = None

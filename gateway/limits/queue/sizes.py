@@ -12,7 +12,7 @@ _SHIFT_BITS: Final = 6
 
 
 def size_class(tokens: int) -> int:
-    """Give the class of a size: the first that holds at least this many tokens."""
+    """Return the class of a size: the first that holds at least this many tokens."""
     if tokens <= _EXACT:
         return max(tokens, 0)
     shift = (tokens - 1).bit_length() - _SHIFT_BITS
@@ -20,12 +20,12 @@ def size_class(tokens: int) -> int:
 
 
 def largest_within(tokens: int) -> int:
-    """Give the largest class that holds at most this many tokens; -1 where none does."""
+    """Return the largest class that holds at most this many tokens; -1 where none does."""
     return size_class(tokens + 1) - 1 if tokens >= 0 else -1
 
 
 def rounded_up(tokens: int) -> int:
-    """Give how many tokens the class of a size holds: 64 -> 64, 65 -> 66, 1000 -> 1008."""
+    """Return how many tokens the class of a size holds: 64 -> 64, 65 -> 66, 1000 -> 1008."""
     if tokens <= _EXACT:
         return max(tokens, 0)
     shift = (tokens - 1).bit_length() - _SHIFT_BITS

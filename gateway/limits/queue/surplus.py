@@ -1,4 +1,4 @@
-"""Who gives way: of a full queue the lowest class, and whoever has waited longer than its class's deadline."""
+"""Who gives way: of a full queue the lowest class, and the one that has waited longer than its class's deadline."""
 
 from collections import OrderedDict
 from typing import Final
@@ -22,18 +22,18 @@ class Surplus:
         self.adopt(spec)
 
     def adopt(self, spec: QueueSpec) -> None:
-        """Go on under another spec: deadlines are counted anew from each arrival."""
+        """Go on under another spec: deadlines are counted again from each arrival."""
         self._deadline_by_rank = {RANKS[name]: int(value * _SECOND_NS) for name, value in spec.deadline_seconds.items()}
         self._deadlines.clear()
         for request in self.requests():
             self._set_alarm(request)
 
     def requests(self) -> list[QueuedRequest]:
-        """Give everything that waits."""
+        """Return everything that waits."""
         return [one for tenants in self._newest for requests in tenants.values() for one in requests.values()]
 
     def by_tenant(self) -> dict[Tenant, list[QueuedRequest]]:
-        """Give everything that waits, by tenant."""
+        """Return everything that waits, by tenant."""
         found: dict[Tenant, list[QueuedRequest]] = {}
         for tenants in self._newest:
             for tenant, requests in tenants.items():
@@ -55,7 +55,7 @@ class Surplus:
         self._crowds[request.rank].remove(tenant)
 
     def who_gives_way(self, newcomer: QueuedRequest, tenant: Tenant) -> QueuedRequest:
-        """Give whom a full queue sheds: the newcomer itself, or one that waits."""
+        """Return whom a full queue sheds: the newcomer itself, or one that waits."""
         rank = next((one for one in reversed(range(LEVELS)) if self._crowds[one].waiting), newcomer.rank)
         if rank < newcomer.rank:
             return newcomer
@@ -68,12 +68,12 @@ class Surplus:
         return requests[next(reversed(requests))]
 
     def pop_late(self, now_ns: int) -> QueuedRequest | None:
-        """Give one whose deadline has passed, each once; `None` when there is no more."""
+        """Return one whose deadline has passed, each once; `None` when there is no more."""
         return self._deadlines.pop(now_ns)
 
     @property
     def next_deadline_ns(self) -> int | None:
-        """Give when the next deadline passes."""
+        """Return when the next deadline passes."""
         return self._deadlines.next_ns()
 
     @property
@@ -95,6 +95,6 @@ class Surplus:
             self._deadlines.set(due_ns, request)
 
     def _deadline_ns(self, request: QueuedRequest) -> int | None:
-        """Give the first moment at which a request has waited longer than its deadline."""
+        """Return the first moment at which a request has waited longer than its deadline."""
         allowed_ns = self._deadline_by_rank.get(request.rank)
         return None if allowed_ns is None else request.arrived_ns + allowed_ns + 1

@@ -32,7 +32,7 @@ class Tenant:
         self.standings: list[Standing | None] = [None] * (2 * LEVELS)
 
     def counter(self, level: int) -> float:
-        """Give what the tenant is compared by at a level."""
+        """Return what the tenant is compared by at a level."""
         return self.service + self.lifted[level]
 
     def lift(self, level: int, floor: float) -> None:
@@ -41,7 +41,7 @@ class Tenant:
             self.lifted[level] = floor - self.service
 
     def standing(self, level: int, is_long: bool) -> "Standing":
-        """Give the tenant's part of a line."""
+        """Return the tenant's part of a line."""
         place = 2 * level + is_long
         found = self.standings[place]
         if found is None:
@@ -49,13 +49,13 @@ class Tenant:
         return found
 
     def waits_at(self, level: int, is_long: bool) -> bool:
-        """Say whether anything of the tenant waits in a line."""
+        """Return whether anything of the tenant waits in a line."""
         found = self.standings[2 * level + is_long]
         return found is not None and found.waiting > 0
 
     @property
     def is_idle(self) -> bool:
-        """Say whether nothing of it waits or is under way."""
+        """Return whether nothing of it waits or is under way."""
         return not self.waiting and not self.in_flight
 
 
@@ -73,7 +73,7 @@ class Standing:
         self._heap: list[tuple[int, QueuedRequest]] = []
 
     def add(self, request: QueuedRequest) -> None:
-        """Take a request in, in the order of arrival: one that has aged may be older than those here."""
+        """Add a request, in the order of arrival: one that has aged may be older than those here."""
         self.waiting += 1
         heapq.heappush(self._heap, (request.sequence, request))
 
@@ -85,7 +85,7 @@ class Standing:
             heapq.heapify(self._heap)
 
     def first(self) -> QueuedRequest | None:
-        """Give the oldest request of the line."""
+        """Return the oldest request of the line."""
         heap = self._heap
         while heap:
             if self._is_here(heap[0][1]):

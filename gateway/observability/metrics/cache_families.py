@@ -8,7 +8,7 @@ _PICO_USD_PER_USD = 10**12
 
 
 def cache_families(state: Mapping[str, int]) -> Iterator[Family]:
-    """Give the metrics of kept answers, from what `AnswerCache.state` gives."""
+    """Yield the metrics of kept answers, from what `AnswerCache.state` gives."""
     yield Family(
         "tollkeeper_answer_cache_requests_total",
         "counter",

@@ -25,7 +25,7 @@ class MetricsEndpoint:
         await self._page.upstreams.run()
 
     def check(self, exchange: Exchange) -> None:
-        """Raise AuthenticationFailed where the token is wanting or wrong."""
+        """Raise AuthenticationFailed if the token is wanting or wrong."""
         names = [name.decode("latin-1") for name in exchange.headers]
         if not self._access.allows_metrics(exchange.address, names, exchange.headers.get(b"authorization", b"")):
             raise AuthenticationFailed(

@@ -72,7 +72,7 @@ _UPSTREAM: Final[tuple[tuple[str, str, Kind, str], ...]] = (
 
 
 def gpu_families(hosts: Hosts) -> Iterator[Family]:
-    """Give the GPUs' metrics, labelled by host and UUID."""
+    """Yield the GPUs' metrics, labelled by host and UUID."""
     devices = [
         ({"host": name, "gpu": uuid}, facts)
         for name, host in hosts.items()
@@ -108,7 +108,7 @@ def gpu_families(hosts: Hosts) -> Iterator[Family]:
 
 
 def model_families(hosts: Hosts) -> Iterator[Family]:
-    """Give what engines tell of themselves, labelled by host and model."""
+    """Yield what engines tell of themselves, labelled by host and model."""
     models = [
         ({"host": name, "model": model}, _own(host.facts, model))
         for name, host in hosts.items()
@@ -128,7 +128,7 @@ def model_families(hosts: Hosts) -> Iterator[Family]:
 
 
 def upstream_families(scrapes: Mapping[str, Scrape]) -> Iterator[Family]:
-    """Give what other inference servers say of themselves, labelled by target and engine."""
+    """Yield what other inference servers say of themselves, labelled by target and engine."""
     known = [
         ({"target": name, "engine": scrape.gauges.engine}, _upstream_facts(scrape))
         for name, scrape in scrapes.items()
@@ -177,5 +177,5 @@ def _families(
 
 
 def _samples(found: Iterable[tuple[Labels, Fact]]) -> list[Sample]:
-    """Give those that are known, as numbers."""
+    """Return those that are known, as numbers."""
     return [(labels, value * 1) for labels, value in found if isinstance(value, bool | int | float)]

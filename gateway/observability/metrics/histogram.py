@@ -41,12 +41,12 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Give how many durations were counted."""
+        """Return how many durations were counted."""
         return sum(self.counts)
 
     @property
     def sum_seconds(self) -> float:
-        """Give the sum of all durations in seconds."""
+        """Return the sum of all durations in seconds."""
         return self.sum_ns / _NANOSECONDS
 
 
@@ -56,7 +56,7 @@ def _in_nanoseconds(bounds_seconds: tuple[float, ...]) -> list[int]:
 
 
 def sum_of(bounds_seconds: tuple[float, ...], parts: Iterable[Histogram]) -> Histogram:
-    """Give the sum of histograms that all have these bounds."""
+    """Return the sum of histograms that all have these bounds."""
     total = Histogram(bounds_seconds)
     for part in parts:
         total.add(part)

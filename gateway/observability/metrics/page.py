@@ -95,7 +95,7 @@ class MetricsPage:
         }
 
     async def rendered(self) -> bytes:
-        """Give the page in Prometheus' text format. Every series is read at one moment, not all at the same."""
+        """Return the page in Prometheus' text format. Every series is read at one moment, not all at the same."""
         budgets = await self._most_used_budgets()
         pieces: list[bytes] = []
         waiting = 0
@@ -166,7 +166,7 @@ class MetricsPage:
         yield gauge("tollkeeper_connections", "Open connections of clients.", sources.connection_count())
 
     async def _most_used_budgets(self) -> list[Sample]:
-        """Give the budgets that are used most. One with a counter for each subject shows the fullest, unnamed."""
+        """Return the budgets that are used most. One with a counter for each subject shows the fullest, unnamed."""
         if not self._max_budgets:
             return []
         ratios: dict[str, float] = {}

@@ -40,7 +40,7 @@ _LABELS: Final = ("api", "operation", "provider", "model", "pool", "outcome", "s
 
 
 def request_families(counts: RequestCounts) -> Iterator[Family]:
-    """Give what is counted of requests. Each metric is summed when it is reached."""
+    """Yield what is counted of requests. Each metric is summed when it is reached."""
     series = counts.series
     yield Family(
         "tollkeeper_requests_total",

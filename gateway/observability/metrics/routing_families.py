@@ -23,7 +23,7 @@ class _Pool(TypedDict):
 
 
 def routing_families(router: Router) -> Iterator[Family]:
-    """Give the metrics of pools with a policy, and of the replicas in them."""
+    """Yield the metrics of pools with a policy, and of the replicas in them."""
     pools = cast("dict[str, _Pool]", router.status()["pools"])
     replicas = [
         ({"pool": pool, "target": target}, replica)

@@ -28,11 +28,11 @@ class MetricsService:
 
     @property
     def on_the_data_plane(self) -> MetricsEndpoint | None:
-        """Give what answers on the data plane's port; `None` where the metrics have their own."""
+        """Return what answers on the data plane's port; `None` if the metrics have their own."""
         return self._endpoint if self._server is None else None
 
     async def start(self, host: str) -> None:
-        """Begin to measure, and to listen. Raises ConfigurationError where the port cannot be had."""
+        """Begin to measure, and to listen. Raises ConfigurationError if the port cannot be had."""
         if self._server is not None:
             await self._server.start(host, self._own_port, port_setting="TOLLKEEPER_METRICS_PORT")
         self._measuring = [

@@ -7,7 +7,7 @@ from gateway.routing.health.health_book import HealthBook
 
 
 def target_families(book: HealthBook) -> Iterator[Family]:
-    """Give the metrics of targets, of providers with a playbook, and of pools."""
+    """Yield the metrics of targets, of providers with a playbook, and of pools."""
     targets, pools = list(book.targets), list(book.pools)
     yield Family(
         "tollkeeper_target_available",

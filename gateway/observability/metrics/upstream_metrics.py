@@ -27,7 +27,7 @@ class UpstreamMetrics:
 
     @property
     def scrapes(self) -> Mapping[str, Scrape]:
-        """Give what each target's server last said, by the target's id."""
+        """Return what each target's server last said, by the target's id."""
         return {name: scraper.last for name, scraper in self._scrapers.items()} | self._refused
 
     async def run(self) -> None:

@@ -29,7 +29,7 @@ class AssemblingSink:
             self._reply.whole(self._answer.body())
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Take an event."""
+        """Accept an event."""
         now_ns = self._clock.monotonic_ns()
         for delta in deltas:
             self._progress.take(delta, now_ns)

@@ -82,11 +82,11 @@ class AttemptRun:
 
     @property
     def is_probe(self) -> bool:
-        """Say whether its first output decides over more than its request."""
+        """Return whether its first output decides over more than its request."""
         return bool(self._probed)
 
     def note_output(self) -> None:
-        """Take note of a probe's first output: others need not wait for its end."""
+        """Record a probe's first output: others need not wait for its end."""
         now_ns = self._clock.monotonic_ns()
         probed, self._probed = self._probed, ()
         took_ns = now_ns - self.attempt.began_ns
@@ -130,7 +130,7 @@ class AttemptRun:
         return await limits.call(target, call, sink, self.attempt.progress)
 
     async def follow(self, answer: Callable[[], Awaitable[Result]]) -> TollkeeperError | None:
-        """Take the answer, or give what it failed with. Raises CancelledError, its client having left."""
+        """Accept the answer, or give what it failed with. Raises CancelledError, its client having left."""
         attempt = self.attempt
         try:
             attempt.result = await answer()
@@ -146,17 +146,17 @@ class AttemptRun:
         return attempt.error
 
     def succeed(self, result: Result) -> None:
-        """Take the account of an answer that came without a task."""
+        """Accept the account of an answer that came without a task."""
         self.attempt.result, self.is_good = result, True
         self.finish()
 
     def fail(self, error: TollkeeperError) -> None:
-        """Take what a try failed with that was made without a task."""
+        """Record what a try failed with that was made without a task."""
         self.attempt.error = error
         self.finish()
 
     def lose(self) -> None:
-        """Take note that another was ahead: it was cancelled by us."""
+        """Note that another was ahead: it was cancelled by us."""
         self.attempt.error = HedgeLost(f"another target was ahead of {self.attempt.target.id!r}")
 
     def finish(self) -> None:
@@ -191,7 +191,7 @@ class AttemptRun:
 
     @property
     def _verdict(self) -> bool | None:
-        """Say whether the target is well; `None`: that was not seen, as where its client has left.
+        """Return whether the target is well; `None`: that was not seen, as where its client has left.
 
         A request that is refused for what it asks shows that the target is there.
         """
@@ -211,5 +211,5 @@ class AttemptRun:
 
 
 def is_final(error: TollkeeperError) -> bool:
-    """Say whether no other target can mend it: what this one cannot do another may."""
+    """Return whether no other target can mend it: what this one cannot do another may."""
     return not error.retryable and not isinstance(error, UnsupportedParameter)

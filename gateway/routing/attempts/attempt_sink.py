@@ -1,4 +1,4 @@
-"""Stands between a target and the reply where somebody has to see an answer's first output, or its pauses."""
+"""Stands between a target and the reply where someone has to see an answer's first output, or its pauses."""
 
 from collections.abc import Callable
 from typing import Final
@@ -16,7 +16,7 @@ _TOKEN_BY_TOKEN: Final = frozenset(("engine", "scripted"))  # also where the cal
 
 
 def shows_tokens(spec: TargetSpec, request: AnyRequest) -> bool:
-    """Say whether a target's first token is seen before its answer's end, the request being sent as it is."""
+    """Return whether a target's first token is seen before its answer's end, the request being sent as it is."""
     return request.is_streamed or spec.kind in _TOKEN_BY_TOKEN
 
 
@@ -42,7 +42,7 @@ class AttemptSink:
 
     @property
     def has_output(self) -> bool:
-        """Say whether there was any output."""
+        """Return whether there was any output."""
         return self._on_output is None
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:

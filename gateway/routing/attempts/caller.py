@@ -59,7 +59,7 @@ class Caller:
             raise
 
     def may_fall_back(self, life: RequestState, reply: Reply, error: TollkeeperError) -> bool:
-        """Say whether another model may be asked after an error: it may help, and the pool's budget bears it.
+        """Return whether another model may be asked after an error: it may help, and the pool's budget bears it.
 
         What a rollout's candidate fails is no charge on that budget.
         """

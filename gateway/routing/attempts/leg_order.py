@@ -18,7 +18,7 @@ LegT = TypeVar("LegT", bound=_Leg)
 
 
 def arranged(legs: Sequence[LegT], book: HealthBook, now_ns: int) -> list[LegT]:
-    """Give the legs with those last whose targets are all left alone, or rest; the others stay as they are.
+    """Return the legs with those last whose targets are all left alone, or rest; the others stay as they are.
 
     Where the first is one of these because its provider is out, the provider's playbook says who comes next.
     """

@@ -1,4 +1,4 @@
-"""A hedged call: where the first token is late a second target is asked as well, and whoever is ahead answers."""
+"""A hedged call: where the first token is late a second target is asked as well, and the one that is ahead answers."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ class Racer(msgspec.Struct, eq=False):
 class Race:
     """One request's call of a target, and of a second where the first is late.
 
-    `begin` begins an attempt at a target; `second` gives the target to ask as well, or `None` where none may be.
+    `begin` begins an attempt at a target; `second` gives the target to ask as well, or `None` if none may be.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Race:
         self.asked: list[TargetSpec] = []
 
     async def run(self, first: TargetSpec, reason: AttemptReason, after_seconds: float) -> TollkeeperError | None:
-        """Call `first`, and another `after_seconds` later; give what the answer failed with, `None` where it is good.
+        """Call `first`, and another `after_seconds` later; return what the answer failed with, `None` if it is good.
 
-        However it ends, no call is under way afterwards, and the attempt that decided is the life's last. Raises what
-        a call raised that is no TollkeeperError, where none has answered.
+        However it ends, no call is under way afterwards, and the attempt that decided is the life's last. Raises what a
+        call raised that is no TollkeeperError, where none has answered.
         """
         try:
             self._start(first, reason)
@@ -97,7 +97,7 @@ class Race:
         return await winner.task
 
     async def _failure(self) -> TollkeeperError | None:
-        """Give what decides where all have failed before any output: what no other target can mend, else the last."""
+        """Return what decides where all have failed before any output: what no other target can mend, else the last."""
         last = None
         for racer in self._racers:
             error = await racer.task

@@ -24,60 +24,60 @@ class RacingSink:
         self.state: Literal["racing", "ahead", "lost"] = "racing"
 
     def finish(self) -> bool:
-        """End an answer, which may have had no output; say whether it is the one that counts."""
+        """End an answer, which may have had no output; return whether it is the one that counts."""
         return self._is_ahead()
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Take an event: one without tokens does not yet decide."""
+        """Accept an event: one without tokens does not yet decide."""
         if self.state == "racing" and not any([delta.tokens for delta in deltas]):
             self._kept.append(lambda: self._sink.event(data, deltas, is_usage_only=is_usage_only))
         elif self._is_ahead():
             self._sink.event(data, deltas, is_usage_only=is_usage_only)
 
     def delta(self, delta: Delta) -> None:
-        """Take a piece: one without tokens does not yet decide."""
+        """Accept a piece: one without tokens does not yet decide."""
         if self.state == "racing" and not delta.tokens:
             self._kept.append(lambda: self._sink.delta(delta))
         elif self._is_ahead():
             self._sink.delta(delta)
 
     def whole(self, body: bytes) -> None:
-        """Take a whole reply."""
+        """Accept a whole reply."""
         if self._is_ahead():
             self._sink.whole(body)
 
     def vectors(self, vectors: Vectors) -> None:
-        """Take embeddings."""
+        """Accept embeddings."""
         if self._is_ahead():
             self._sink.vectors(vectors)
 
     def scores(self, scores: list[float]) -> None:
-        """Take scores."""
+        """Accept scores."""
         if self._is_ahead():
             self._sink.scores(scores)
 
     def native(self) -> None:
-        """Take that the answer is in the client's own API."""
+        """Accept that the answer is in the client's own API."""
         self._pass_or_keep(self._sink.native)
 
     def served(self, model: str, version: str) -> None:
-        """Take what answers."""
+        """Record what answers."""
         self._pass_or_keep(lambda: self._sink.served(model, version))
 
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Take how to hold the producer back: no client waits for one that is not ahead."""
+        """Withdraw how to hold the producer: no client waits for one that is not ahead."""
         self._pass_or_keep(lambda: self._sink.attach_flow(pause, resume))
 
     def answered_at(self, tier: str) -> None:
-        """Take the service tier, which stands on the ledger whoever answers."""
+        """Accept the service tier, which stands on the ledger the one that answers."""
         self._progress.service_tier = tier
 
     def report(self, usage: Usage, count_method: CountMethod) -> None:
-        """Take what is known of the usage, which stands on the ledger whoever answers."""
+        """Record what is known of the usage, which stands on the ledger the one that answers."""
         self._progress.usage, self._progress.count_method = usage, count_method
 
     def account(self, result: Result) -> None:
-        """Take the account of a call that raises, which stands on the ledger whoever answers."""
+        """Record the account of a call that raises, which stands on the ledger the one that answers."""
         self._progress.account = result
 
     async def drained(self) -> None:

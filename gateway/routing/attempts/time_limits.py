@@ -19,7 +19,7 @@ class TimeLimits:
         self._ends_at = None if left_seconds is None else asyncio.get_running_loop().time() + left_seconds
 
     async def call(self, target: Target, call: ModelCall, sink: Sink, progress: Progress) -> Result:
-        """Call a target. Raises UpstreamTimeout where one of the times is over, or what the call raises."""
+        """Call a target. Raises UpstreamTimeout if one of the times is over, or what the call raises."""
         loop = asyncio.get_running_loop()
         why = f"in total, the pool's total_seconds of {self._policy.total_seconds} for all tries"
         paced = AttemptSink(sink, lambda: None)

@@ -74,7 +74,7 @@ class Trial:
         raise self._failure
 
     async def _go_through(self, candidates: Sequence[TargetSpec], *, is_again: bool) -> bool:
-        """Try each candidate that may be called; say whether one has answered. Raises what no other can mend."""
+        """Try each candidate that may be called; return whether one has answered. Raises what no other can mend."""
         reply, call, was_tried = self._reply, self._call, False
         raced: list[TargetSpec] = []
         for spec in self._turns(candidates):
@@ -106,7 +106,7 @@ class Trial:
         return turns(candidates, self._means.health, self._means.clock.monotonic_ns, is_begun=self._begun is not None)
 
     async def _try(self, spec: TargetSpec, reason: AttemptReason, *, resumes: bool) -> TollkeeperError | None:
-        """Call one target; give what it failed with."""
+        """Call one target; return what it failed with."""
         begun, self._begun = self._begun, None
         if begun is not None:  # it was called without a task, and has failed
             return begun.attempt.error
@@ -130,7 +130,7 @@ class Trial:
         return run
 
     def _take(self, error: TollkeeperError, spec: TargetSpec) -> None:
-        """Take a failure, and what another target needs to go on from it. Raises one that no other can mend."""
+        """Accept a failure, and what another target needs to go on from it. Raises one that no other can mend."""
         is_refused = isinstance(error, UnsupportedParameter)
         is_minor = is_final(error) or isinstance(error, EngineUnavailable | HostLost)  # a host's change is logged once
         _log.log(
@@ -151,7 +151,7 @@ class Trial:
         self._call.continuation = last.result.continuation
 
     def _may_go_on(self, *, resumes: bool, is_again: bool) -> bool:
-        """Say whether the pool's budget bears a further try: of what may add to an overload, not of the rest."""
+        """Return whether the pool's budget bears a further try: of what may add to an overload, not of the rest."""
         assert self._failure is not None
         if not is_again and (resumes or not is_charged(self._failure)):
             return True
@@ -160,7 +160,7 @@ class Trial:
     # hedging
 
     def _late_after(self, spec: TargetSpec) -> float | None:
-        """Give after how many seconds a first token is late; `None` where no second target is asked for that."""
+        """Return after how many seconds a first token is late; `None` if no second target is asked for that."""
         hedge = self._pool.policy.hedge
         if hedge is None or self._pool.firsts.count < _LEAST_TIMES or not self._shows_tokens(spec):
             return None
@@ -203,7 +203,7 @@ class Trial:
     # time
 
     def _left_seconds(self) -> float | None:
-        """Give what is left of the total time of all tries; `None` where none is set."""
+        """Return what is left of the total time of all tries; `None` if none is set."""
         total = self._pool.policy.total_seconds
         if total is None:
             return None
@@ -211,10 +211,10 @@ class Trial:
         return max(total - (self._means.clock.monotonic_ns() - since_ns) / _SECOND_NS, 0.0)
 
     async def _pause(self, candidates: Sequence[TargetSpec], number: int) -> bool:
-        """Wait before everything is tried again; say whether that is worth while.
+        """Wait before everything is tried again; return whether that is worth while.
 
-        At random up to the policy's backoff ("full jitter", AWS Architecture Blog, March 2015), on top of the
-        shortest time for which the candidates have asked to be left alone.
+        At random up to the policy's backoff ("full jitter", AWS Architecture Blog, March 2015), on top of the shortest
+        time for which the candidates have asked to be left alone.
         """
         policy, now_ns = self._pool.policy, self._means.clock.monotonic_ns()
         told_ns = min([self._means.health.of(spec).wait_ns(now_ns) for spec in candidates])
@@ -240,7 +240,7 @@ class Trial:
 
 
 def is_charged(error: TollkeeperError) -> bool:
-    """Say whether another try after this error may add to an overload, so that the pool's budget has to bear it.
+    """Return whether another try after this error may add to an overload, so that the pool's budget has to bear it.
 
     One that was refused a connection or a place, or has lost its connection, is a request that others have to serve
     anyway; and a target that limits our rate is left to rest.

@@ -10,7 +10,7 @@ from gateway.routing.health.health_book import HealthBook
 def turns(
     candidates: Sequence[TargetSpec], book: HealthBook, clock: Callable[[], int], *, is_begun: bool
 ) -> Iterator[TargetSpec]:
-    """Give the candidates that may be called, in the order to call them. `is_begun`: the first is under way already.
+    """Yield the candidates that may be called, in the order to call them. `is_begun`: the first is under way already.
 
     They come as they are where nothing is wrong. Each is looked at when its turn comes: what has failed meanwhile, at
     others' requests, is left out. Where all are away, the pool's policy says whether they are called all the same.
@@ -44,7 +44,7 @@ def _ordered(candidates: Sequence[TargetSpec], book: HealthBook, now_ns: int) ->
 
 
 def meanwhile(provider: str, book: HealthBook) -> dict[str, int]:
-    """Give each provider's place among those that answer while one is out; none has one while that is not out."""
+    """Return each provider's place among those that answer while one is out; none has one while that is not out."""
     breaker = book.providers.get(provider)
     if breaker is None or breaker.is_calm:
         return {}

@@ -30,7 +30,9 @@ _SECOND_NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class DrillPlan:
-    """What is played: `provider` fails for `outage_seconds`, while every name is asked so many times a second."""
+    """What is played: `provider` fails for `outage_seconds`, while every name is asked the given number of times a
+    second.
+    """
 
     provider: str
     fault: Fault = "error"
@@ -70,7 +72,7 @@ class DrillReport:
 
     @property
     def is_passed(self) -> bool:
-        """Say whether some names can be answered by others, none of these lost a request, and all came back."""
+        """Return whether some names can be answered by others, none of these lost a request, and all came back."""
         served = [report for report in self.names if report.has_others]
         lost = any(report.failed or report.failed_afterwards for report in served)
         return bool(served) and not lost and self.back_after_seconds is not None
@@ -83,7 +85,7 @@ class _Leg:
 
 
 async def play(snapshot: Snapshot, plan: DrillPlan) -> DrillReport:
-    """Play an outage through, on a loop in virtual time. Raises ConfigurationError where nobody is of the provider."""
+    """Play an outage through, on a loop in virtual time. Raises ConfigurationError if nobody is of the provider."""
     return await _Drill(snapshot, plan).play()
 
 
@@ -169,7 +171,7 @@ class _Drill:
         return [*targets[first:], *targets[:first]]
 
     async def _watch(self) -> tuple[float | None, float | None]:
-        """Give when all targets of the provider were left alone, and when none was any more."""
+        """Return when all targets of the provider were left alone, and when none was any more."""
         left: float | None = None
         back: float | None = None
         ends = self._outage.until_seconds + self._plan.after_seconds
@@ -206,7 +208,7 @@ class _Drill:
 
 
 def _ways(snapshot: Snapshot) -> Mapping[str, Sequence[_Leg]]:
-    """Give what every name leads to, a route's conditions being taken as met."""
+    """Return what every name leads to, a route's conditions being taken as met."""
     plans = RoutePlans()
     models = {model.id: [_Leg(model, snapshot.pools[model.pool])] for model in snapshot.models.values()}
     routes = {route.id: list(_legs(plans.plan_for(route, snapshot))) for route in snapshot.routes.values()}

@@ -32,7 +32,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._virtual)
 
     def time(self) -> float:
-        """Give the seconds that have passed in it."""
+        """Return the seconds that have passed in it."""
         return self._virtual.now
 
 

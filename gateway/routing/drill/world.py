@@ -47,7 +47,7 @@ class DrillTarget:
         self._met = met
 
     def can_continue(self, continuation: Continuation) -> bool:
-        """Say no: an answer of a drill comes in one piece."""
+        """Return False: an answer of a drill comes in one piece."""
         return False
 
     async def count_input(self, call: ModelCall) -> int | None:
@@ -84,19 +84,19 @@ class DrillTarget:
 
 
 def provider_of(spec: TargetSpec) -> str:
-    """Give the provider that a target counts to: where none is named, its kind."""
+    """Return the provider that a target counts to: where none is named, its kind."""
     return spec.provider or spec.kind
 
 
 def patience_of(spec: TargetSpec) -> float:
-    """Give for how many seconds a target may be silent; one without times of its own for as long as by default."""
+    """Return for how many seconds a target may be silent; one without times of its own for as long as by default."""
     if spec.kind not in _TIMED:
         return read_timeouts(TargetSpec(spec.id, spec.pool, spec.kind)).first_byte
     return read_timeouts(spec).first_byte
 
 
 def named_fault(name: str) -> Fault:
-    """Give a fault by its name. Raises ConfigurationError."""
+    """Return a fault by its name. Raises ConfigurationError."""
     for fault in FAULTS:
         if fault == name:
             return fault

@@ -84,7 +84,7 @@ class Breaker:
         self._turned_ns = 0
 
     def ask(self, now_ns: int) -> Leave:
-        """Say whether a call may be made now. A probe that is made is begun by `begin_probe`."""
+        """Return whether a call may be made now. A probe that is made is begun by `begin_probe`."""
         if self.is_calm:
             return Leave.YES
         if self.state == "open":
@@ -100,11 +100,11 @@ class Breaker:
         return Leave.YES if self._random() < share else Leave.RATHER_NOT
 
     def wants_probe(self, now_ns: int) -> bool:
-        """Say whether it waits for a probe that nobody has begun."""
+        """Return whether it waits for a probe that nobody has begun."""
         return (self.state == "open" and now_ns >= self.until_ns) or (self.state == "half_open" and not self._probes)
 
     def begin_probe(self) -> None:
-        """Take the place of the one probe that may be under way, or begin one before its time."""
+        """Accept the place of the one probe that may be under way, or begin one before its time."""
         if self.state == "open":
             self.state, self._good_probes = "half_open", 0
         self._probes += 1
@@ -118,7 +118,7 @@ class Breaker:
         is_lost: bool = False,
         why: str = "",
     ) -> None:
-        """Take a probe's outcome; `None`: it showed nothing, as where its client left.
+        """Accept a probe's outcome; `None`: it showed nothing, as where its client left.
 
         `is_lost`: another target was asked as well, and was ahead. One such may be chance, several in a row are not.
         """
@@ -147,12 +147,12 @@ class Breaker:
             self._close()
 
     def succeeded(self) -> None:
-        """Take a success that was no probe."""
+        """Accept a success that was no probe."""
         self.successes += 1
         self.failures_in_a_row = 0
 
     def failed(self, now_ns: int, why: str) -> None:
-        """Take a failure that was no probe: perhaps one too many."""
+        """Accept a failure that was no probe: perhaps one too many."""
         if self.state in ("open", "half_open"):
             return
         self._failures += 1
@@ -179,7 +179,7 @@ class Breaker:
             self._on_change(self)
 
     def suspect(self, why: str) -> None:
-        """Let the next call be a probe: somebody else has had failures."""
+        """Let the next call be a probe: someone else has had failures."""
         if self.state == "closed":
             self.state, self.is_calm, self.why, self._good_probes = "half_open", False, why, 0
 

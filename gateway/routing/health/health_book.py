@@ -20,7 +20,7 @@ _LOOK_SECONDS: Final = 1.0
 
 
 class HealthBook:
-    """Gives each target's health. `random` gives a number from 0 to 1."""
+    """Returns each target's health. `random` gives a number from 0 to 1."""
 
     def __init__(self, clock: Clock, random: Callable[[], float]) -> None:
         self._clock = clock
@@ -33,7 +33,7 @@ class HealthBook:
         self._is_synced = False  # from then on only what the snapshot names is in the book
 
     def of(self, spec: TargetSpec) -> TargetHealth:
-        """Give a target's health: the same object as long as the snapshot names it as it is.
+        """Return a target's health: the same object as long as the snapshot names it as it is.
 
         A request that waited over a reload may ask for one that is gone, or was elsewhere: that has a health of its
         own, which nobody looks at.
@@ -45,7 +45,7 @@ class HealthBook:
         return TargetHealth(pool, spec) if self._is_synced else self._added(spec, pool)
 
     def pool(self, name: str) -> PoolHealth:
-        """Give what a pool's targets share; of one that is gone, what nobody looks at."""
+        """Return what a pool's targets share; of one that is gone, what nobody looks at."""
         pool = self._pools.get(name)
         if pool is None:
             pool = PoolHealth(name, DEFAULT_FAILURES, self._clock.monotonic_ns())
@@ -54,7 +54,7 @@ class HealthBook:
         return pool
 
     def sync(self, snapshot: Snapshot) -> None:
-        """Take a newer snapshot: what stays as it is keeps its health, what is gone or changed is forgotten."""
+        """Accept a newer snapshot: what stays as it is keeps its health, what is gone or changed is forgotten."""
         now_ns = self._clock.monotonic_ns()
         self._is_synced = True
         self.playbooks = snapshot.playbooks
@@ -108,27 +108,29 @@ class HealthBook:
 
     @property
     def targets(self) -> Iterator[TargetHealth]:
-        """Give every target's health."""
+        """Return every target's health."""
         return iter(self._targets.values())
 
     @property
     def pools(self) -> Iterator[PoolHealth]:
-        """Give what each pool's targets share."""
+        """Return what each pool's targets share."""
         return iter(self._pools.values())
 
     @property
     def providers(self) -> Mapping[str, Breaker]:
-        """Give the breakers of the providers that have a playbook."""
+        """Return the breakers of the providers that have a playbook."""
         return self._providers
 
     def is_away(self, spec: TargetSpec) -> bool:
-        """Say whether there is any reason not to call a target."""
+        """Return whether there is any reason not to call a target."""
         health = self._targets.get((spec.pool, spec.id))
         return health is not None and health.is_away
 
     @property
     def is_degraded(self) -> bool:
-        """Say whether a target or a provider is left alone for its failures; one that only rests is as it should be."""
+        """Return whether a target or a provider is left alone for its failures; one that only rests is as it should
+        be.
+        """
         own = any([one.breaker is not None and not one.breaker.is_calm for one in self._targets.values()])
         return own or any([not breaker.is_calm for breaker in self._providers.values()])
 
@@ -151,7 +153,7 @@ class HealthBook:
             pool.look(now_ns)
 
     def states(self) -> dict[str, dict[str, object]]:
-        """Give what is away and why, by "pool/target", and "provider NAME" of one that is out as a whole."""
+        """Return what is away and why, by "pool/target", and "provider NAME" of one that is out as a whole."""
         now_ns = self._clock.monotonic_ns()
         shown: dict[str, dict[str, object]] = {}
         for health in self._targets.values():

@@ -21,7 +21,7 @@ class HealthChanges:
         self._kept: deque[dict[str, object]] = deque(maxlen=_MOST)
 
     def note(self, name: str, breaker: Breaker) -> None:
-        """Take note that a breaker has opened, or is closed again. `name` is "pool/target" or "provider NAME"."""
+        """Note that a breaker has opened, or is closed again. `name` is "pool/target" or "provider NAME"."""
         is_called = breaker.is_calm
         if is_called:
             _log.info("called again", extra={"target": name})
@@ -37,5 +37,5 @@ class HealthChanges:
         )
 
     def shown(self) -> list[dict[str, object]]:
-        """Give the kept changes, the oldest first. `at_ms` is Unix time in milliseconds."""
+        """Return the kept changes, the oldest first. `at_ms` is Unix time in milliseconds."""
         return list(self._kept)

@@ -7,7 +7,7 @@ from gateway.routing.health.shared_health import SharedHealth
 
 
 class HealthService:
-    """The book, and what looks through it. `shared` is `None` where this gateway is alone."""
+    """The book, and what looks through it. `shared` is `None` if this gateway is alone."""
 
     def __init__(self, book: HealthBook, shared: SharedHealth | None) -> None:
         self.book = book

@@ -25,7 +25,7 @@ class Latencies:
         self.count += 1
 
     def quantile_ns(self, share: float) -> int | None:
-        """Give the duration that a share (0 to 1) of them did not exceed, rounded up; `None` where there are none."""
+        """Return the duration that a share (0 to 1) of them did not exceed, rounded up; `None` if there are none."""
         if not self.count:
             return None
         wanted, seen = math.ceil(share * self.count), 0

@@ -65,7 +65,7 @@ class TargetHealth:
         self.wholes = self.wholes_ns = 0  # answers that came whole
 
     def ask(self, now_ns: int) -> Leave:
-        """Say whether it may be called now."""
+        """Return whether it may be called now."""
         if not self.is_away:
             return Leave.YES
         leave = Leave.YES if self.breaker is None else self.breaker.ask(now_ns)
@@ -77,7 +77,7 @@ class TargetHealth:
         return leave
 
     def begin(self) -> tuple[Breaker, ...]:
-        """Begin a call; give the breakers whose probe it is, which a reload may replace before it has ended.
+        """Begin a call; return the breakers whose probe it is, which a reload may replace before it has ended.
 
         One that is made although it is away, nobody else being there, is a probe as well.
         """
@@ -101,7 +101,7 @@ class TargetHealth:
         is_lost: bool = False,
         why: str = "",
     ) -> None:
-        """Take the outcome of a probe; `is_good` is `None` where it showed nothing. The rest is as at the breaker's."""
+        """Accept the outcome of a probe; `is_good` is `None` if it showed nothing. The rest is as at the breaker's."""
         if is_whole != self.slow_is_whole:
             took_ns = None  # it was slow with the other kind of answer
         for breaker in probed:
@@ -109,7 +109,7 @@ class TargetHealth:
         self.look(now_ns)
 
     def note_success(self, took_ns: int | None, *, is_whole: bool) -> None:
-        """Take an answer that was no probe: how long its first token, or the whole of it, took."""
+        """Record an answer that was no probe: how long its first token, or the whole of it, took."""
         if self.breaker is not None:
             self.breaker.succeeded()
         if self.provider_breaker is not None:
@@ -117,7 +117,7 @@ class TargetHealth:
         self.note_time(took_ns, is_whole=is_whole)
 
     def note_time(self, took_ns: int | None, *, is_whole: bool) -> None:
-        """Take how long an answer took; `None`: not known."""
+        """Record how long an answer took; `None`: not known."""
         if took_ns is None:
             return
         if is_whole:
@@ -130,7 +130,7 @@ class TargetHealth:
                 self.pool.firsts.add(took_ns)
 
     def note_failure(self, now_ns: int, error: TollkeeperError) -> None:
-        """Take a failure that was no probe."""
+        """Record a failure that was no probe."""
         if self.breaker is not None:
             self.breaker.failed(now_ns, failure_words(error))
         if self.provider_breaker is not None:
@@ -144,7 +144,7 @@ class TargetHealth:
         self.look(now_ns)
 
     def look(self, now_ns: int) -> None:
-        """Work out anew whether there is any reason not to call it."""
+        """Work out again whether there is any reason not to call it."""
         self.is_away = (
             (self.breaker is not None and not self.breaker.is_calm)
             or (self.provider_breaker is not None and not self.provider_breaker.is_calm)
@@ -153,7 +153,7 @@ class TargetHealth:
         self.is_plain = not (self.is_away or self.ignores_limit or self.pool.is_probe_due)
 
     def note_limit(self, now_ns: int, *, is_ignored: bool) -> None:
-        """Take note that an answer went beyond the max_tokens that the target was told, or ended there by itself."""
+        """Note that an answer went beyond the max_tokens that the target was told, or ended there by itself."""
         if is_ignored == self.ignores_limit:
             return
         self.ignores_limit = is_ignored
@@ -171,19 +171,19 @@ class TargetHealth:
         return self.rests_until_ns > now_ns and self.breaker is not None
 
     def wants_probe(self, now_ns: int) -> bool:
-        """Say whether a probe is due, or a share of its turns, that only the caller gives it."""
+        """Return whether a probe is due, or a share of its turns, that only the caller gives it."""
         if self.rests_until_ns > now_ns:
             return False
         breakers = [one for one in (self.breaker, self.provider_breaker) if one is not None and not one.is_calm]
         return bool(breakers) and all(one.state == "recovering" or one.wants_probe(now_ns) for one in breakers)
 
     def wait_ns(self, now_ns: int) -> int:
-        """Give in how long it may be called again, 0 where that is now or when a probe under way has ended."""
+        """Return how long it may be called again, 0 if that is now or when a probe under way has ended."""
         breakers = [one for one in (self.breaker, self.provider_breaker) if one is not None and one.state == "open"]
         return max([one.until_ns - now_ns for one in breakers] + [self.rests_until_ns - now_ns, 0])
 
     def mean_ns(self, is_whole: bool, least: int) -> float | None:
-        """Give how long whole answers, or first tokens, took on average; `None` where fewer than `least` are known."""
+        """Return how long whole answers, or first tokens, took on average; `None` if fewer than `least` are known."""
         count, spent = (self.wholes, self.wholes_ns) if is_whole else (self.firsts, self.firsts_ns)
         return spent / count if count >= least else None
 
@@ -198,7 +198,7 @@ class TargetHealth:
 
 
 def is_fault(error: TollkeeperError) -> bool:
-    """Say whether an error says that a target is not well: not that it refuses a request or limits our rate.
+    """Return whether an error says that a target is not well: not that it refuses a request or limits our rate.
 
     An engine host's link is its own breaker: a call to one that is away fails at once and costs nothing.
     """
@@ -208,7 +208,7 @@ def is_fault(error: TollkeeperError) -> bool:
 
 
 def rest_asked(error: TollkeeperError) -> float | None:
-    """Give for how many seconds a target asks to be left alone by its error; `None` where it does not."""
+    """Return for how many seconds a target asks to be left alone by its error; `None` if it does not."""
     if isinstance(error, UpstreamError) and not isinstance(error, EngineUnavailable):
         return error.retry_after_seconds
     return None

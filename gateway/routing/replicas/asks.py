@@ -17,7 +17,7 @@ _MESSAGES: Final = b'"messages"'
 
 
 class Finder(Protocol):
-    """Gives the adapter of a target."""
+    """Returns the adapter of a target."""
 
     def find(self, spec: TargetSpec) -> Target | None: ...
 
@@ -25,7 +25,7 @@ class Finder(Protocol):
 async def ask_of(
     call: ModelCall, specs: Sequence[TargetSpec], targets: Finder | None, session: str, output_tokens: int
 ) -> Ask:
-    """Say what a request asks of a pool. Of an engine host's prompt exactly, of others' by their bytes.
+    """Return what a request asks of a pool: of an engine host's prompt exactly, of others' by their bytes.
 
     Counting a prompt keeps it for the call, which makes it once.
     """
@@ -45,7 +45,7 @@ def _exact(blocks: PromptBlocks, session: str, output_tokens: int, *, is_whole: 
 
 
 def _estimated(call: ModelCall, session: str, output_tokens: int, *, is_whole: bool) -> Ask:
-    """Give keys of the text from the messages on: what comes before them differs from client to client, not by turn.
+    """Return keys of the text from the messages on: what comes before them differs from client to client, not by turn.
 
     The tenant's salt goes into them, so that no tenant's prompts are looked for in another's.
     """

@@ -81,7 +81,7 @@ class CacheMirror:
                     self._leave(place, fleet, name)
 
     def status(self) -> dict[str, object]:
-        """Give what GET /ready shows, by host and model."""
+        """Return what GET /ready shows, by host and model."""
         return {
             f"{url} {model}": {
                 "state": mirror.state,
@@ -128,7 +128,7 @@ class CacheMirror:
                 self._take(url, record)
 
     def on_kv_blocks(self, url: str, blocks: KvBlocks) -> None:
-        """Take a part of what a cache holds; with the last, the mirror is exact. Of several asks the last counts."""
+        """Receive a part of what a cache holds; with the last, the mirror is exact. Of several asks the last counts."""
         place = (url, blocks.model)
         mirror, due = self._mirrors.get(place), self._due.get(place)
         if due is None:

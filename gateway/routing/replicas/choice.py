@@ -32,7 +32,7 @@ class Placed:
         self._choice.fleet.first_token(self._replica, hold, now_ns)
 
     def end(self, result: Result, error: TollkeeperError | None) -> None:
-        """Take note of the try's end."""
+        """Record the try's end."""
         self._progress.on_first = None
         now_ns = self._clock.monotonic_ns()
         sample = self._choice.sample
@@ -72,12 +72,12 @@ class Choice:
 
     @property
     def fleet(self) -> Fleet:
-        """Give the pool's replicas. Only where they are counted."""
+        """Return the pool's replicas. Only where they are counted."""
         assert self.fleet_or_none is not None
         return self.fleet_or_none
 
     def begin(self, spec: TargetSpec, progress: Progress, *, is_blind: bool = False) -> Placed | None:
-        """Count a request that is about to be sent; `None` where nothing is counted, or the target is another pool's.
+        """Count a request that is about to be sent; `None` if nothing is counted, or the target is another pool's.
 
         From `progress` it learns of the first token, which `is_blind` says that nobody sees.
         """

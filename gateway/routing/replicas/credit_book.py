@@ -19,7 +19,7 @@ class CreditBook:
         self._by_shares: dict[str, dict[_Shares, dict[str, int]]] = {}
 
     def of(self, pool: PoolSpec) -> dict[str, int]:
-        """Give the credits of a pool's targets as they stand."""
+        """Return the credits of a pool's targets as they stand."""
         latest = self._latest.get(pool.id)
         if latest is not None and latest[0] is pool.targets:
             return latest[1]

@@ -57,15 +57,15 @@ class Router:
 
     @staticmethod
     def is_plain(pool: PoolSpec) -> bool:
-        """Say whether `choose` is all there is to it: there is one target, or they are asked in turn."""
+        """Return whether `choose` is all there is to it: there is one target, or they are asked in turn."""
         return len(pool.targets) == 1 or pool.policy == PLAIN_POLICY
 
     def choose(self, model: ModelSpec, snapshot: Snapshot, within: frozenset[str] | None = None) -> list[TargetSpec]:
-        """Give the pool's targets in the order to try them, by their weights; of `within` alone, by their ids.
+        """Return the pool's targets in the order to try them, by their weights; of `within` alone, by their ids.
 
-        Smooth weighted round robin (nginx, 2012): each turn every target gains its weight, the richest is chosen
-        and pays the sum of weights. Over sum-of-weights turns each is first exactly weight times. Where some may not
-        be asked, the others take the turn among themselves.
+        Smooth weighted round robin (nginx, 2012): each turn every target gains its weight, the richest is chosen and
+        pays the sum of weights. Over sum-of-weights turns each is first exactly weight times. Where some may not be
+        asked, the others take the turn among themselves.
         """
         return self._in_turn(snapshot.pools[model.pool], within)
 
@@ -127,7 +127,7 @@ class Router:
     def least_wait_ns(self, pool: PoolSpec) -> int | None:
         """Predict how long a request that came now would wait at the best of a pool's targets, of these alone.
 
-        `None` where none of them is followed, as in pools that are asked in turn.
+        `None` if none of them is followed, as in pools that are asked in turn.
         """
         fleet = self._fleets.get(pool.id)
         if fleet is None:
@@ -154,7 +154,7 @@ class Router:
             self._follow(fleet, pool, fleet.model if model is None else model.id)
 
     def status(self) -> dict[str, object]:
-        """Give what GET /ready shows: the replicas of every pool that is chosen from by a policy, and the caches."""
+        """Return what GET /ready shows: the replicas of every pool that is chosen from by a policy, and the caches."""
         now_ns = self._clock.monotonic_ns()
         return {
             "pools": {name: fleet.status(now_ns) for name, fleet in sorted(self._fleets.items())},
@@ -162,7 +162,7 @@ class Router:
         }
 
     def _fleet(self, pool: PoolSpec, model: ModelSpec) -> Fleet | None:
-        """Give a pool's replicas; `None` where the pool is gone, or asked in turn now."""
+        """Return a pool's replicas; `None` if the pool is gone, or asked in turn now."""
         current = pool if self._pools is None else self._pools.get(pool.id)
         if current is None or current.policy == PLAIN_POLICY:
             return None
@@ -215,7 +215,7 @@ class Router:
 def _candidates(
     fleet: Fleet, pool: PoolSpec, ranked: list[int], within: frozenset[str] | None, is_away: Away | None
 ) -> list[TargetSpec]:
-    """Give the targets of places, best first; those that were not looked at follow, those that are away come last.
+    """Return the targets of places, best first; those that were not looked at follow, those that are away come last.
 
     They are as `pool` says, which may be older than the fleet is: where a target stands, a request's pin has looked at.
     """

@@ -10,7 +10,7 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 def text_of(sent: bytes, most_characters: int = 1 << 20) -> str | None:
-    """Give the text of the first choice, whole or of a stream, in any API's words; `None` where there is none to find.
+    """Return the text of the first choice, whole or of a stream, in any API's words; `None` if there is none to find.
 
     What tools are called with is text as well: answers that call for different things are not alike.
 
@@ -91,7 +91,7 @@ def _parts(holder: dict[str, Any]) -> Iterator[str]:
 
 
 def _called(call: dict[str, Any]) -> Iterator[str]:
-    """Give a tool's name and what it is called with, in any API's words, whole or a piece of it."""
+    """Yield a tool's name and what it is called with, in any API's words, whole or a piece of it."""
     yield from _named(call)
     for name in ("arguments", "partial_json"):
         if isinstance(call.get(name), str):

@@ -22,7 +22,7 @@ class Arms:
         self._beside: dict[Leg, Leg | None] = {}
 
     def enter(self, life: RequestState, way: Way) -> None:
-        """Say which arm a request is of, where its way begins with the incumbent of a live rollout."""
+        """Report which arm a request is of, where its way begins with the incumbent of a live rollout."""
         spec = life.snapshot.rollouts.get(way.route.id)
         if spec is None or not spec.rules.takes(life.who.tenant):
             return
@@ -42,7 +42,7 @@ class Arms:
         add_decision(life, "rollout", {"id": spec.id, "arm": life.arm, "percent": spec.percent})
 
     def candidate_leg(self, spec: RolloutSpec, incumbent: Leg, snapshot: Snapshot) -> Leg | None:
-        """Give the candidate where the incumbent stands, pinned to the same regions; `None` where it has no target."""
+        """Return the candidate where the incumbent stands, pinned to the same regions; `None` if it has no target."""
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._beside.clear()
@@ -52,7 +52,7 @@ class Arms:
         return self._beside[incumbent]
 
     def _is_frozen(self, spec: RolloutSpec, life: RequestState) -> bool:
-        """Say whether an objective in danger freezes canaries: then nobody takes part, and nothing is compared."""
+        """Return whether an objective in danger freezes canaries: then nobody takes part, and nothing is compared."""
         if not life.snapshot.holds:
             return False
         who = HeldFor(life.who.tenant, spec.route, (spec.incumbent, spec.candidate))

@@ -28,19 +28,19 @@ class RolloutBoard(Protocol):
 
     @property
     def can_step(self) -> bool:
-        """Say whether a rollout goes on to its next step here."""
+        """Return whether a rollout goes on to its next step here."""
 
     def exchange(self, spec: RolloutSpec, observed: Observed, day: str, shadow_pico_usd: int) -> Shared:
-        """Tell what this gateway sees and give what others do. Raises ControlUnavailable."""
+        """Return what this gateway sees and return what others do. Raises ControlUnavailable."""
 
     def stopped(self, spec: RolloutSpec) -> str:
-        """Say why a rollout was stopped here before this process began; empty where it was not."""
+        """Return why a rollout was stopped here before this process began; empty if it was not."""
 
     def roll_back(self, spec: RolloutSpec, reason: str) -> None:
-        """Give everything back to the incumbent, and say so where people look. Raises ControlUnavailable."""
+        """Roll back to the incumbent, and say so where people look. Raises ControlUnavailable."""
 
     def go_on(self, spec: RolloutSpec) -> None:
-        """Take the next step, or promote the candidate after the last. Raises ControlUnavailable."""
+        """Accept the next step, or promote the candidate after the last. Raises ControlUnavailable."""
 
     def close(self) -> None:
         """Let go of connections."""
@@ -73,7 +73,7 @@ class FileBoard:
         return Shared(own_shadow_pico_usd=own)
 
     def stopped(self, spec: RolloutSpec) -> str:
-        """Say why it was rolled back, as it is configured now."""
+        """Return why it was rolled back, as it is configured now."""
         found = self._read().rolled_back.get(spec.id, _RolledBack())
         return found.reason if found.entry == _entry(spec) else ""
 
@@ -123,5 +123,5 @@ class _Kept(msgspec.Struct):
 
 
 def _entry(spec: RolloutSpec) -> str:
-    """Give what tells one configuration of a rollout from another."""
+    """Return what tells one configuration of a rollout from another."""
     return msgspec.json.encode([spec.route, spec.incumbent, spec.candidate, spec.rules]).decode()

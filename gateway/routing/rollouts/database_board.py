@@ -33,7 +33,7 @@ class DatabaseBoard:
         self._told: dict[str, str] = {}  # the day that was last told of, by rollout
 
     def exchange(self, spec: RolloutSpec, observed: Observed, day: str, shadow_pico_usd: int) -> Shared:
-        """Tell what this gateway sees and give what others do. Raises ControlUnavailable."""
+        """Return what this gateway sees and return what others do. Raises ControlUnavailable."""
         now, before = datetime.now(UTC), None
         is_first = spec.id not in self._told
         with self._database.session() as session:
@@ -58,11 +58,11 @@ class DatabaseBoard:
         return Shared(others, before, own, list(spent.values()))
 
     def stopped(self, spec: RolloutSpec) -> str:
-        """Say nothing: a rollout that was rolled back is none that gateways are told of."""
+        """Return nothing: a rollout that was rolled back is none that gateways are told of."""
         return ""
 
     def roll_back(self, spec: RolloutSpec, reason: str) -> None:
-        """Give everything back to the incumbent, with an audit entry and an alert. Raises ControlUnavailable."""
+        """Roll back to the incumbent, with an audit entry and an alert. Raises ControlUnavailable."""
         author = self._author()
         try:
             with self._database.session() as session:
@@ -72,7 +72,7 @@ class DatabaseBoard:
             return  # another gateway, or somebody, came first
 
     def go_on(self, spec: RolloutSpec) -> None:
-        """Take the next step, or promote the candidate after the last. Raises ControlUnavailable."""
+        """Accept the next step, or promote the candidate after the last. Raises ControlUnavailable."""
         author = self._author()
         is_last = spec.step + 1 >= len(spec.rules.steps)
         try:

@@ -13,7 +13,7 @@ _MOST_WORDS: Final = 400  # comparing takes time with their square
 
 
 def by_words(first: str, second: str) -> float:
-    """Give the share (0 to 1) of words that both have in the same order, of the first few hundred of each.
+    """Return the share (0 to 1) of words that both have in the same order, of the first few hundred of each.
 
     Ratcliff and Obershelp's, as `difflib` has it; 1 where both are empty.
     """
@@ -22,12 +22,12 @@ def by_words(first: str, second: str) -> float:
 
 
 def cosine(first: bytes, second: bytes) -> float:
-    """Give the cosine of two vectors of length 1 (float32, this machine's order)."""
+    """Return the cosine of two vectors of length 1 (float32, this machine's order)."""
     return sum(one * other for one, other in zip(array("f", first), array("f", second), strict=True))
 
 
 async def likeness(first: str, second: str, embedder: Embedder | None) -> tuple[float, str]:
-    """Give how alike two texts are, and by what: "meaning" where an embedder is given and answers, else "words"."""
+    """Return how alike two texts are, and by what: "meaning" where an embedder is given and answers, else "words"."""
     if first == second:
         return 1.0, "meaning" if embedder is not None else "words"
     if embedder is not None:

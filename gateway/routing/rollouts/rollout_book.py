@@ -23,14 +23,14 @@ class _Page:
 
 
 class RolloutBook:
-    """One page for each live rollout. Stopping takes effect with the next request, whoever else is told after."""
+    """One page for each live rollout. Stopping takes effect with the next request, no matter who else is told after."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pages: dict[str, _Page] = {}
 
     def sync(self, rollouts: Iterable[RolloutSpec]) -> None:
-        """Take the live rollouts as they are now: one that began again is new, one that went on keeps its tallies."""
+        """Accept the live rollouts as they are now: one that began again is new, one that went on keeps its tallies."""
         kept: dict[str, _Page] = {}
         for spec in rollouts:
             page = self._pages.get(spec.id)
@@ -59,13 +59,13 @@ class RolloutBook:
             page.incumbent_before.add(seen)
 
     def remember(self, spec: RolloutSpec, before: ArmTally) -> None:
-        """Take what the incumbent did here before this process began."""
+        """Record what the incumbent did here before this process began."""
         page = self._pages.get(spec.id)
         if page is not None:
             page.incumbent_before.merge(before)
 
     def observed(self, spec: RolloutSpec) -> Observed:
-        """Give what was seen of a rollout here."""
+        """Return what was seen of a rollout here."""
         page = self._pages.get(spec.id)
         if page is None:
             return Observed()
@@ -81,13 +81,13 @@ class RolloutBook:
             page.stopped = reason
 
     def stopped(self, spec: RolloutSpec) -> str:
-        """Say why nobody is led to the candidate; empty where its share is."""
+        """Return why nobody is led to the candidate; empty if its share is."""
         page = self._pages.get(spec.id)
         return "" if page is None else page.stopped
 
 
 def _is_new(page: _Page, spec: RolloutSpec) -> bool:
-    """Say whether a rollout is another try, of which nothing is known yet, and not the one of the page gone on.
+    """Return whether a rollout is another try, of which nothing is known yet, and not the one of the page gone on.
 
     What came before would end it at once: that of another candidate, or of this one before it was rolled back.
     """

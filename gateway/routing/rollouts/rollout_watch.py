@@ -76,7 +76,7 @@ class RolloutWatch:
             await asyncio.to_thread(self._board.go_on, spec)
 
     def _stop_if_harmful(self, spec: RolloutSpec, seen: Observed) -> str:
-        """Stop a rollout here that has passed a bound; give why it is stopped, empty where it is not."""
+        """Stop a rollout here that has passed a bound; return why it is stopped, empty if it is not."""
         reason = self._book.stopped(spec)
         if reason:
             return reason

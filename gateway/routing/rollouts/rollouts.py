@@ -43,7 +43,7 @@ class Rollouts:
         self.watching = RolloutWatch(self.book, self.shadows, board, lambda: self._live, clock)
 
     def sync(self, rollouts: Mapping[str, RolloutSpec]) -> None:
-        """Take the live rollouts, by route, as they are now."""
+        """Accept the live rollouts, by route, as they are now."""
         if not rollouts and not self._live:
             return
         before = {spec.id: spec for spec in self._live}
@@ -103,11 +103,11 @@ class Rollouts:
 
     @property
     def has_stopped(self) -> bool:
-        """Say whether a live rollout's candidate is given nothing here, for what it did."""
+        """Return whether a live rollout's candidate is given nothing here, for what it did."""
         return any(self.book.stopped(spec) for spec in self._live)
 
     def status(self) -> dict[str, object]:
-        """Say how live rollouts stand at this gateway, and what became of copies since it began."""
+        """Return how live rollouts stand at this gateway, and what became of copies since it began."""
         shadows = self.shadows
         live = {
             spec.id: {"route": spec.route, "percent": spec.percent, "stopped": self.book.stopped(spec)}

@@ -15,15 +15,15 @@ _FILTERED: Final = ("content_filter", "refusal")
 
 
 def attempt_of(life: RequestState, model: str) -> Attempt | None:
-    """Give the last try at a model; `None` where it was not asked."""
+    """Return the last try at a model; `None` if it was not asked."""
     asked = [attempt for attempt in life.attempts if attempt.model is not None and attempt.model.id == model]
     return asked[-1] if asked else None
 
 
 def seen_of(attempt: Attempt, text: str | None, wait_ns: int = 0) -> Seen | None:
-    """Give what a try says of its model; `None` where it says nothing: its client left, or asked for what cannot be.
+    """Return what a try says of its model; `None` if it says nothing: its client left, or asked for what cannot be.
 
-    `text` is what was answered, `None` where it was not looked at; `wait_ns` was spent in the queue before the model.
+    `text` is what was answered, `None` if it was not looked at; `wait_ns` was spent in the queue before the model.
     """
     error = attempt.error
     if error is not None:

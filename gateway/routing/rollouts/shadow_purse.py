@@ -8,7 +8,7 @@ _SECOND: Final = 10**9
 
 
 def day_of(now_ns: int) -> str:
-    """Give the day (UTC, ISO 8601) of a moment (Unix nanoseconds)."""
+    """Return the day (UTC, ISO 8601) of a moment (Unix nanoseconds)."""
     return datetime.fromtimestamp(now_ns // _SECOND, UTC).date().isoformat()
 
 
@@ -24,11 +24,11 @@ class ShadowPurse:
 
     @property
     def here(self) -> int:
-        """Give what this gateway's copies have cost today, with what those under way may."""
+        """Return what this gateway's copies have cost today, with what those under way may."""
         return (self._before or 0) + self._spent + self._held
 
     def take(self, day: str, amount: int, most: int) -> bool:
-        """Hold money for a copy; say whether there is that much. Another day begins anew."""
+        """Hold money for a copy; return whether there is that much. Another day starts over."""
         self._turn(day)
         if self.here + self._others + amount > most:
             return False
@@ -41,7 +41,7 @@ class ShadowPurse:
         self._spent += cost
 
     def learn(self, day: str, own_before: int, others: Iterable[int]) -> None:
-        """Take what the other gateways say of a day, and what this one had spent before it was started again.
+        """Record what the other gateways say of a day, and what this one had spent before it was started again.
 
         The latter is taken once a day: later it is what this purse has told itself, with what was held at the time.
         """

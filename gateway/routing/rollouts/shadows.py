@@ -61,7 +61,7 @@ class Shadows:
         self.dropped: Counter[str] = Counter()  # by why
 
     def serve_with(self, serve: Server) -> None:
-        """Take what serves copies; before, none is made."""
+        """Record what serves copies; before, none is made."""
         self._serve = serve
 
     def sync(self, rollouts: Iterable[RolloutSpec]) -> None:
@@ -70,11 +70,11 @@ class Shadows:
         self._purses = {name: purse for name, purse in self._purses.items() if name in live}
 
     def purse_of(self, spec: RolloutSpec) -> ShadowPurse:
-        """Give a rollout's purse."""
+        """Return a rollout's purse."""
         return self._purses.setdefault(spec.id, ShadowPurse())
 
     def wants(self, life: RequestState, spec: RolloutSpec) -> bool:
-        """Say whether a request is one to be copied, as far as can be told before it is answered."""
+        """Return whether a request is one to be copied, as far as can be told before it is answered."""
         policy = spec.rules.shadow
         if policy is None or life.arm != "incumbent" or not isinstance(life.request, ChatRequest):
             return False
@@ -148,7 +148,7 @@ class Shadows:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _hold(self, life: RequestState, spec: RolloutSpec, policy: ShadowPolicy) -> int | None:
-        """Hold what a copy may cost the platform; `None` where it may not be made."""
+        """Hold what a copy may cost the platform; `None` if it may not be made."""
         price = self._price(life, life.snapshot.models[spec.candidate])
         if price is None:
             self.dropped["no price"] += 1

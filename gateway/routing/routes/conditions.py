@@ -13,7 +13,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 def why_not(condition: Condition, asked: Asked) -> str:
-    """Give which part of a condition the request does not meet, models aside; empty where it meets all of it."""
+    """Return which part of a condition the request does not meet, models aside; empty if it meets all of it."""
     if condition is ALWAYS:
         return ""
     if condition.tenants and asked.tenant not in condition.tenants:
@@ -30,7 +30,7 @@ def why_not(condition: Condition, asked: Asked) -> str:
 
 
 def why_not_read(condition: Condition, reading: Reading) -> str:
-    """Give what the prompt is not, of what it must be about; empty where it is."""
+    """Return what the prompt is not, of what it must be about; empty if it is."""
     if condition.intent is not None and condition.intent != reading.intent:
         return f"the prompt reads as {reading.intent or 'no'} intent, not as {condition.intent}"
     if condition.complexity is not None and condition.complexity != reading.complexity:
@@ -39,7 +39,7 @@ def why_not_read(condition: Condition, reading: Reading) -> str:
 
 
 def why_not_there(condition: Condition, model: ModelSpec, standing: Standing) -> str:
-    """Give which part of a condition the model does not meet at present, its pace aside; empty where it meets all.
+    """Return which part of a condition the model does not meet at present, its pace aside; empty if it meets all.
 
     What is not known keeps nothing from being used, but for the cost: a model without a price is not cheap.
     """

@@ -1,4 +1,4 @@
-"""Where a route would lead a request that somebody describes: each entry with the reason why it is used, or is not."""
+"""Where a route would lead a request that someone describes: each entry with the reason why it is used, or is not."""
 
 import time
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ Usd = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=12, allow_inf_
 
 
 class RequestFields(BaseModel):
-    """A request as somebody describes it. What a running gateway would measure is by model; left out: not known."""
+    """A request as someone describes it. What a running gateway would measure is by model; left out: not known."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -79,9 +79,9 @@ class Explanation(BaseModel):
 
 
 def explain(route: RouteSpec, serving: Serving, request: RequestFields) -> Explanation:
-    """Say where a route leads a request. Nothing is called or counted, and no turn is taken.
+    """Return where a route leads a request. Nothing is called or counted, and no turn is taken.
 
-    Raises InvalidRequest where the route cannot stand.
+    Raises InvalidRequest if the route cannot stand.
     """
     for fault in find_faults(Serving({**serving.routes, route.id: route}, serving.models, serving.pools)):
         if fault.route == route.id:
@@ -110,7 +110,7 @@ def explain(route: RouteSpec, serving: Serving, request: RequestFields) -> Expla
 
 
 def _explained(resolver: Resolver, fork: Fork, outer: tuple[Condition, ...], share: float) -> Iterator[ExplainedEntry]:
-    """Give a route's entries, and behind each those of the route that it leads on to."""
+    """Yield a route's entries, and behind each those of the route that it leads on to."""
     reasons = {id(branch): resolver.why_closed(fork, branch, outer) for branch in (*fork.choose, *fork.fallbacks)}
     weights = sum(branch.weight for branch in fork.choose if not reasons[id(branch)])
     for number, branch in enumerate((*fork.choose, *fork.fallbacks)):

@@ -46,25 +46,25 @@ class Standing(Protocol):
     """How a model would do with the request at present. `None`: not known."""
 
     def prompt_tokens(self, model: ModelSpec) -> int | None:
-        """Give how many tokens the prompt has, or is estimated to have, for this model."""
+        """Return how many tokens the prompt has, or is estimated to have, for this model."""
 
     def budget_left(self, model: ModelSpec) -> float | None:
-        """Give the least share (0 to 1) that a budget covering the request has left; `None`: no budget does."""
+        """Return the least share (0 to 1) that a budget covering the request has left; `None`: no budget does."""
 
     def cost_pico_usd(self, model: ModelSpec) -> int | None:
-        """Give what the request may cost at most, as it would be reserved; `None`: the model has no price."""
+        """Return what the request may cost at most, as it would be reserved; `None`: the model has no price."""
 
     def ttft_seconds(self, model: ModelSpec) -> float | None:
-        """Give within which time the model's recent answers mostly began."""
+        """Return within which time the model's recent answers mostly began."""
 
     def answer_seconds(self, leg: Leg) -> float | None:
-        """Give how long the whole answer is predicted to take there."""
+        """Return how long the whole answer is predicted to take there."""
 
     def may_probe(self, model: ModelSpec) -> bool:
         """Return whether a probe of a model whose answers come late is due, and this request may be it."""
 
     def begin_probe(self, model: ModelSpec) -> None:
-        """Take note that the request is led to a late model as its probe."""
+        """Note that the request is led to a late model as its probe."""
 
     def leave_out(self, model: ModelSpec) -> None:
         """Count that the request is led elsewhere because the model is late."""

@@ -25,7 +25,7 @@ _MOST_NAMED: Final = 5  # entries in an error's message
 
 
 class PromptReader(Protocol):
-    """Tells what prompts are about. Never raises, and gives up in time."""
+    """Reports what prompts are about. Never raises, and gives up in time."""
 
     async def read(self, route_id: str, spec: SemanticSpec, request: AnyRequest, tenant: str) -> SemanticReading:
         """Read a request's prompt as a route's examples teach."""
@@ -69,7 +69,7 @@ class RouteGuide:
     async def begin(self, life: RequestState, route: RouteSpec) -> Way:
         """Work out a request's way, and make it one for the first model on it.
 
-        Raises InvalidRequest where no entry takes it, Unavailable where one may at another time.
+        Raises InvalidRequest if no entry takes it, Unavailable where one may at another time.
         """
         fork = self._plans.plan_for(route, life.snapshot)
         asked = await self._asked(life, fork)
@@ -84,7 +84,7 @@ class RouteGuide:
         return way
 
     def _with_those_away_last(self, life: RequestState, fork: Fork, order: Order) -> list[Leg]:
-        """Give the legs, those last whose targets are all left alone. A cascade keeps the order of what it judges."""
+        """Return the legs, those last whose targets are all left alone. A cascade keeps the order of what it judges."""
         if self._health is None or fork.cascade is not None:
             return order.legs
         legs = arranged(order.legs, self._health, self._clock.monotonic_ns())
@@ -93,11 +93,11 @@ class RouteGuide:
         return legs
 
     def standing(self, life: RequestState) -> LiveStanding:
-        """Give how models would do with a request now."""
+        """Return how models would do with a request now."""
         return LiveStanding(life, self._limiter, self.paces, self._clock, self._waits)
 
     def first_leg(self, route: RouteSpec, snapshot: Snapshot) -> Leg:
-        """Give where a route leads first as it stands, whatever its conditions."""
+        """Return where a route leads first as it stands, whatever its conditions."""
         return self._plans.plan_for(route, snapshot).first_leg
 
     async def _asked(self, life: RequestState, fork: Fork) -> Asked:

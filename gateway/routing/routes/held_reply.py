@@ -69,12 +69,12 @@ class HeldReply(Reply):
 
     @property
     def has_begun(self) -> bool:
-        """Say no: the client has seen nothing of it."""
+        """Return False: the client has seen nothing of it."""
         return False
 
     @property
     def own_headers(self) -> Headers:
-        """Give the headers that came with its model: of limits, and of what was set."""
+        """Return the headers that came with its model: of limits, and of what was set."""
         return self._headers[self._headers_before :]
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
@@ -112,7 +112,7 @@ class HeldReply(Reply):
         """Wait for nothing: no client takes it yet."""
 
     def text(self) -> HeldText:
-        """Give the answer as it can be judged. Raises UpstreamBroken where it is no chat's."""
+        """Return the answer as it can be judged. Raises UpstreamBroken if it is no chat's."""
         deltas = self._as_deltas()
         return HeldText(
             text="".join(delta.text for delta in deltas),
@@ -123,7 +123,7 @@ class HeldReply(Reply):
         )
 
     def deliver(self, reply: Reply, request: ChatRequest) -> None:
-        """Give the answer to the client's reply, as its request asks for it."""
+        """Send the answer to the client's reply, as its request asks for it."""
         reply.begin_attempt(Progress())  # what was measured is kept: these tokens come a second time
         reply.served(*self._by)
         wants_logprobs = request.logprobs is True
@@ -171,7 +171,7 @@ def _token_logprob(token: _Token, logprob: float) -> TokenLogprob:
 
 
 def _without_logprobs(body: bytes) -> bytes:
-    """Take out what only the judgement asked for."""
+    """Remove what only the judgement asked for."""
     fields = _fields_decoder.decode(body)
     choices = _choices_decoder.decode(fields["choices"])
     for choice in choices:

@@ -26,7 +26,7 @@ _formats: Final = msgspec.json.Decoder(_Format)
 
 
 class HeldText(msgspec.Struct, frozen=True):
-    """One whole answer. `logprobs` are of its tokens, empty where the model gave none."""
+    """One whole answer. `logprobs` are of its tokens, empty if the model gave none."""
 
     text: str = ""
     refusal: str = ""
@@ -36,12 +36,12 @@ class HeldText(msgspec.Struct, frozen=True):
 
     @property
     def mean_logprob(self) -> float | None:
-        """Give the mean log-probability of a token; `None` where it is not known."""
+        """Return the mean log-probability of a token; `None` if it is not known."""
         return sum(self.logprobs) / len(self.logprobs) if self.logprobs else None
 
 
 def what_lacks(answer: HeldText, request: ChatRequest, policy: CascadePolicy) -> str:
-    """Give why an answer is not good enough: "refusal", "schema" or "logprob"; empty where it is.
+    """Return why an answer is not good enough: "refusal", "schema" or "logprob"; empty if it is.
 
     Log-probabilities that are not known are not low.
     """
@@ -62,7 +62,9 @@ def _is_refusal(answer: HeldText) -> bool:
 
 
 def _misses_schema(answer: HeldText, request: ChatRequest) -> bool:
-    """Say whether JSON was asked for and the text is none, or of another shape. What cannot be told is no failure."""
+    """Return whether JSON was asked for and the text is none, or of another shape. What cannot be told is no
+    failure.
+    """
     if not request.response_format:
         return False
     try:

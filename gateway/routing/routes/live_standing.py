@@ -37,7 +37,7 @@ class LiveStanding:
         return self._limiter.inputs.estimate(model.id, self._size, self._life.who.tenant)
 
     def budget_left(self, model: ModelSpec) -> float | None:
-        """Give the least share that a budget in money or GPU time has left, of those that would count the request."""
+        """Return the least share that a budget in money or GPU time has left, of those that would count the request."""
         life, limiter = self._life, self._limiter
         plan = limiter.plans.plan_for(life.who, model.id, life.snapshot)
         if plan.is_empty:
@@ -52,7 +52,7 @@ class LiveStanding:
         return min(shares, default=None)
 
     def cost_pico_usd(self, model: ModelSpec) -> int | None:
-        """Give what would be reserved for the request in money."""
+        """Return what would be reserved for the request in money."""
         life, limiter = self._life, self._limiter
         tokens_in, generates = self.prompt_tokens(model) or 0, isinstance(life.request, GenerationRequest)
         rates = limiter.quotes.rates(
@@ -67,11 +67,11 @@ class LiveStanding:
         return rates.at_start(tokens_in, self._output_tokens(model))[MONEY] if rates.is_priced else None
 
     def ttft_seconds(self, model: ModelSpec) -> float | None:
-        """Give within which time its answers mostly began."""
+        """Return within which time its answers mostly began."""
         return self._paces.ttft_seconds(model.id)
 
     def answer_seconds(self, leg: Leg) -> float | None:
-        """Give how long an answer of the length that such requests have takes, behind what waits there now."""
+        """Return how long an answer of the length that such requests have takes, behind what waits there now."""
         wait_ns = None if self._waits is None else self._waits(leg.pool)
         return self._paces.answer_seconds(leg.model.id, self._output_tokens(leg.model), (wait_ns or 0) / 1e9)
 
@@ -81,7 +81,7 @@ class LiveStanding:
         return self._paces.is_probe_due(model.id, self._clock.monotonic_ns(), states_budget=states_budget)
 
     def begin_probe(self, model: ModelSpec) -> None:
-        """Take note that the request is led to a late model as its probe."""
+        """Note that the request is led to a late model as its probe."""
         self._paces.begin_probe(model.id, self._clock.monotonic_ns())
 
     def leave_out(self, model: ModelSpec) -> None:

@@ -69,7 +69,7 @@ class PaceBook:
     def learn(
         self, model: str, began_ns: int, first_at_ns: int | None, ended_ns: int, output_tokens: int | None
     ) -> None:
-        """Take a good answer of a model into its averages. `None`: no token was seen on its way, or none is known."""
+        """Record a good answer of a model into its averages. `None`: no token was seen on its way, or none is known."""
         pace = self._known.setdefault(model, _Pace())
         self._known.move_to_end(model)
         if len(self._known) > _MAX_MODELS:
@@ -106,18 +106,19 @@ class PaceBook:
         return pace.left_out >= PROBE_EVERY - 1 and now_ns - pace.probed_at_ns >= PROBE_PAUSE_NS
 
     def begin_probe(self, model: str, now_ns: int) -> None:
-        """Take note that a request is led to a late model as its probe."""
+        """Note that a request is led to a late model as its probe."""
         pace = self._known.get(model)
         if pace is not None:
             pace.probed_at_ns, pace.left_out, pace.awaits_probe = now_ns, 0, True
 
     def ttft_seconds(self, model: str) -> float | None:
-        """Give within which time about nineteen of twenty answers begin; `None` where too little is known."""
+        """Return within which time about nineteen of twenty answers begin; `None` if too little is known."""
         pace = self._known.get(model)
         return None if pace is None or pace.ttft.seen < _FEW else _upper(pace.ttft)
 
     def answer_seconds(self, model: str, output_tokens: int, least_seconds: float = 0.0) -> float | None:
-        """Give how long an answer of so many tokens takes at the model's present pace; `None`: too little is known.
+        """Return how long an answer of the given number of tokens takes at the model's present pace; `None`: too little
+        is known.
 
         `least_seconds` is how long it will wait to begin, where that may be longer than its last answers did.
         """

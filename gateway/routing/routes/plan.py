@@ -13,7 +13,7 @@ from contracts.serving.semantic import SemanticSpec
 class Leg:
     """A model that a request may be led to. `pool` has the targets that may serve it, `within` their ids.
 
-    `within` is `None` where these are all of the pool's.
+    `within` is `None` if these are all of the pool's.
     """
 
     label: str
@@ -46,21 +46,21 @@ class Fork:
 
     @property
     def readers(self) -> tuple["Fork", ...]:
-        """Give the routes, this one and those behind it, that read the prompt."""
+        """Return the routes, this one and those behind it, that read the prompt."""
         inner = [branch.to.readers for branch in (*self.choose, *self.fallbacks) if isinstance(branch.to, Fork)]
         own = () if self.semantic is None else (self,)
         return sum(inner, own)
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Give the models, by id, that its entries lead to."""
+        """Return the models, by id, that its entries lead to."""
         branches = (*self.choose, *self.fallbacks)
         found = [(to.model.id,) if isinstance(to, Leg) else to.models for to in (branch.to for branch in branches)]
         return tuple(dict.fromkeys(sum(found, ())))
 
     @property
     def first_leg(self) -> Leg:
-        """Give where it leads first as it stands."""
+        """Return where it leads first as it stands."""
         to = self.choose[0].to
         return to if isinstance(to, Leg) else to.first_leg
 
@@ -73,7 +73,9 @@ class RoutePlans:
         self._plans: dict[str, Fork] = {}
 
     def plan_for(self, route: RouteSpec, snapshot: Snapshot) -> Fork:
-        """Give a route's plan. The snapshot's routes fit together: `contracts.serving.route_checks` has seen to it."""
+        """Return a route's plan. The snapshot's routes fit together: `contracts.serving.route_checks` has seen to
+        it.
+        """
         if snapshot is not self._snapshot:
             self._snapshot = snapshot
             self._plans.clear()
@@ -111,7 +113,7 @@ def _branch(entry: RouteEntry, serving: Serving, pin: Regions) -> Branch:
 def leg_of(
     entry: RouteEntry, models: Mapping[str, ModelSpec], pools: Mapping[str, PoolSpec], regions: Regions
 ) -> Leg | None:
-    """Give the leg that an entry for a model is; `None` where no target of it is left."""
+    """Return the leg that an entry for a model is; `None` if no target of it is left."""
     model = models[entry.model]
     pool = pools[model.pool]
     taken = taken_targets(pool.targets, entry, regions)

@@ -163,7 +163,7 @@ _REFUSAL: Final = re.compile(
 
 
 def begins_as_refusal(text: str) -> bool:
-    """Say whether a text begins as a refusal does.
+    """Return whether a text begins as a refusal does.
 
     Known are English, German, French, Spanish, Italian, Portuguese, Dutch, Chinese and Japanese.
     """

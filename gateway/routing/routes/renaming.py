@@ -17,19 +17,19 @@ def renamed(request: TranslatedChat, model: str) -> TranslatedChat: ...
 @overload
 def renamed(request: AnyRequest, model: str) -> AnyRequest: ...
 def renamed(request: AnyRequest, model: str) -> AnyRequest:
-    """Give the request for another model."""
+    """Return the request for another model."""
     if isinstance(request, TranslatedChat):
         return _translated(request, {"model": model}, model=model)
     return msgspec.structs.replace(request, model=model)
 
 
 def renamed_body(body: bytes, model: str) -> bytes:
-    """Give a request's JSON for another model; every other field stays byte for byte."""
+    """Return a request's JSON for another model; every other field stays byte for byte."""
     return _with_fields(body, {"model": model})
 
 
 def asked_whole(request: ChatRequest, body: bytes, *, wants_logprobs: bool) -> tuple[ChatRequest, bytes]:
-    """Give a chat, and its JSON, as it is asked for in one piece; with log-probabilities where they are wanted."""
+    """Return a chat, and its JSON, as it is asked for in one piece; with log-probabilities where they are wanted."""
     fields: dict[str, object] = {"stream": None, "stream_options": None}
     if wants_logprobs:
         fields["logprobs"] = True

@@ -39,7 +39,7 @@ class Resolver:
         self._to_probe: set[int] = set()  # of these, the ones that are open all the same, to be probed
 
     def order(self, fork: Fork) -> Order:
-        """Give a route's legs in the order to try them; none where no entry takes the request."""
+        """Return a route's legs in the order to try them; none if no entry takes the request."""
         found = Order()
         for leg in self._legs(fork, (), found, takes_turn=self._takes_turns, is_top=True):
             # Named a second time it adds nothing: the same model at targets that were tried.
@@ -72,13 +72,13 @@ class Resolver:
         found.probe = leg.label
 
     def why_closed(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...] = ()) -> str:
-        """Give why a fork's branch leads to no model for the request; empty where it does."""
+        """Return why a fork's branch leads to no model for the request; empty if it does."""
         return self._why_closed(fork, branch, outer)[0]
 
     def _legs(
         self, fork: Fork, outer: tuple[Condition, ...], found: Order, *, takes_turn: bool, is_top: bool = False
     ) -> Iterator[Leg]:
-        """Give a fork's legs. `outer` are the conditions of the branches that led to it, which hold for its models."""
+        """Yield a fork's legs. `outer` are the conditions of the branches that led to it, which hold for its models."""
         open_now = self._without_frozen(
             fork, [branch for branch in fork.choose if self._is_open(fork, branch, outer, found)], found
         )
@@ -119,7 +119,7 @@ class Resolver:
         return others
 
     def _is_open(self, fork: Fork, branch: Branch, outer: tuple[Condition, ...], found: Order) -> bool:
-        """Say whether a branch leads to any model for this request, and note why it does not."""
+        """Return whether a branch leads to any model for this request, and note why it does not."""
         reason, may_pass = self._why_closed(fork, branch, outer)
         if reason:
             found.skipped.setdefault(branch.label, reason)

@@ -26,12 +26,12 @@ class Turns:
         takes_turn: bool,
         among: Sequence[Branch] | None = None,
     ) -> list[Branch]:
-        """Give the branches, the one whose turn it is first and the others behind it by weight.
+        """Return the branches, the one whose turn it is first and the others behind it by weight.
 
         Smooth weighted round robin (nginx, 2012), as among a pool's targets: over sum-of-weights turns each is first
         exactly weight times. A conversation's first is drawn by its id, by weight, and the same as long as the same
         branches are open. `takes_turn` false looks at whose turn it would be. `among` are all of the route's branches,
-        also those that are closed to this request; `None`: these are all. With other weights turns begin anew.
+        also those that are closed to this request; `None`: these are all. With other weights turns start over.
         """
         if len(branches) < 2:
             return list(branches)

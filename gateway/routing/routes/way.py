@@ -13,7 +13,9 @@ class Way:
     """The legs of one request, best first, at least one. `enter` makes it a request for one of them."""
 
     def __init__(self, life: RequestState, route: RouteSpec, legs: list[Leg], judged: int = 0) -> None:
-        """`judged`: of so many legs an answer that is not good enough leads to the next; others are for failures."""
+        """`judged`: of the given number of legs an answer that is not good enough leads to the next; others are for
+        failures.
+        """
         assert life.request is not None
         self.legs = legs
         self.route = route
@@ -32,7 +34,7 @@ class Way:
         life.request = request
 
     def enter_first(self, life: RequestState) -> None:
-        """Make it a request for the first model that takes its values. Raises UnsupportedValue where none does."""
+        """Make it a request for the first model that takes its values. Raises UnsupportedValue if none does."""
         while True:
             try:
                 self.enter(life, self.legs[0])

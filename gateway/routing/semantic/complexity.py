@@ -1,4 +1,6 @@
-"""Tells prompts that need a large model from those that a small one does well, by what they are about and look like."""
+"""Reports prompts that need a large model from those that a small one does well, by what they are about and look
+like.
+"""
 
 import math
 import re
@@ -31,17 +33,17 @@ _CODE = re.compile(r"```|[{};]\s*$|\bdef |\bclass |=>|->", re.MULTILINE)
 
 @cache
 def given_prompts() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the simple and the complex prompts that come with Tollkeeper."""
+    """Return the simple and the complex prompts that come with Tollkeeper."""
     return read_prompts("simple_prompts.txt"), read_prompts("complex_prompts.txt")
 
 
 def complexity_examples(spec: ComplexitySpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the simple and the complex prompts that a classifier learns from: the route's own, or the given ones."""
+    """Return the simple and the complex prompts that a classifier learns from: the route's own, or the given ones."""
     return (spec.simple, spec.complex) if spec.simple else given_prompts()
 
 
 def look_of(text: str) -> list[float]:
-    """Give what a prompt looks like, each part about 0 to 1: its length, its code, words that ask for reasoning."""
+    """Return what a prompt looks like, each part about 0 to 1: its length, its code, words that ask for reasoning."""
     text = text[:_MOST_CHARACTERS]
     words = len(text.split())
     return [
@@ -54,7 +56,7 @@ def look_of(text: str) -> list[float]:
 
 
 class ComplexityClassifier:
-    """Gives the probability that a prompt is complex."""
+    """Returns the probability that a prompt is complex."""
 
     def __init__(self, weights: FloatArray, slope: float, offset: float, threshold: float) -> None:
         """`slope` and `offset` make a probability of what the weights give."""
@@ -63,7 +65,7 @@ class ComplexityClassifier:
         self.threshold = threshold
 
     def probability(self, vector: FloatArray, text: str) -> float:
-        """Give it for a text and its vector [dimensions]."""
+        """Return it for a text and its vector [dimensions]."""
         score = float(_features(vector[None], [text])[0] @ self._weights)
         return _sigmoid(self._slope * score + self._offset)
 
@@ -71,10 +73,10 @@ class ComplexityClassifier:
 def fit_complexity(
     spec: ComplexitySpec, vectors: Mapping[str, FloatArray]
 ) -> tuple[ComplexityClassifier, ComplexityReport]:
-    """Make a classifier of examples, whose vectors are given by text, and say how well it does.
+    """Make a classifier of examples, whose vectors are given by text, and return how well it does.
 
-    A ridge regression onto -1 and 1, both kinds weighing alike, and a logistic curve over what it says of examples
-    that it has not seen (Platt 1999).
+    A ridge regression onto -1 and 1, both kinds weighing alike, and a logistic curve over what it says of examples that
+    it has not seen (Platt 1999).
     """
     simple, complex_ = complexity_examples(spec)
     texts = (*simple, *complex_)
@@ -101,7 +103,7 @@ def _features(vectors: FloatArray, texts: Sequence[str]) -> FloatArray:
 
 
 def _ridge(features: FloatArray, aims: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Give the weights, and for each row what those without it would say of it (Allen 1974, in closed form)."""
+    """Return the weights, and for each row what those without it would say of it (Allen 1974, in closed form)."""
     inverse = np.linalg.inv(features @ features.T + _PENALTY * np.eye(len(features)))
     shares = inverse @ aims
     return features.T @ shares, aims - shares / np.diag(inverse)

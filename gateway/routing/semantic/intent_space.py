@@ -20,7 +20,7 @@ class IntentSpace:
     """
 
     def __init__(self, vectors: FloatArray, labels: NDArray[np.int64], intents: int) -> None:
-        """Take [examples, dimensions] vectors of length 1, and each one's intent (0 to `intents` - 1)."""
+        """Accept [examples, dimensions] vectors of length 1, and each one's intent (0 to `intents` - 1)."""
         self._labels = labels
         self._is_of = labels[:, None] == np.arange(intents)
         self._sums = self._is_of.T.astype(np.float64) @ vectors
@@ -33,11 +33,11 @@ class IntentSpace:
             self._members[intent, :count] = np.flatnonzero(labels == intent)
 
     def scores(self, texts: FloatArray) -> FloatArray:
-        """Give [texts, intents]."""
+        """Return [texts, intents]."""
         return self._blend(_products(texts, self._middles), _products(texts, self._vectors), self._counts)
 
     def held_out_scores(self) -> FloatArray:
-        """Give [examples, intents], each example's as if it were none of them."""
+        """Return [examples, intents], each example's as if it were none of them."""
         vectors = self._vectors[:-1]
         own = self._is_of.astype(np.float64)
         along = vectors @ self._sums.T - own  # what is left of each sum, along the example
@@ -49,7 +49,7 @@ class IntentSpace:
         return self._blend(along / lengths, np.where(is_same, 0.0, to_examples), left)
 
     def _blend(self, to_middles: FloatArray, to_examples: FloatArray, counts: NDArray[np.int64]) -> FloatArray:
-        """Give the scores; `counts`: how many examples there are to be near to, of each intent."""
+        """Return the scores; `counts`: how many examples there are to be near to, of each intent."""
         nearest = np.empty_like(to_middles)
         for first in range(0, len(nearest), _ROWS):
             rows = slice(first, first + _ROWS)
@@ -60,13 +60,13 @@ class IntentSpace:
 
 
 def _products(texts: FloatArray, others: FloatArray) -> FloatArray:
-    """Give [texts, others]. A single text's are had on the event loop: without threads that wait for one another."""
+    """Return [texts, others]. A single text's are had on the event loop: without threads that wait for one another."""
     found: FloatArray = np.einsum("td,od->to", texts, others) if len(texts) == 1 else texts @ others.T
     return found
 
 
 def label_array(counts: Sequence[int]) -> NDArray[np.int64]:
-    """Give the intent of each example, where each has so many, in order."""
+    """Return the intent of each example, where each has so many, in order."""
     return np.repeat(np.arange(len(counts)), counts)
 
 

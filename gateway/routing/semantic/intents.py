@@ -1,4 +1,4 @@
-"""Tells what a prompt is about by a route's examples, and says nothing where they do not tell."""
+"""Reports what a prompt is about by a route's examples, and says nothing where they do not tell."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -27,12 +27,12 @@ _HERE: Final = Path(__file__).parent
 
 @cache
 def everyday_prompts() -> tuple[str, ...]:
-    """Give prompts of all kinds: what a route's intents are told apart from, beside one another."""
+    """Return prompts of all kinds: what a route's intents are told apart from, beside one another."""
     return read_prompts("everyday_prompts.txt")
 
 
 def read_prompts(file: str) -> tuple[str, ...]:
-    """Give the prompts in a file of this folder, one a line."""
+    """Return the prompts in a file of this folder, one a line."""
     return tuple((_HERE / file).read_text(encoding="utf-8").splitlines())
 
 
@@ -45,7 +45,7 @@ class _Examples(msgspec.Struct, frozen=True):
     everyday: FloatArray
 
     def part(self, fold: int) -> tuple["_Examples", "_Examples"]:
-        """Give all but one fold, and the fold. Each intent is spread over the folds."""
+        """Return all but one fold, and the fold. Each intent is spread over the folds."""
         places = np.concatenate([np.arange(count) for count in np.bincount(self.labels)])  # they lie by intent
         held, others, everyday = (
             which % _FOLDS == fold for which in (places, np.arange(len(self.others)), np.arange(len(self.everyday)))
@@ -62,7 +62,7 @@ class IntentClassifier:
         self._thresholds = thresholds
 
     def read(self, texts: FloatArray) -> list[tuple[int | None, float]]:
-        """Give for each of [texts, dimensions] which intent it is (`None`: none), and the best intent's score."""
+        """Return for each of [texts, dimensions] which intent it is (`None`: none), and the best intent's score."""
         scores = self._space.scores(texts)
         best = scores.argmax(1)
         highest = scores[np.arange(len(best)), best]
@@ -74,7 +74,7 @@ class IntentClassifier:
 
 
 def fit_intents(spec: SemanticSpec, vectors: Mapping[str, FloatArray]) -> tuple[IntentClassifier, IntentReport]:
-    """Make a classifier of a route's examples, whose vectors are given by text, and say how well it does."""
+    """Make a classifier of a route's examples, whose vectors are given by text, and return how well it does."""
     labels = label_array([len(intent.examples) for intent in spec.intents])
     examples = _Examples(
         np.stack([vectors[text] for intent in spec.intents for text in intent.examples]),
@@ -119,7 +119,7 @@ def _calibrate(space: IntentSpace, examples: _Examples) -> float:
 
 
 def _lower_bounds(own: FloatArray, labels: NDArray[np.int64], counts: NDArray[np.bool_]) -> FloatArray:
-    """Give for each intent the score that most of its own examples reach, of those that count."""
+    """Return for each intent the score that most of its own examples reach, of those that count."""
     every = [own[(labels == intent) & counts] for intent in range(int(labels.max()) + 1)]
     return np.array([np.quantile(some, _SURELY_OWN) if len(some) else 1.0 for some in every])
 

@@ -16,7 +16,7 @@ _NOBODY: Final = ""  # examples are the operator's, no tenant's
 
 
 async def learn(spec: SemanticSpec, embedder: Embedder) -> "Lesson":
-    """Give a route's lesson. Raises EmbedderUnavailable."""
+    """Return a route's lesson. Raises EmbedderUnavailable."""
     # Imported in a thread, and only where a route asks for it: NumPy takes a tenth of a second and 30 MB.
     module = await asyncio.to_thread(importlib.import_module, "gateway.routing.semantic.lesson")
     texts: tuple[str, ...] = module.example_texts(spec)

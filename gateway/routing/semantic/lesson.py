@@ -13,7 +13,7 @@ from gateway.routing.semantic.vectors import array_of
 
 
 def example_texts(spec: SemanticSpec) -> tuple[str, ...]:
-    """Give every text whose vector is needed to learn, once each."""
+    """Return every text whose vector is needed to learn, once each."""
     texts: dict[str, None] = {}
     if spec.intents:
         texts.update(dict.fromkeys(text for intent in spec.intents for text in intent.examples))

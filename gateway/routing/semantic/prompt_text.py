@@ -8,7 +8,7 @@ from contracts.errors import InvalidRequest
 
 
 def prompt_text(request: AnyRequest) -> str:
-    """Give it; empty where there is none, as in a prompt of token ids or an image alone."""
+    """Return it; empty if there is none, as in a prompt of token ids or an image alone."""
     if isinstance(request, ChatRequest):
         return next((text for message in reversed(request.messages) if (text := _said(message))), "")
     try:
@@ -22,7 +22,7 @@ def prompt_text(request: AnyRequest) -> str:
 
 
 def _said(message: Message) -> str:
-    """Give what a user's message says. Others are the application's or the model's own."""
+    """Return what a user's message says. Others are the application's or the model's own."""
     if message.role != "user":
         return ""
     if isinstance(message.content, str):

@@ -32,7 +32,7 @@ class PromptEmbedder(Embedder, Protocol):
 
     @property
     def fault(self) -> str:
-        """Say why it does not run; empty where it does, or has not been asked."""
+        """Return why it does not run; empty if it does, or has not been asked."""
 
     async def embed(
         self, text: str, owner: str, most_tokens: int = MOST_TOKENS, within_seconds: float | None = None
@@ -102,7 +102,7 @@ class SemanticReader:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def status(self) -> dict[str, object]:
-        """Say for each route whether it reads, and how well by cross-validation."""
+        """Return for each route whether it reads, and how well by cross-validation."""
         found: dict[str, object] = {name: _standing(lesson) for name, lesson in self._lessons.items()}
         for name in self._learning:
             found.setdefault(name, {"state": "unavailable" if self._embedder.fault else "loading"})
@@ -110,7 +110,7 @@ class SemanticReader:
 
     @property
     def fault(self) -> str:
-        """Say why routes that should read cannot; empty where they can, or none should."""
+        """Return why routes that should read cannot; empty if they can, or none should."""
         return self._embedder.fault if self._lessons or self._learning else ""
 
     def _learn(self, name: str, spec: SemanticSpec) -> None:

@@ -9,7 +9,7 @@ class IntentReport(msgspec.Struct, frozen=True):
     """How well the examples tell the intents apart.
 
     `others` and `everyday` are the shares left to the default of the route's own examples of no intent, and of the
-    prompts of all kinds that come with Tollkeeper; `None` where there are none.
+    prompts of all kinds that come with Tollkeeper; `None` if there are none.
     """
 
     thresholds: dict[str, float]

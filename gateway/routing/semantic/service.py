@@ -20,11 +20,11 @@ class SemanticService:
 
     @property
     def is_degraded(self) -> bool:
-        """Say whether routes that should read prompts send them to their defaults instead."""
+        """Return whether routes that should read prompts send them to their defaults instead."""
         return bool(self.reader.fault)
 
     def status(self) -> dict[str, object]:
-        """Give what GET /ready shows."""
+        """Return what GET /ready shows."""
         child = self.embedder
         return {
             "embedder": child.fault or ("ready" if child.is_ready else "not_running"),

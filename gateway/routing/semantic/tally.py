@@ -21,27 +21,27 @@ class Tally(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """Give how many there are."""
+        """Return how many there are."""
         return sum(self.pairs.values())
 
     @property
     def accuracy(self) -> float | None:
-        """Give the share that was read right, which for what is no intent is abstention; `None` of nothing."""
+        """Return the share that was read right, which for what is no intent is abstention; `None` of nothing."""
         return self._share(sum(count for (was, read), count in self.pairs.items() if was == read), self.count)
 
     @property
     def abstention(self) -> float | None:
-        """Give the share that was read as nothing; `None` of nothing."""
+        """Return the share that was read as nothing; `None` of nothing."""
         return self._share(sum(count for (_, read), count in self.pairs.items() if read is None), self.count)
 
     @property
     def precision(self) -> float | None:
-        """Give the share that was right of what was read as something; `None` where nothing was."""
+        """Return the share that was right of what was read as something; `None` if nothing was."""
         read = sum(count for (_, read), count in self.pairs.items() if read is not None)
         return self._share(sum(count for (was, read), count in self.pairs.items() if was == read is not None), read)
 
     def confusion(self, names: Iterable[str]) -> dict[str, dict[str, int]]:
-        """Give, for each name and for none, how often it was read as what."""
+        """Return how often each name, and none, was read as which intent."""
         every = [*names, None]
         return {
             was or NONE_WORD: {read or NONE_WORD: self.pairs.get((was, read), 0) for read in every} for was in every

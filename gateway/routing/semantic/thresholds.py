@@ -6,7 +6,7 @@ from gateway.routing.semantic.vectors import FloatArray
 
 
 def best_threshold(right: FloatArray, wrong: FloatArray) -> float:
-    """Give the threshold that parts both best: the largest share of `right` at or above it less that of `wrong`.
+    """Return the threshold that parts both best: the largest share of `right` at or above it less that of `wrong`.
 
     Youden 1950 (Index for rating diagnostic tests). It weighs both alike, however many there are of each. Among equals
     it is the middle of the widest gap between scores. Without any that are wrong it is halfway below the lowest right.

@@ -1,8 +1,8 @@
-"""Limits and budgets: made anew with checks of what they may say, and tables for budgets' states and events.
+"""Limits and budgets: made again with checks of what they may say, and tables for budgets' states and events.
 
-Why: what a limit or budget may say is checked by the database too, and what is spent of a budget is written down.
-Undo: `downgrade` makes the two tables as they were, empty; limits, budgets and their states are lost with it.
-Locks: nothing waits; no earlier version could write to these tables, so they are dropped and made instead of altered.
+Why: what a limit or budget may say is checked by the database too, and what is spent of a budget is written down. Undo:
+`downgrade` makes the two tables as they were, empty; limits, budgets and their states are lost with it. Locks: nothing
+waits; no earlier version could write to these tables, so they are dropped and made instead of altered.
 
 Revision: 0002, after 0001
 """
@@ -20,7 +20,7 @@ _METRICS = "'requests', 'input_tokens', 'output_tokens', 'tokens', 'concurrency'
 
 
 def upgrade() -> None:
-    """Make budgets and limits anew, then the tables below budgets."""
+    """Make budgets and limits again, then the tables below budgets."""
     op.drop_table("limits")
     op.drop_table("budgets")
     _create_limits()

@@ -1,8 +1,8 @@
 """Objectives, alert rules, channels, silences, alerts, deliveries, holds and leases.
 
-Why: what is promised, who is told when it is in danger, and what was sent, so that nothing is sent twice.
-Undo: `downgrade` makes `slos` and `alerts` as 0001 did, empty, and drops the others.
-Locks: nothing waits; no earlier version could write to the two tables that are made anew.
+Why: what is promised, who is told when it is in danger, and what was sent, so that nothing is sent twice. Undo:
+`downgrade` makes `slos` and `alerts` as 0001 did, empty, and drops the others. Locks: nothing waits; no earlier version
+could write to the two tables that are made again.
 
 Revision: 0007, after 0006
 """

@@ -1,10 +1,10 @@
 """The audit becomes a chain that only grows; providers' keys can be kept here, sealed; budgets' webhooks are sealed.
 
-Why: whoever could write to the database could take out or change what the audit says; a provider's key had to lie in a
-file or a variable of each process; a webhook's path may be a secret.
-Undo: `downgrade` drops the chain and the stored keys, and opens the webhooks with the same key.
-Locks: each entry of the audit is rewritten once, some 20,000 a second; the control plane is not running meanwhile.
-What is chained here is what was found: the chain says nothing of what was done to it before.
+Why: the one that could write to the database could take out or change what the audit says; a provider's key had to lie
+in a file or a variable of each process; a webhook's path may be a secret. Undo: `downgrade` drops the chain and the
+stored keys, and opens the webhooks with the same key. Locks: each entry of the audit is rewritten once, some 20,000 a
+second; the control plane is not running meanwhile. What is chained here is what was found: the chain says nothing of
+what was done to it before.
 
 Revision: 0013, after 0012
 """

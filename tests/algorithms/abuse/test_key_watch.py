@@ -18,7 +18,7 @@ def _watch(**rules: Any) -> KeyWatch:
 
 
 def _unlike(number: int) -> str:
-    """Give a prompt that shares no run of words with another number's."""
+    """Return a prompt that shares no run of words with another number's."""
     return " ".join(f"{word}{chr(97 + number // 26 % 26)}{chr(97 + number % 26)}" for word in _WORDS)
 
 

@@ -42,7 +42,9 @@ def test_nothing_changed_is_explained_by_nothing(before: dict[str, Use]) -> None
 
 
 def use(requests: int = 100, tokens: int = 1_000, cached: int = 0, output: int = 200, rate: int = MILLION) -> Use:
-    """Give a model's use: tokens are per request, `rate` pico-USD a token of input, a tenth cached, four times out."""
+    """Return a model's use: tokens are per request, `rate` pico-USD a token of input, a tenth cached, four times
+    out.
+    """
     weighted = 10 * (tokens - cached) + cached + 40 * output
     return Use(requests, requests * tokens, requests * cached, requests * output, requests * weighted * rate // 10)
 

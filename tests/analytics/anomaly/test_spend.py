@@ -20,7 +20,7 @@ USD = 10**12
 
 
 def history(values: Sequence[int]) -> SpendHistory:
-    """Give a history in USD that ends with the day that is looked at."""
+    """Return a history in USD that ends with the day that is looked at."""
     first = DAY - timedelta(days=len(values) - 1)
     return SpendHistory("t", first, tuple(value * USD for value in values), (1,) * len(values))
 

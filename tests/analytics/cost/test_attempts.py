@@ -1,4 +1,4 @@
-"""What further attempts cost: on no payer's bill, and on a line of the report, for whoever asks for it."""
+"""What further attempts cost: on no payer's bill, and on a line of the report, for the one that asks for it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta

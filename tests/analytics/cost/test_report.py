@@ -29,7 +29,7 @@ UTC_ZONE = ZoneInfo("UTC")
 
 @pytest.fixture(scope="module")
 def free_days() -> Iterator[datetime]:
-    """Give each example a stretch of days that no other test uses, far ahead of the clock, where nothing expires."""
+    """Provide each example a stretch of days that no other test uses, far ahead of the clock, where nothing expires."""
     return (datetime(2050, 1, 1, tzinfo=UTC) + timedelta(days=3 * number) for number in count())
 
 

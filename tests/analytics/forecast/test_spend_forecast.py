@@ -1,4 +1,4 @@
-"""Forecasts of spending: as sure as they say, never zero where little is known, and exact about what is spent."""
+"""Forecasts of spending: as sure as they say, never zero if little is known, and exact about what is spent."""
 
 import random
 from datetime import date, timedelta

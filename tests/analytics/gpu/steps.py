@@ -10,7 +10,7 @@ _SECOND = 10**9
 
 
 def steps_of_minutes(engine: str, device: str, start: datetime, minutes: int) -> list[StepRecord]:
-    """Give minutes of 10 s idle, 5 s host gap, a step of 30 s and 15 s idle.
+    """Return minutes of 10 s idle, 5 s host gap, a step of 30 s and 15 s idle.
 
     The step: acme 15 s useful; globex 12 s, of which a quarter was computed before; and 3 s of a request of globex
     whose client had left.

@@ -1,4 +1,4 @@
-"""Which list prices become cards: none twice, none beside another, none where one card would stand for two prices."""
+"""Which list prices become cards: none twice, none beside another, none if one card would stand for two prices."""
 
 from datetime import UTC, datetime
 from decimal import Decimal

@@ -57,7 +57,7 @@ _numbers = itertools.count(1)
 
 
 def request_facts(number: int = 0) -> RequestFacts:
-    """Give what a request's entry says."""
+    """Return what a request's entry says."""
     number = number or next(_numbers)
     return RequestFacts(
         at_ns=1_700_000_000_000_000_000 + number,

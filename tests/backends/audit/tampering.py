@@ -9,7 +9,7 @@ from backends.audit.places import HEAD, segment_names
 
 
 def edit_byte(directory: Path, chance: random.Random) -> None:
-    """Give one byte of a segment another value."""
+    """Change one byte of a segment."""
     path = _segment(directory, chance)
     content = bytearray(path.read_bytes())
     at = chance.randrange(len(content))
@@ -18,7 +18,7 @@ def edit_byte(directory: Path, chance: random.Random) -> None:
 
 
 def delete_entry(directory: Path, chance: random.Random) -> None:
-    """Take one entry out."""
+    """Remove one entry."""
     path = _segment(directory, chance)
     lines = _lines(path)
     del lines[chance.randrange(len(lines))]
@@ -59,7 +59,7 @@ def remove_segment(directory: Path, chance: random.Random) -> None:
 
 
 def swap_segments(directory: Path, chance: random.Random) -> None:
-    """Give two segments each other's name."""
+    """Swap the names of two segments."""
     one, other = (directory / name for name in chance.sample(segment_names(directory), 2))
     kept = one.read_bytes()
     _replace(one, other.read_bytes())
@@ -95,7 +95,7 @@ TAMPERINGS: tuple[Callable[[Path, random.Random], None], ...] = (
 
 
 def copy_of(chain: Path, to: Path) -> Path:
-    """Give a copy of a chain's directory."""
+    """Return a copy of a chain's directory."""
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(chain, to)
     return to

@@ -79,7 +79,7 @@ def test_what_is_there_cannot_be_put_again_as_something_else(sink: Sink, chain: 
 def test_a_chain_made_anew_here_is_found_by_the_sink(
     sink: Sink, chain: AuditChain, keys: AuditKeys, signer: AuditSigner, clock: StillClock
 ) -> None:
-    """Whoever has the machine has its key too, and can sign a history of their own: the sink has the other one."""
+    """The one that has the machine has its key too, and can sign a history of their own: the sink has the other one."""
     folder = folder_of(chain.chain)
     ship_finished(chain.directory, folder, sink)
     name = segment_names(chain.directory)[1]

@@ -25,7 +25,7 @@ _TAMPERINGS = 1000
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory, signer: AuditSigner) -> Path:
-    """Give a chain of several segments, with checkpoints within and at its end."""
+    """Provide a chain of several segments, with checkpoints within and at its end."""
     directory = tmp_path_factory.mktemp("audit") / "chain"
     chain = AuditChain(directory, "test:1", signer, ChainBounds(checkpoint_entries=4))
     for _ in range(3):
@@ -104,7 +104,7 @@ def test_a_chain_signed_by_another_key_is_refused(sound: Path, tmp_path: Path) -
 
 
 def test_a_rebuilt_chain_cannot_be_signed(sound: Path, keys: AuditKeys, tmp_path: Path) -> None:
-    """Whoever writes all hashes anew still lacks the key."""
+    """The one that writes all hashes again still lacks the key."""
     forger = AuditSigner.of(SecretFiles(tmp_path / "secrets"))
     forged = AuditChain(tmp_path / "forged", "test:1", forger)
     forged.append(KIND_REQUEST, request_facts(7))

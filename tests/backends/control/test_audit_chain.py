@@ -139,7 +139,7 @@ def test_an_entry_emptied_by_somebody_else_is_found(database: ControlDatabase) -
 
 
 def allow_all(database: ControlDatabase) -> None:
-    """Drop the table's triggers, as whoever owns the database can."""
+    """Drop the table's triggers, as the one that owns the database can."""
     with database.session() as session:
         if database.url.get_backend_name() == "sqlite":
             for name in session.scalars(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all():

@@ -72,7 +72,7 @@ def read(database: ControlDatabase, last: Reading | None = None) -> Reading:
 
 
 def compared(reading: Reading) -> Snapshot:
-    """Give the snapshot without the price book, which is equal to itself alone."""
+    """Return the snapshot without the price book, which is equal to itself alone."""
     return replace(reading.snapshot, prices=EMPTY_SNAPSHOT.prices)
 
 

@@ -29,7 +29,7 @@ class RedisServer:
         return f"unix://{self.socket}"
 
     def namespace(self) -> str:
-        """Give a name under which nothing is counted yet."""
+        """Return a name under which nothing is counted yet."""
         self._namespaces += 1
         return f"test-{self._namespaces}"
 

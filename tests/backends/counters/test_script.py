@@ -45,7 +45,7 @@ class Gateway:
 
 
 def ask(need: int, amount: int = 100, charges: dict[int, int] | None = None) -> list:
-    """Give a request for room in a minute's window."""
+    """Return a request for room in a minute's window."""
     line = [1, 4, 5, split(amount), 60, 1_000_000, 2, 2, 1, deltas(charges or {}), [], split(need), split(0), [], []]
     return [1, "", [line]]
 

@@ -139,7 +139,7 @@ class HostClient:
         return answer()[0]
 
     def states(self, model: str) -> list[str]:
-        """Give the states a model was said to be in, without repetition."""
+        """Return the states a model was said to be in, without repetition."""
         states: list[str] = []
         for hello in self.of(Hello):
             state = next((one.state for one in hello.models if one.id == model), "")
@@ -152,7 +152,7 @@ class HostClient:
         return self
 
     def step_records(self) -> list[tuple[int, Record]]:
-        """Give each step record that came with its number."""
+        """Return each step record that came with its number."""
         found: list[tuple[int, Record]] = []
         for steps in self.of(Steps):
             first = steps.last_sequence - len(steps.records) + 1

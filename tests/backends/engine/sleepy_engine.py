@@ -46,7 +46,7 @@ class Gpu:
 
 
 class SleepyEngine(ScriptedEngine):
-    """Takes `awake` bytes of the GPU; `deeds` is what was done to it."""
+    """Accepts `awake` bytes of the GPU; `deeds` is what was done to it."""
 
     gpu: Gpu
     deeds: list[str]

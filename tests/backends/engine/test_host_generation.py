@@ -1,4 +1,4 @@
-"""Requests over a real socket: what is asked for comes, to whoever asked, and stops when it should."""
+"""Requests over a real socket: what is asked for comes, to the one that asked, and stops when it should."""
 
 import asyncio
 import random
@@ -200,7 +200,7 @@ async def test_more_requests_than_the_limit_are_refused(start_host: StartHost) -
 
 
 class SlowIntake(ScriptedEngine):
-    """Takes long to take in a request with a grammar."""
+    """Is slow to accept a request with a grammar."""
 
     gate = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Models come, go, fail and get stuck while a host runs; whoever asks is told how it stands."""
+"""Models come, go, fail and get stuck while a host runs; the one that asks is told how it stands."""
 
 import asyncio
 import shutil

@@ -1,4 +1,4 @@
-"""Step records: none lost while somebody takes them, none twice, and a loss is said to be one."""
+"""Step records: none lost while someone takes them, none twice, and a loss is said to be one."""
 
 import asyncio
 import time

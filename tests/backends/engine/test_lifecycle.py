@@ -190,7 +190,7 @@ async def test_levels_of_sleep_are_one_and_two(start_host: StartHost, level: int
 
 
 def steps(engine: str, slowness: float, count: int) -> Output:
-    """Give what an engine brings whose steps of eight rows take 4 ms times `slowness`."""
+    """Return what an engine brings whose steps of eight rows take 4 ms times `slowness`."""
     record = StepRecord(
         engine=engine,
         sequence=1,

@@ -27,7 +27,7 @@ def step(requests: int, slowness: float = 1.0, *, scheduled: int = 1, **other: o
 
 
 def well(**options: int | float) -> Pace:
-    """Give one that has its reference."""
+    """Return one that has its reference."""
     pace = Pace(reference_steps=64, window_steps=8, windows=3, **options)  # type: ignore[arg-type]  # the test's
     pace.see([step(requests) for requests in (4, 8, 16, 32) for _ in range(16)])
     pace.adopt(fit(pace.samples))

@@ -1,4 +1,4 @@
-"""A model whose engine died is loaded again, later each time, and never one that somebody unloaded."""
+"""A model whose engine died is loaded again, later each time, and never one that someone unloaded."""
 
 import asyncio
 from types import SimpleNamespace

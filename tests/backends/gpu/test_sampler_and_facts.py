@@ -9,7 +9,7 @@ from backends.gpu.sampler import GpuSampler
 
 
 class ScriptedReader:
-    """Gives rounds from a list, the last one for ever; an exception in it is raised."""
+    """Returns rounds from a list, the last one for ever; an exception in it is raised."""
 
     def __init__(self, uuid: str, *rounds: Round | Exception) -> None:
         self.identity = DeviceIdentity(uuid, 0, "a GPU")

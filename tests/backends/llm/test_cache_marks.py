@@ -31,7 +31,7 @@ def part(text: str, mark: dict[str, str] | None = None) -> dict[str, Any]:
 
 
 def covered(messages: list[dict[str, Any]], **more: Any) -> list[tuple[str, int]]:
-    """Give, for each prefix to be kept, what it says and for how long it is."""
+    """Return what each prefix to be kept says, and for how long it is kept."""
     body = json.dumps({"model": "tiny", "messages": messages, **more}).encode()
     request = read_chat("application/json", body)
     given = {"tools": more["tools"]} if "tools" in more else {}

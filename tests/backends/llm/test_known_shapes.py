@@ -21,7 +21,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def taught(*events):
-    """Give the shapes learned of events, each of another stream."""
+    """Return the shapes learned of events, each of another stream."""
     known = KnownShapes()
     for learned in events:
         shape = TextShape.learn(learned, only_delta)
@@ -31,7 +31,7 @@ def taught(*events):
 
 
 def answer(id, created, texts, first=None, **more):
-    """Give a stream's events as OpenAI's servers have them: a role, texts, an end."""
+    """Return a stream's events as OpenAI's servers have them: a role, texts, an end."""
     own = {"id": id, "created": created, **more}
     start = {"role": "assistant", "content": ""} if first is None else {"role": "assistant", "content": first}
     return [
@@ -44,7 +44,7 @@ def answer(id, created, texts, first=None, **more):
 
 
 def read(events, sink, known=None):
-    """Let a sink have a stream, chunk by chunk; give its account."""
+    """Let a sink have a stream, chunk by chunk; return its account."""
     connection = Connection(HttpPool(Origin.parse("http://a"), read_timeouts(SPEC)), lambda: 1.0)
     ends: list[Exception | None] = []
     connection.connection_made(Wire())  # type: ignore[arg-type]

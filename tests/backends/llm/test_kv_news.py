@@ -1,4 +1,4 @@
-"""What a host answers to who asks for its caches: a refusal reaches whoever follows them, with its reason."""
+"""What a host answers to who asks for its caches: a refusal reaches the one that follows them, with its reason."""
 
 import asyncio
 import itertools

@@ -111,7 +111,7 @@ class Server:
         return self.head + b"data: " + body.encode() + b"\n\n"
 
     def choice(self, kind, said, changes):
-        """Give one choice that says something in one of the ways of saying it."""
+        """Return one choice that says something in one of the ways of saying it."""
         ways = {"tool_calls": [{"index": 0, "id": "c", "function": {"arguments": said}}]}
         ways["parts"] = [{"type": "text", "text": said}]
         delta = {"content" if kind == "parts" else kind: ways.get(kind, said)}
@@ -179,7 +179,7 @@ class Noting(Told):
 
 
 def parsed(events, sink):
-    """Read a stream without any shape; give its account, or what it failed with."""
+    """Read a stream without any shape; return its account, or what it failed with."""
     request = ChatRequest(model="m", messages=[Message(role="user", content="Hi")], stream=True)
     reader = ReplyReader(SPEC, sink, request)
     reader.on_head(200, {b"content-type": b"text/event-stream"})
@@ -211,7 +211,7 @@ def shared(events, sink, known, cuts=None):
 
 
 def outcome(read_one, *given):
-    """Give a stream's account, or that there is none."""
+    """Return a stream's account, or that there is none."""
     try:
         return read_one(*given)
     except UpstreamBroken:

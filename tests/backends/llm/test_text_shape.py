@@ -65,7 +65,7 @@ class Wire:
 
 
 def talk(sink):
-    """Give a connection whose reply goes to a sink, its reader, and how it ended."""
+    """Return a connection whose reply goes to a sink, its reader, and how it ended."""
     connection = Connection(HttpPool(Origin.parse("http://a"), read_timeouts(SPEC)), lambda: 1.0)
     ends: list[Exception | None] = []
     connection.connection_made(Wire())  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def talk(sink):
 
 
 def shape_of(learned):
-    """Give the shape of an event that has one."""
+    """Return the shape of an event that has one."""
     shape = TextShape.learn(learned, only_delta)
     assert shape is not None
     return shape
@@ -87,7 +87,7 @@ WORDS = TEXTS.filter(lambda text: not has_several(text))
 
 
 def has_several(text):
-    """Say whether a chunk's text may hold several words: it is read, and its tokens counted."""
+    """Return whether a chunk's text may hold several words: it is read, and its tokens counted."""
     return " " in text[1:-1] or "\\n" in json.dumps(text)[2:-2]  # so is what looks like a line break's escape
 
 

@@ -11,7 +11,7 @@ from contracts.metering.usage import OpenAIUsage, Usage
 
 
 def usage(found: dict[str, Any], *, has_guessed: bool = False, is_complete: bool = True) -> Usage | None:
-    """Give the leaves that the gateway makes of it."""
+    """Return the leaves that the gateway makes of it."""
     reported = reported_usage(found, has_guessed=has_guessed, is_complete=is_complete)
     return None if reported is None else usage_from_openai(msgspec.convert(reported, OpenAIUsage))
 

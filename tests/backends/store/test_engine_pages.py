@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tell
 
 
 def library() -> str:
-    """Give the file of a large library that this process has mapped."""
+    """Return the file of a large library that this process has mapped."""
     mapped = {Path(line.split()[-1]).name for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
     return next(name for name in mapped if name.startswith("libarrow.so"))
 

@@ -27,7 +27,7 @@ NOW_NS = time.time_ns() // 10**9 * 10**9
 
 
 def one_of_each() -> dict[str, tuple[Any, list[Any]]]:
-    """Give for every table two rows that differ in what tells them alone."""
+    """Return for every table two rows that differ in what tells them alone."""
     at, ids = NOW_NS, [uuid7(NOW_NS).bytes, uuid7(NOW_NS + 1).bytes]
     span = {
         "duration_ns": 1, "parent_span_id": b"", "trace_state": "", "name": "chat", "kind": "client", "service": "shop",

@@ -56,7 +56,7 @@ def as_samples(steps: Sequence[Step]) -> list[StepSample]:
 
 
 def largest_difference(model: StepModel, true: StepModel, steps: Sequence[Step]) -> float:
-    """Give the largest relative difference of two models' predictions of these steps."""
+    """Return the largest relative difference of two models' predictions of these steps."""
     return max(abs(model.predict_ns(rows) / true.predict_ns(rows) - 1) for _, rows in steps)
 
 

@@ -13,7 +13,7 @@ from tests.contracts.attribution.engines import ENGINE, as_samples, largest_diff
 def follow(
     fitter: StepFitter, engine: StepModel, count: int, *, seed: int = 0, noise: float = 0.02
 ) -> list[tuple[int, str]]:
-    """Let the fitter see steps of an engine, refitting when due; give the steps at which the version changed."""
+    """Let the fitter see steps of an engine, refitting when due; return the steps at which the version changed."""
     changes = []
     for number, (busy_ns, rows) in enumerate(steps_of(engine, count, seed=seed, noise=noise), 1):
         fitter.observe(busy_ns, rows)

@@ -162,7 +162,7 @@ def test_an_interval_cannot_end_before_it_begins() -> None:
 
 
 def simulate(source: random.Random, count: int) -> tuple[list[StepRecord], int, dict[str, int]]:
-    """Run an engine through random times; give its records, when it ended, and what truly happened."""
+    """Run an engine through random times; return its records, when it ended, and what truly happened."""
     clock = LedgerClock(0)
     now, records = 0, list[StepRecord]()
     true = dict.fromkeys(("busy_ns", "host_gap_ns", "idle_ns", "load_ns", "warmup_ns", "sleep_ns"), 0)

@@ -18,5 +18,5 @@ def sign_in_as(owner: TestClient, email: str, role: str, tenant: str | None = No
 
 
 def bearing(owner: TestClient, secret: str) -> TestClient:
-    """Give a client of the owner's control plane with another token."""
+    """Return a client of the owner's control plane with another token."""
     return TestClient(owner.app, headers={"Authorization": f"Bearer {secret}"})

@@ -28,7 +28,7 @@ class Founded:
 
 @pytest.fixture(scope="session")
 def founded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Founded]:
-    """Give `founded(kind)`: tenants acme (teams search and sales) and globex (team search), made once on each."""
+    """Provide `founded(kind)`: tenants acme (teams search and sales) and globex (team search), made once on each."""
 
     @functools.cache
     def found(kind: str) -> Founded:
@@ -51,7 +51,7 @@ def founded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @contextmanager
 def client_of(settings: ControlSettings) -> Iterator[TestClient]:
-    """Give the owner's client of a control plane that runs meanwhile."""
+    """Provide the owner's client of a control plane that runs meanwhile."""
     with TestClient(create_app(settings), client=("192.0.2.7", 50000)) as client:
         client.headers["Authorization"] = f"Bearer {SecretFiles(settings.data / 'secrets').get('admin_token')}"
         yield client
@@ -85,7 +85,7 @@ def owner(control_database_url: str, tmp_path: Path) -> Iterator[TestClient]:
 
 @pytest.fixture
 def as_role(owner: TestClient) -> Iterator[AsRole]:
-    """Give `as_role(role, tenant, team)`: a client with a token just made for that."""
+    """Provide `as_role(role, tenant, team)`: a client with a token just made for that."""
     clients: list[TestClient] = []
 
     def make(role: str, tenant: str | None = None, team: str | None = None) -> TestClient:

@@ -24,7 +24,7 @@ usd = st.decimals(min_value=Decimal("0.000001"), max_value=Decimal(1000), places
 
 
 def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Give mappings with any of these fields."""
+    """Return mappings with any of these fields."""
     return st.fixed_dictionaries({}, optional=fields)
 
 

@@ -201,7 +201,7 @@ def test_what_a_live_rollout_stands_on_is_not_taken_away(serving) -> None:
 
 
 def seen(failed: int) -> Observed:
-    """A hundred requests of each arm, of which so many of the candidate's failed."""
+    """A hundred requests of each arm, of which the given number of the candidate's failed."""
     observed = Observed(step_requests=100)
     for number in range(100):
         observed.candidate.add(Seen(failed=number < failed, duration_ms=5.0))

@@ -1,4 +1,4 @@
-"""Providers' keys and webhooks over HTTP: sealed at rest, not shown, not in the audit, sealed anew by a rotation."""
+"""Providers' keys and webhooks over HTTP: sealed at rest, not shown, not in the audit, sealed again by a rotation."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ MONTHLY = {"level": "tenant", "period": "month", "amount_usd": "10"}
 
 
 def everything(client: TestClient) -> str:
-    """Give all rows of all tables that may hold a key."""
+    """Return all rows of all tables that may hold a key."""
     database: ControlDatabase = client.app.state.database  # type: ignore[attr-defined]  # FastAPI's
     with database.session() as session:
         tables = ("stored_keys", "budgets", "audit", "alert_channels", "targets")

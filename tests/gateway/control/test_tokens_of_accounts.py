@@ -20,7 +20,7 @@ def token_of(client: TestClient, role: str = "admin", tenant: str | None = None)
 
 
 def state(owner: TestClient, token: Any) -> tuple[int, str]:
-    """Give the status that the token's bearer gets, and why it is refused as the list says."""
+    """Return the status that the token's bearer gets, and why it is refused as the list says."""
     answered = bearing(owner, token["secret"]).get("/v1/sessions/current").status_code
     (listed,) = (row for row in owner.get("/v1/tokens").json()["data"] if row["id"] == token["id"])
     assert listed == owner.get(f"/v1/tokens/{token['id']}").json()

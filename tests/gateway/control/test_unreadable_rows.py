@@ -34,7 +34,7 @@ def _sqlite(request: pytest.FixtureRequest, founded: Callable[[str], Any], tmp_p
 
 @pytest.fixture
 def broken(owner: TestClient, tmp_path: Path) -> Iterator[Callable[..., None]]:
-    """Two pools, models, routes, prices and so on, `good` and `bad`; give what writes around the control plane."""
+    """Two pools, models, routes, prices and so on, `good` and `bad`; provide what writes around the control plane."""
     for name in ("bad", "good"):
         done = [
             owner.post("/v1/pools", json={"id": name}),

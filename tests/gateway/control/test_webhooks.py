@@ -1,4 +1,4 @@
-"""Budget events reach their webhook: signed, at least once, and once in the normal case, whoever delivers."""
+"""Budget events reach their webhook: signed, at least once, and once in the normal case, no matter who delivers."""
 
 import asyncio
 import hashlib
@@ -94,7 +94,7 @@ def clock() -> Clock:
 
 
 def passed(database: ControlDatabase, url: str, new: NewBudget | None = None, threshold: int = 50) -> str:
-    """Make a budget whose threshold was passed; give the budget's id."""
+    """Make a budget whose threshold was passed; return the budget's id."""
     with database.session() as session:
         if not organisation.list_tenants(session):
             organisation.create_tenant(session, AUTHOR, "acme", "Acme")

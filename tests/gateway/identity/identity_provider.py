@@ -152,7 +152,7 @@ def snapshot_of(*specs, tenants=()):
 
 
 async def refused(tokens, token, snapshot, kind=AuthenticationFailed):
-    """Give what is said of a token that is refused, which is neither the token nor any part of it."""
+    """Return what is said of a token that is refused, which is neither the token nor any part of it."""
     with pytest.raises(kind) as error:
         await tokens.verify(token, snapshot)
     assert type(error.value) is kind

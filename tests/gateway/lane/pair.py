@@ -63,7 +63,7 @@ class Pair:
         dispatcher.at_once = NoPlans(dispatcher.stages, dispatcher.clock, dispatcher.plans, dispatcher.hits)
 
     async def ask(self, **fields):
-        """Ask both; give the shorter way's answer, which must be the other's but for ids and times."""
+        """Ask both; return the shorter way's answer, which must be the other's but for ids and times."""
         short, long = [await each.chat(model="mock", **fields) for each in (self.short, self.long)]
         assert (short.status, told(short)) == (long.status, told(long))
         if short.status == 200:
@@ -85,18 +85,18 @@ class Pair:
 
 
 def told(answer):
-    """Give an answer's headers, without what tells the time."""
+    """Return an answer's headers, without what tells the time."""
     timed = ["x-request-id", "retry-after", "retry-after-ms"] + ["content-length"] * (answer.status != 200)
     return {name: value for name, value in answer.headers.items() if name not in timed and "-reset-" not in name}
 
 
 def without_id(body):
-    """Give a body without the request's id that an error's message tells."""
+    """Return a body without the request's id that an error's message tells."""
     return re.sub(rb" \(request [0-9a-f-]{36}\)", b"", body)
 
 
 def without_times(error):
-    """Give an error without the wait and the request's id that its message tells."""
+    """Return an error without the wait and the request's id that its message tells."""
     said = re.sub(r" \(request [0-9a-f-]{36}\)$", "", error["message"])
     return {**error, "message": re.sub(r"after [\d.hms]+( \(capacity reserved for you\))?$", "", said)}
 
@@ -108,7 +108,7 @@ def facts(record):
 
 
 def counters(running):
-    """Give what every counter says is used and reserved, by rule and subject."""
+    """Return what every counter says is used and reserved, by rule and subject."""
     gateway = running.gateway
     snapshot, now_ns = gateway.directory.snapshot, gateway._clock.wall_ns()
     [entry] = snapshot.keys.values()

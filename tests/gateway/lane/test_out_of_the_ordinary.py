@@ -1,4 +1,4 @@
-"""What leaves the short way, or fails on it: nothing stays taken, nothing is written twice, somebody answers."""
+"""What leaves the short way, or fails on it: nothing stays taken, nothing is written twice, someone answers."""
 
 import asyncio
 import gc

@@ -37,7 +37,7 @@ async def engines(start_gateway, kit, engine_host, eventually, monkeypatch):
 
 
 async def ask(both, **fields):
-    """Ask both; give the shorter way's answer, which must be the other's but for ids and times."""
+    """Ask both; return the shorter way's answer, which must be the other's but for ids and times."""
     given = {"model": MODEL, "temperature": 0, "max_tokens": 12, **fields}
     short, long = [await each.chat(**given) for each in (both.short, both.long)]
     assert (short.status, told(short)) == (long.status, told(long))
@@ -46,7 +46,7 @@ async def ask(both, **fields):
 
 
 def said(answer):
-    """Give a body without its id, its time, and the wait that an error's message tells."""
+    """Return a body without its id, its time, and the wait that an error's message tells."""
     text = re.sub(r'"id":"[^"]*"|"created":\d+', "", answer.body.decode())
     return re.sub(r"after [\d.hms]+", "", text)
 

@@ -22,7 +22,7 @@ class CachedPair(Pair):
     """A pair before one server, whose model keeps answers."""
 
     async def ask(self, body=None, headers=None, **fields):
-        """Ask both; give the shorter way's answer, which must be the other's but for ids and times."""
+        """Ask both; return the shorter way's answer, which must be the other's but for ids and times."""
         short, long = [await each.chat(body, headers, model="mock", **fields) for each in (self.short, self.long)]
         seen = [{name: value for name, value in told(one).items() if name != "age"} for one in (short, long)]
         assert (short.status, seen[0], short.body) == (long.status, seen[1], long.body)
@@ -46,7 +46,7 @@ class CachedPair(Pair):
 
 
 def metrics_of(running):
-    """Give what is counted of requests, without their times."""
+    """Return what is counted of requests, without their times."""
     return {
         key: (one.requests, one.tokens, one.cost_pico_usd, one.unpriced, one.tool_calls, one.schema_judged)
         for key, one in running.gateway._books.counts.series.items()

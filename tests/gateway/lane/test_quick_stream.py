@@ -15,7 +15,7 @@ TIMED = ("gaps", "ttft_ns", "response_bytes")  # the head tells of times
 
 @pytest.fixture
 async def streams(pair, upstream):
-    """Give a pair that asks for streams, each of whose chunks comes by itself."""
+    """Provide a pair that asks for streams, each of whose chunks comes by itself."""
 
     async def start(*urls, **more):
         both = await pair(*urls, **more)
@@ -53,7 +53,7 @@ async def streams(pair, upstream):
 
 
 def slowly(up, *events, end=True, apart=0.004):
-    """Give a stream whose chunks are so far apart that each is read by itself."""
+    """Return a stream whose chunks are so far apart that each is read by itself."""
     steps = [up.stream_head()]
     for event in events:
         steps += [up.piece(event), apart]

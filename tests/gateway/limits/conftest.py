@@ -22,7 +22,7 @@ def pytest_asyncio_loop_factories(config, item):
 
 @asynccontextmanager
 async def memory_counting() -> AsyncIterator[Counting]:
-    """Give a store in this process's memory under a clock that is moved by hand."""
+    """Provide a store in this process's memory under a clock that is moved by hand."""
     clock = ManualClock(START_NS)
     store = MemoryStore(clock=clock.now_ns)
     yield Counting(store, clock.now_ns, clock.advance)
@@ -31,7 +31,7 @@ async def memory_counting() -> AsyncIterator[Counting]:
 
 @asynccontextmanager
 async def redis_counting(server: RedisServer) -> AsyncIterator[Counting]:
-    """Give a store of one gateway in Redis, which is told the time of a clock that is moved by hand."""
+    """Provide a store of one gateway in Redis, which is told the time of a clock that is moved by hand."""
     clock = ManualClock(START_NS)
     store = RedisStore(
         server.url,
@@ -58,7 +58,7 @@ def redis_server(require_service: Callable[[str, bool, str], None]) -> Iterator[
 
 @pytest.fixture(scope="module", params=["memory", pytest.param("redis", marks=pytest.mark.service)])
 def counting_of(request: pytest.FixtureRequest) -> CountingFactory:
-    """Give what opens a fresh store, for tests that need one for each example (`async with counting_of() as c`)."""
+    """Provide what opens a fresh store, for tests that need one for each example (`async with counting_of() as c`)."""
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")
         return lambda: redis_counting(server)
@@ -67,6 +67,6 @@ def counting_of(request: pytest.FixtureRequest) -> CountingFactory:
 
 @pytest.fixture
 async def counting(counting_of: CountingFactory) -> AsyncIterator[Counting]:
-    """Give a fresh store with its clock."""
+    """Provide a fresh store with its clock."""
     async with counting_of() as fresh:
         yield fresh

@@ -39,7 +39,7 @@ class Counting:
     async def admit(
         self, lines: Sequence[Line], claimant: str = "", *, is_new: bool = False, most_places: int = 256
     ) -> list[Mark] | Shortage:
-        """Take all lines or none, as a gateway does: ask each for room, then the store, then take from each.
+        """Accept all lines or none, as a gateway does: ask each for room, then the store, then take from each.
 
         `is_new`: the request does not take what is held under its claimant's name.
         """
@@ -54,7 +54,7 @@ class Counting:
         return [counter.take(amount, now_ns, name) for counter, amount in lines]
 
     async def take(self, counter: Counter, amount: int, claimant: str = "") -> Mark:
-        """Take an amount that must be there."""
+        """Remove and return an amount that must be there."""
         taken = await self.admit([(counter, amount)], claimant)
         assert not isinstance(taken, Shortage), taken
         return taken[0]

@@ -44,7 +44,7 @@ class LeapingLoop(PatientLoop):
         return super().time() + self._leaps.leapt_seconds
 
     def passed_ns(self) -> int:
-        """Give how many nanoseconds have passed in it."""
+        """Return how many nanoseconds have passed in it."""
         return round((self.time() - self._began) * 1e9)
 
     def leap(self) -> None:

@@ -22,7 +22,7 @@ _TIMEOUT_SECONDS = 0.25
 
 
 def now_ns() -> int:
-    """Give the time in nanoseconds since 1970, at gateways and at Redis."""
+    """Return the time in nanoseconds since 1970, at gateways and at Redis."""
     return _UNIX_START_NS + LeapingLoop.running().passed_ns()
 
 
@@ -31,7 +31,7 @@ def now_seconds() -> float:
 
 
 def monotonic_ns() -> int:
-    """Give what a gateway takes for its monotonic clock."""
+    """Return what a gateway takes for its monotonic clock."""
     return _MONOTONIC_START_NS + LeapingLoop.running().passed_ns()
 
 
@@ -119,7 +119,7 @@ class Gateways:
 
 
 async def admit(store: RedisStore, lines: list[Line], claimant: str = "") -> list[Mark] | Shortage:
-    """Take all lines or none, as a gateway does."""
+    """Accept all lines or none, as a gateway does."""
     at_ns = now_ns()
     if any(counter.room(at_ns, claimant) < amount for counter, amount in lines):
         shortage = await store.seek_room(lines, claimant, at_ns)
@@ -131,7 +131,7 @@ async def admit(store: RedisStore, lines: list[Line], claimant: str = "") -> lis
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Say that something takes no longer."""
+    """Return the message that something takes no longer."""
     began = now_seconds()
     yield
     taken = now_seconds() - began

@@ -104,7 +104,7 @@ async def test_a_lease_ends_on_time_where_only_one_gateway_is_cut_off(gateways: 
 
 
 async def test_nothing_is_overspent_however_long_redis_was_away(gateways: Gateways):
-    """Whoever comes first finds what the others had leased still theirs: they have not told what they spent."""
+    """The one that comes first finds what the others had leased still theirs: they have not told what they spent."""
     first, second = await gateways.start("a"), await gateways.start("b")
     rule = replace(RULE, amount=10_000)
     warm = await steadily(first, rule, 5.0)

@@ -1,4 +1,4 @@
-"""A restart does not begin a day's limit anew."""
+"""A restart does not begin a day's limit again."""
 
 import pytest
 

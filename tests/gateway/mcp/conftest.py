@@ -62,7 +62,7 @@ def weather_server(seen: list[dict[str, str]] | None = None) -> MCPServer:
 
     @server.tool()
     def say(text: str) -> str:
-        """Say a text."""
+        """Return a text."""
         return text
 
     @server.tool()
@@ -72,7 +72,7 @@ def weather_server(seen: list[dict[str, str]] | None = None) -> MCPServer:
 
     @server.tool()
     def long(size: int) -> str:
-        """Give a long text."""
+        """Return a long text."""
         return "x" * size
 
     return server
@@ -158,7 +158,7 @@ async def post(
 
 
 async def call(gateway: Running, tool: str, arguments: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """Call a tool as a modern client; give its result."""
+    """Call a tool as a modern client; return its result."""
     _, _, answer = await post(gateway, "tools/call", {"name": tool, "arguments": arguments or {}}, **more)
     result: dict[str, Any] = answer["result"]
     return result

@@ -73,7 +73,7 @@ async def test_the_key_is_never_in_the_gateway_and_no_log_has_it_or_a_prompt(
 
 
 async def _ask(port: int, request: bytes) -> int:
-    """Send a request as soon as the gateway and its host are there; give the status."""
+    """Send a request as soon as the gateway and its host are there; return the status."""
     for _ in range(400):
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,4 +1,4 @@
-"""A pool that is read anew is the same pool: only what changed of it is begun with, and nothing goes back."""
+"""A pool that is read again is the same pool: only what changed of it is begun with, and nothing goes back."""
 
 from dataclasses import replace
 from functools import partial

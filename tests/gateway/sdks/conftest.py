@@ -16,7 +16,7 @@ KEY = "tk-" + "A" * 43
 
 @pytest.fixture(scope="session")
 def host_url(engine_host: HostProcess) -> str:
-    """Give the URL of a `python -m backends.engine` with the three."""
+    """Provide the URL of a `python -m backends.engine` with the three."""
     return engine_host.url
 
 
@@ -46,14 +46,14 @@ class Sdk:
         return await call(self.client) if self._is_async else await asyncio.to_thread(call, self.client)
 
     async def all(self, call: Callable[[Any], Any]) -> list[Any]:
-        """Make a call that gives a stream or pages, and give all of it."""
+        """Make a call that gives a stream or pages, and return all of it."""
         if not self._is_async:
             return await asyncio.to_thread(lambda: list(call(self.client)))
         found = call(self.client)
         return [one async for one in (found if hasattr(found, "__aiter__") else await found)]
 
     async def final(self, call: Callable[[Any], Any], what: str) -> Any:
-        """Read a stream that is a context to its end, and give what it says is the whole."""
+        """Read a stream that is a context to its end, and return what it says is the whole."""
 
         def block() -> Any:
             with call(self.client) as stream:

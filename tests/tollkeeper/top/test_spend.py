@@ -32,7 +32,7 @@ def gateway() -> Iterator[str]:
             self.wfile.write(b'tollkeeper_requests_total{model="m",outcome="ok"} 5\n')
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+            """Do nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
     thread = threading.Thread(target=server.serve_forever)

@@ -21,13 +21,13 @@ class BlockPool(Protocol):
     num_gpu_blocks: int
 
     def get_cached_block(self, block_hash: Any, kv_cache_group_ids: list[int]) -> Sequence[Any] | None:
-        """Give the block under a hash, `None`: it is not cached."""
+        """Return the block under a hash, `None`: it is not cached."""
 
     def touch(self, blocks: Sequence[Any]) -> None:
         """Add a reference."""
 
     def free_blocks(self, ordered_blocks: Any) -> None:
-        """Take a reference away; what nobody holds may be evicted, the first given first."""
+        """Remove a reference; what nobody holds may be evicted, the first given first."""
 
     def get_num_free_blocks(self) -> int:
         """Count what could be allocated."""
@@ -45,12 +45,12 @@ class HeldBlocks:
 
     @property
     def total(self) -> int:
-        """Give how many blocks there are; the one that vLLM never hands out is none."""
+        """Return how many blocks there are; the one that vLLM never hands out is none."""
         return self.pool.num_gpu_blocks - 1
 
     @property
     def free(self) -> int:
-        """Give how many blocks could be allocated now."""
+        """Return how many blocks could be allocated now."""
         return self.pool.get_num_free_blocks()
 
     def pin(self, key: bytes) -> bool:
@@ -70,7 +70,7 @@ class HeldBlocks:
         self._counted = (at_ns, max(count - 1, 0))
 
     def is_only_pinned(self, key: bytes) -> bool:
-        """Say whether nobody but the pin holds a block, so that `unpin` would free it."""
+        """Return whether nobody but the pin holds a block, so that `unpin` would free it."""
         return bool(self._pinned[key].ref_cnt == 1)
 
     def only_pinned(self, but: Collection[bytes] = ()) -> int:

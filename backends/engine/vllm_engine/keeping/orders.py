@@ -10,7 +10,7 @@ ANSWER: Final = "tollkeeper_kept"  # of an output's kv_transfer_params, which vL
 
 
 def order_fields(submit: Submit) -> dict[str, object]:
-    """Give the fields of SamplingParams that order what a request wants kept; none where it wants nothing.
+    """Return the fields of SamplingParams that order what a request wants kept; none if it wants nothing.
 
     A prompt with images has more tokens for vLLM than for who marked it: nothing of it can be kept.
     """
@@ -21,7 +21,9 @@ def order_fields(submit: Submit) -> dict[str, object]:
 
 
 def read_order(sampling: Any) -> tuple[str, list[tuple[int, int]]] | None:
-    """Give the tenant, and (tokens, seconds) of each prefix to be kept, the shortest first; `None` without an order."""
+    """Return the tenant, and (tokens, seconds) of each prefix to be kept, the shortest first; `None` without an
+    order.
+    """
     order = (getattr(sampling, "extra_args", None) or {}).get(ORDER)
     if not order:
         return None
@@ -30,14 +32,16 @@ def read_order(sampling: Any) -> tuple[str, list[tuple[int, int]]] | None:
 
 
 def read_answer(parameters: Mapping[str, Any] | None) -> Sequence[int] | None:
-    """Give for each prefix how many tokens of it are kept, 0: none; `None` where nothing was said."""
+    """Return for each prefix how many tokens of it are kept, 0: none; `None` if nothing was said."""
     if not parameters:
         return None
     return parameters.get(ANSWER)
 
 
 def written_tokens(submit: Submit, kept: Sequence[int], cached_tokens: int) -> dict[int, int]:
-    """Give how many tokens are newly kept, by for how many seconds: what the cache had already is read, not written."""
+    """Return how many tokens are newly kept, by for how many seconds: what the cache had already is read, not
+    written.
+    """
     written: dict[int, int] = {}
     known = cached_tokens
     for prefix, tokens in zip(submit.kept_prefixes, kept, strict=False):

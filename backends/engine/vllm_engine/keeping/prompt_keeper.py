@@ -68,7 +68,7 @@ class PromptKeeper:
         self._lend()
 
     def _keep(self, request: Any) -> list[int]:
-        """Keep a prompt's beginnings; give for each how many tokens of it are kept."""
+        """Keep a prompt's beginnings; return for each how many tokens of it are kept."""
         order = read_order(request.sampling_params)
         assert order is not None
         tenant, prefixes = order
@@ -110,6 +110,6 @@ class PromptKeeper:
 
 
 def _hits(blocks: Any) -> set[bytes]:
-    """Give the keys of the cached blocks that a request begins with (vLLM's KVCacheBlocks)."""
+    """Return the keys of the cached blocks that a request begins with (vLLM's KVCacheBlocks)."""
     groups = blocks.blocks if blocks is not None else ()
     return {one.block_hash[:-_GROUP_BYTES] for one in (groups[0] if groups else ()) if one.block_hash is not None}

@@ -1,4 +1,4 @@
-"""vLLM's scheduler with somebody beside it who keeps prompts: `scheduler_cls` of the vLLM host.
+"""vLLM's scheduler with someone beside it who keeps prompts: `scheduler_cls` of the vLLM host.
 
 Imported by vLLM in the process that schedules, never by the host itself.
 """
@@ -28,7 +28,7 @@ class _Keeping:
             _log.warning("prompts cannot be kept: this model has several groups of layers, with caches of their own")
 
     def add_request(self, request: Any) -> None:
-        """Take a request."""
+        """Record a request."""
         super().add_request(request)  # type: ignore[misc]  # vLLM is not installed where types are checked
         if self._keeper is not None:
             self._keeper.expect(request)
@@ -40,7 +40,7 @@ class _Keeping:
         return super().schedule(*parts, **options)  # type: ignore[misc]
 
     def update_from_output(self, *parts: Any, **options: Any) -> Any:
-        """Take what a step brought."""
+        """Record what a step brought."""
         outputs = super().update_from_output(*parts, **options)  # type: ignore[misc]
         if self._keeper is not None:
             self._keeper.answer(outputs)

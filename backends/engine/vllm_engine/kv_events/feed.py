@@ -14,13 +14,13 @@ class KvWire(Protocol):
     """The way to vLLM's publisher. Nothing waits."""
 
     def receive(self) -> tuple[int, bytes] | None:
-        """Give the next batch with its number, `None`: none has come."""
+        """Return the next batch with its number, `None`: none has come."""
 
     def ask_again(self, first: int) -> None:
         """Ask for the batches from a number on once more, as far as they are kept."""
 
     def receive_again(self) -> tuple[int, bytes] | None:
-        """Give the next batch of what was asked for; the last has the number -1."""
+        """Return the next batch of what was asked for; the last has the number -1."""
 
     def close(self) -> None:
         """Let go of the sockets."""
@@ -28,7 +28,7 @@ class KvWire(Protocol):
 
 @dataclass(slots=True)
 class KvFeed:
-    """Gives every batch once and in order. They begin at 0: those before the first that comes are missing."""
+    """Yields every batch once and in order. Numbers begin at 0: batches before the first received one are missing."""
 
     wire: KvWire
     now_ns: Callable[[], int] = time.monotonic_ns
@@ -40,7 +40,7 @@ class KvFeed:
     _ahead: dict[int, bytes] = field(default_factory=dict)
 
     def take(self) -> list[bytes | None]:
-        """Give the batches that have come; `None` stands where some are lost for good."""
+        """Return the batches that have come; `None` stands where some are lost for good."""
         found: list[bytes | None] = []
         if self._asked_ns is not None:
             self._take_again(found)
@@ -76,7 +76,7 @@ class KvFeed:
         return max(self._ahead) - self._next >= len(self._ahead)
 
     def _take_again(self, found: list[bytes | None]) -> None:
-        """Take what was asked for. Where the answer has a hole, what comes after it is used all the same."""
+        """Record what was asked for. Where the answer has a hole, what comes after it is used all the same."""
         while (batch := self.wire.receive_again()) is not None:
             number, payload = batch
             if number == END:

@@ -51,7 +51,7 @@ _decoder: Final[msgspec.msgpack.Decoder[_Batch]] = msgspec.msgpack.Decoder(_Batc
 
 
 def decode_events(payload: bytes) -> list[KvMessage]:
-    """Give a batch's events in order. Raises InvalidRecord where it is of no shape that is known."""
+    """Return a batch's events in order. Raises InvalidRecord if it is of no shape that is known."""
     try:
         return _decoder.decode(payload).events
     except (msgspec.MsgspecError, ValueError) as error:

@@ -77,7 +77,7 @@ class KvMirror:
 
     @property
     def hashes(self) -> list[int]:
-        """Give what is held, as routers know it."""
+        """Return what is held, as routers know it."""
         return [public_hash(held.key) for held in self._held.values()]
 
     def _follows(self, message: BlockStored | BlockRemoved) -> bool:
@@ -120,7 +120,7 @@ class KvMirror:
         return root_key(salt, adapter), (self._tenants.get(salt, ""), adapter)
 
     def _hold(self, engine_hash: EngineHash, key: bytes, label: Label) -> bool:
-        """Note one more copy of a block; say whether it is the first."""
+        """Note one more copy of a block; return whether it is the first."""
         held = self._held.get(engine_hash)
         if held is None:
             held = self._held[engine_hash] = _Held(key, label)
@@ -146,7 +146,7 @@ class KvMirror:
 
 
 def _extras(message: BlockStored, place: int) -> list[Any]:
-    """Give what a block's hash has besides its tokens, without the adapter's name, which comes first."""
+    """Return what a block's hash has besides its tokens, without the adapter's name, which comes first."""
     found = message.extra_keys[place] if message.extra_keys and place < len(message.extra_keys) else None
     if not found:
         return []
@@ -154,7 +154,7 @@ def _extras(message: BlockStored, place: int) -> list[Any]:
 
 
 def _mixed(parent: bytes, extras: Sequence[Any]) -> bytes:
-    """Give a block that has an image in it a name of its own: no prompt of words alone has it."""
+    """Return a block that has an image in it a name of its own: no prompt of words alone has it."""
     if not extras:
         return parent
     return blake2b(msgspec.msgpack.encode(extras), digest_size=KEY_BYTES, key=parent).digest()

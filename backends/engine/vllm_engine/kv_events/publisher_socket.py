@@ -11,7 +11,7 @@ class PublisherSocket:
     """Listens to a publisher that may not have begun yet. Used by one thread."""
 
     def __init__(self, events: str, again: str) -> None:
-        """Take the addresses of the events and of those that are told again."""
+        """Accept the addresses of the events and of those that are told again."""
         # vLLM's own dependency: not in the environment that types are checked in, and needed here alone
         self._zmq: Any = importlib.import_module("zmq")
         self._context: Any = self._zmq.Context(1)
@@ -24,7 +24,7 @@ class PublisherSocket:
         self._again.connect(again)
 
     def receive(self) -> tuple[int, bytes] | None:
-        """Give the next batch with its number, `None`: none has come."""
+        """Return the next batch with its number, `None`: none has come."""
         return self._next(self._events)
 
     def ask_again(self, first: int) -> None:
@@ -32,7 +32,7 @@ class PublisherSocket:
         self._again.send_multipart((b"", first.to_bytes(8, "big")))
 
     def receive_again(self) -> tuple[int, bytes] | None:
-        """Give the next batch of what was asked for; the last has the number -1."""
+        """Return the next batch of what was asked for; the last has the number -1."""
         return self._next(self._again)
 
     def close(self) -> None:
@@ -48,5 +48,5 @@ class PublisherSocket:
 
 
 def addresses(folder: Path) -> tuple[str, str]:
-    """Give where vLLM publishes, and where it tells again, in a folder that only its owner may enter."""
+    """Return where vLLM publishes, and where it tells again, in a folder that only its owner may enter."""
     return f"ipc://{folder / 'e'}", f"ipc://{folder / 'r'}"

@@ -1,4 +1,4 @@
-"""What the engine asks of whoever follows vLLM's cache; and the answers of nobody, where it cannot be followed."""
+"""What the engine asks of the one that follows vLLM's cache; and the answers of nobody, where it cannot be followed."""
 
 import logging
 import shutil
@@ -33,13 +33,13 @@ class KvSource(Protocol):
         """Return the cache's changes since the last call. Never waits. Removals may come later if `more_follows`."""
 
     def cached_blocks(self) -> CachedBlocks:
-        """Give what the cache holds. Raises Unavailable where that is not known."""
+        """Return what the cache holds. Raises Unavailable if that is not known."""
 
     def forget(self) -> None:
         """Note that vLLM was told to forget every prefix; its own word of it comes with its next step."""
 
     def facts(self) -> Facts:
-        """Give counters."""
+        """Return counters."""
 
     def close(self) -> None:
         """Stop listening."""
@@ -66,7 +66,7 @@ class NoKvEvents:
         """Forget nothing."""
 
     def facts(self) -> Facts:
-        """Say nothing."""
+        """Return nothing."""
         return {}
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class KvFollower:
         return self.mirror.log.take(more_follows=more_follows)
 
     def cached_blocks(self) -> CachedBlocks:
-        """Give what the cache holds, as far as it was told of."""
+        """Return what the cache holds, as far as it was told of."""
         self._follow()
         log = self.mirror.log
         return CachedBlocks(log.engine, log.sequence, log.block_size, self.mirror.hashes)
@@ -103,7 +103,7 @@ class KvFollower:
         self.mirror.clear()
 
     def facts(self) -> Facts:
-        """Give counters: batches that were missing, those lost for good, blocks that could not be named."""
+        """Return counters: batches that were missing, those lost for good, blocks that could not be named."""
         return {
             "kv_events_gaps": self.feed.gaps,
             "kv_events_lost": self.feed.lost,
@@ -131,7 +131,7 @@ class KvFollower:
                 self.mirror.apply(message)
 
     def _lose(self, why: str) -> None:
-        """What was removed meanwhile is not known: hold nothing, and learn anew what is stored from now on."""
+        """What was removed meanwhile is not known: hold nothing, and learn again what is stored from now on."""
         _log.warning("cache is not known any more: events of it are missing reason=%s", why)
         self.mirror.clear()
 
@@ -145,7 +145,7 @@ class KvPlace:
         self._wire = wire(self.events, self.again)  # before vLLM begins: what comes first is heard too
 
     def config_fields(self) -> dict[str, Any]:
-        """Give the fields of vLLM's KVEventsConfig."""
+        """Return the fields of vLLM's KVEventsConfig."""
         return {
             "enable_kv_cache_events": True,
             "publisher": "zmq",
@@ -159,7 +159,7 @@ class KvPlace:
         return KvFollower(KvFeed(self._wire), KvMirror(log), self._remove)
 
     def close(self) -> None:
-        """Give the place up: the model did not load."""
+        """Release the place: the model did not load."""
         self._wire.close()
         self._remove()
 

@@ -86,7 +86,7 @@ class BatchReader:
         self.ended: list[Ended] = []
 
     def read(self, batch: ScheduledBatch) -> Composition | Repeat | None:
-        """Give what a batch holds, `None` where it computes nothing. `begun` and `ended` grow beside."""
+        """Return what a batch holds, `None` if it computes nothing. `begun` and `ended` grow beside."""
         if self.is_steady(batch):
             return self.steady_step()
         self._batches += 1
@@ -104,14 +104,14 @@ class BatchReader:
         return composition
 
     def dummy(self) -> Composition:
-        """Give the empty composition of a step that computes for nobody."""
+        """Return the empty composition of a step that computes for nobody."""
         self._steps += 1
         composition = self._recent[self._steps] = Composition(self._steps)
         self._recent.pop(self._steps - self._depth - 1, None)
         return composition
 
     def is_steady(self, batch: ScheduledBatch) -> bool:
-        """Say whether a batch decodes one token for exactly the sequences of the last one: most batches do."""
+        """Return whether a batch decodes one token for exactly the sequences of the last one: most batches do."""
         steady = self._steady
         if not steady.names:
             return False
@@ -128,7 +128,7 @@ class BatchReader:
         )
 
     def steady_step(self) -> Repeat:
-        """Give what a steady batch holds. Sequences hear of it when the steadiness ends."""
+        """Return what a steady batch holds. Sequences hear of it when the steadiness ends."""
         steady = self._steady
         self._batches += 1
         self._steps = number = self._steps + 1
@@ -139,7 +139,7 @@ class BatchReader:
         return step
 
     def steady_run(self, count: int) -> SteadyRun:
-        """Give what so many steady batches hold, one after the other."""
+        """Return what the given number of steady batches hold, one after the other."""
         steady, first = self._steady, self._steps + 1
         self._batches += count
         self._steps += count
@@ -153,7 +153,7 @@ class BatchReader:
         return run
 
     def awaited(self) -> tuple[list[str], int]:
-        """Give whose names a steady batch after this one will hold, and the sum of what they have computed."""
+        """Return whose names a steady batch after this one will hold, and the sum of what they have computed."""
         return list(self._steady.names), self._steady.total + (self._steady.ahead + 1) * len(self._steady.names)
 
     def _catch_up(self) -> None:
@@ -178,7 +178,7 @@ class BatchReader:
                 steady.shared = _or_empty([self._shared(self._sequences[name]) for name in steady.names])
 
     def take(self) -> tuple[list[Begun], list[Ended]]:
-        """Give who began and who ended since the last call."""
+        """Return who began and who ended since the last call."""
         begun, ended = self.begun, self.ended
         self.begun, self.ended = [], []
         return begun, ended
@@ -208,7 +208,7 @@ class BatchReader:
             self._hitters[sequence.hit_block] += 1
 
     def _shared(self, sequence: _Sequence) -> int:
-        """Give how many tokens' reading a sequence saves, as its hit is read with others."""
+        """Return how many tokens' reading a sequence saves, as its hit is read with others."""
         users = self._hitters[sequence.hit_block] if sequence.hit_tokens else 1
         return int(_SAVED_BY_SHARING * (sequence.hit_tokens - sequence.hit_tokens // users))
 

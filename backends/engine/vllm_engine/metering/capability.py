@@ -29,7 +29,7 @@ _CACHED_FIELDS: Final = ("req_ids", "resumed_req_ids", "num_computed_tokens")
 
 
 def missing_hooks() -> list[str]:
-    """Say what the installed vLLM lacks for metering, by name; empty where nothing is. Imports vLLM, which is slow."""
+    """Return what the installed vLLM lacks for metering, by name; empty if nothing is. Imports vLLM, which is slow."""
     try:
         from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
         from vllm.v1.outputs import AsyncModelRunnerOutput

@@ -43,7 +43,7 @@ class Composition:
 
 @dataclass(slots=True)
 class Steady:
-    """Sequences that decode together, and the last batch in which they did; `step` is 0 where none is untold."""
+    """Sequences that decode together, and the last batch in which they did; `step` is 0 if none is untold."""
 
     names: Sequence[str] = ()
     keys: list[int] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Repeat:
         self._ahead = ahead
 
     def follows(self, other: object) -> bool:
-        """Say whether it has the rows of another step, each a token further."""
+        """Return whether it has the rows of another step, each a token further."""
         return isinstance(other, Repeat) and self._steady is other._steady and self.number == other.number + 1
 
     def note_sampled(self, counts: Mapping[str, int]) -> None:
@@ -79,27 +79,27 @@ class Repeat:
 
     @property
     def keys(self) -> list[int]:
-        """Give whose rows they are."""
+        """Return whose rows they are."""
         return self._steady.keys
 
     @property
     def scheduled(self) -> list[int]:
-        """Give one token for each."""
+        """Return one token for each."""
         return self._steady.ones
 
     @property
     def phases(self) -> list[int]:
-        """Give a decode for each."""
+        """Return a decode for each."""
         return self._steady.ones
 
     @property
     def shared(self) -> list[int]:
-        """Give what is saved by sharing."""
+        """Return what is saved by sharing."""
         return self._steady.shared
 
     @property
     def context(self) -> list[int]:
-        """Give how far each had come."""
+        """Return how far each had come."""
         ahead = self._ahead
         return [start + ahead for start in self._steady.context]
 
@@ -118,7 +118,7 @@ class SteadyRun:
         self._lag = number + count - 1 - steady.ahead
 
     def at(self, number: int) -> Repeat:
-        """Give one of the steps by its number."""
+        """Return one of the steps by its number."""
         return self.recent.get(number) or Repeat(number, self._steady, number - self._lag)
 
     def drop(self, count: int) -> None:

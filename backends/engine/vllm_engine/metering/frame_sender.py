@@ -36,7 +36,7 @@ class FrameSender:
 
     @property
     def has_unsent(self) -> bool:
-        """Say whether something waits to be sent."""
+        """Return whether something waits to be sent."""
         return bool(self._begun or self._steps or self._ended or self._marks)
 
     def add(self, begun: list[Begun], steps: list[MeasuredStep], ended: list[Ended]) -> None:
@@ -54,7 +54,7 @@ class FrameSender:
         self._marks.append(mark)
 
     def flush(self, in_flight: int) -> bool:
-        """Send all there is, or as much as the host takes; say whether nothing is left. `in_flight` goes along."""
+        """Send all there is, or as much as the host takes; return whether nothing is left. `in_flight` goes along."""
         is_first = True
         while self.has_unsent or is_first:
             is_first = False

@@ -60,7 +60,7 @@ class MeasuredStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return 1 + len(self.then) // 2
 
     def each(self) -> "Iterator[MeasuredStep]":
-        """Give it and those after it, one by one."""
+        """Yield it and those after it, one by one."""
         if not self.then:
             yield self
             return

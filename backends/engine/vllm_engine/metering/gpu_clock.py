@@ -18,10 +18,10 @@ class GpuEvent(Protocol):
         """Put the event into a stream, `None`: the current one."""
 
     def query(self) -> bool:
-        """Say whether the stream has passed it."""
+        """Return whether the stream has passed it."""
 
     def elapsed_time(self, later: Any, /) -> float:
-        """Give the milliseconds from this to a later event; both must have passed."""
+        """Return the milliseconds from this to a later event; both must have passed."""
 
 
 class ReadRing(Protocol):
@@ -53,11 +53,11 @@ class EventPool:
         self._free = [StepEvents(make(), make(), make()) for _ in range(size)]
 
     def take(self) -> StepEvents | None:
-        """Give events for a step."""
+        """Return events for a step."""
         return self._free.pop() if self._free else None
 
     def give_back(self, events: StepEvents) -> None:
-        """Take events back whose times have been read."""
+        """Withdraw events whose times have been read."""
         self._free.append(events)
 
 
@@ -91,7 +91,7 @@ class GpuClock:
         self._anchored_ns = 0
 
     def place(self, events: StepEvents, launched_ns: int, seen_ns: int, *, has_forward: bool) -> StepTimes:
-        """Give a finished step's times; its events go back to the pool once the next step's have been read."""
+        """Return a finished step's times; its events go back to the pool once the next step's have been read."""
         busy_ns = round(events.first.elapsed_time(events.last) * _NS_PER_MS)
         forward_ns = round(events.first.elapsed_time(events.middle) * _NS_PER_MS) if has_forward else None
         started_ns = launched_ns
@@ -112,7 +112,7 @@ class GpuClock:
         return StepTimes(started_ns, busy_ns, forward_ns)
 
     def follow(self, events: StepEvents, launched_ns: int, seen_ns: int) -> tuple[int, int]:
-        """Give when a finished step without its first event began, and for how long it was busy.
+        """Return when a finished step without its first event began, and for how long it was busy.
 
         Another must have been placed before, and nothing else have run between the two.
         """
@@ -129,7 +129,7 @@ class GpuClock:
         return started_ns, ended_ns - started_ns
 
     def follow_ring(self, steps: int, seen_ns: int) -> list[int]:
-        """Give the same of the ring's next steps, at most so many: those that have finished, two numbers each."""
+        """Return the same of the ring's next steps, at most that many: those that have finished, two numbers each."""
         assert self._ring is not None and self._previous is not None
         times, last, self._ended_ns = self._ring.read(self._previous, self._ended_ns, seen_ns, steps)
         if last is not None:

@@ -27,7 +27,7 @@ class SteadyStep:
 
     @property
     def is_launched(self) -> bool:
-        """Say whether its batch has been counted."""
+        """Return whether its batch has been counted."""
         return self.composition is not None
 
 

@@ -86,7 +86,7 @@ class VllmMeter:
 
     @property
     def socket_path(self) -> Path:
-        """Give where the workers send to."""
+        """Return where the workers send to."""
         return self._path
 
     def lifecycle(self, phase: Lifecycle | None) -> None:
@@ -121,22 +121,22 @@ class VllmMeter:
         self._splitter.record(_STEPS_A_TURN if self._splitter.backlog < _MAX_BACKLOG else None)
 
     def is_settled(self, request_id: bytes) -> bool:
-        """Say whether every step of a request has been measured and charged."""
+        """Return whether every step of a request has been measured and charged."""
         if not self._requests.is_settled(request_id, self._splitter.recorded) and self._splitter.backlog:
             self._splitter.record()
         return self._requests.is_settled(request_id, self._splitter.recorded)
 
     def end(self, request_id: bytes, *, is_aborted: bool) -> Account:
-        """Give a request's account. Steps of it that come later are on the records alone, as unwanted."""
+        """Return a request's account. Steps of it that come later are on the records alone, as unwanted."""
         return self._requests.end(request_id)
 
     @property
     def is_quiet(self) -> bool:
-        """Say whether nothing runs, and nothing that ran is still to be recorded."""
+        """Return whether nothing runs, and nothing that ran is still to be recorded."""
         return not self._requests.has_live and self._splitter.is_quiet
 
     def take(self, *, idle: bool, facts: QueueFacts) -> list[StepRecord]:
-        """Give the records since the last call. `idle`: the host knows of nothing that could run."""
+        """Return the records since the last call. `idle`: the host knows of nothing that could run."""
         self._splitter.facts = facts
         if idle:
             self._splitter.record()
@@ -145,11 +145,11 @@ class VllmMeter:
         return self._book.take()
 
     def on_step(self, hear: Callable[[int, Sequence[StepRow]], None]) -> None:
-        """Let somebody hear each record's sequence and the rows that its time was split by."""
+        """Let someone hear each record's sequence and the rows that its time was split by."""
         self._splitter.on_step = hear
 
     def facts(self) -> Facts:
-        """Give counters and gauges. `meter_lost_steps` were measured or not, but never told."""
+        """Return counters and gauges. `meter_lost_steps` were measured or not, but never told."""
         splitter = self._splitter
         return {
             "steps": splitter.steps,

@@ -8,7 +8,7 @@ _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 
 
 def die_with_parent() -> bool:
-    """Ask Linux to kill this process when the thread that started it ends; say whether it will."""
+    """Ask Linux to kill this process when the thread that started it ends; return whether it will."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
         return int(library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)) == 0

@@ -23,13 +23,13 @@ _SLOTS: Final = 256
 
 
 class StepRing(ReadRing, Protocol):
-    """Takes steps that are like the one before them, and puts an event at the end of each. See step_ring.c."""
+    """Accepts steps that are like the one before them, and puts an event at the end of each. See step_ring.c."""
 
     def await_like(self, names: list[str], total: int, steps: int, nanoseconds: int, /) -> None:
-        """Take batches that go on where one ended that left `names` with `total` tokens computed before the next."""
+        """Accept batches that go on where one ended that left `names` with `total` tokens computed before the next."""
 
     def stop(self) -> None:
-        """Take none any more."""
+        """Accept none any more."""
 
     def begin(self, batch: object, /) -> bool:
         """Begin a step if it is as awaited; else all is as it was, and none is awaited any more."""
@@ -53,7 +53,7 @@ class QuickWay:
     send: Callable[[int, bytes, str], None]  # a socket's number, a datagram, the path it goes to
 
     def ring(self, stream: int) -> StepRing:
-        """Give a ring for a stream."""
+        """Return a ring for a stream."""
         return self.make_ring(_SLOTS, stream)
 
 

@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 def other_process() -> Executor:
-    """Give a process of its own to fit in, started by the first fit."""
+    """Return a process of its own to fit in, started by the first fit."""
     return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=die_with_parent)
 
 

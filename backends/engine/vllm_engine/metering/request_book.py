@@ -44,7 +44,7 @@ class MeteredRequest:
             self.computed_tokens = max(self.computed_tokens or 0, end - (row.drafted - row.accepted))
 
     def account(self) -> Account:
-        """Give what has been charged so far."""
+        """Return what has been charged so far."""
         return Account(
             gpu=self.time.share(self.kv_block_ns / 1e9) if self.time.total_ns else None,
             computed_tokens=self.computed_tokens,
@@ -64,7 +64,7 @@ class RequestBook:
 
     @property
     def has_live(self) -> bool:
-        """Say whether any sequence may be in a step to come."""
+        """Return whether any sequence may be in a step to come."""
         return bool(self._requests)
 
     def begin(self, request_id: bytes, tenant: str, payer_id: bytes = b"") -> None:
@@ -103,16 +103,16 @@ class RequestBook:
         self._ended = [one for one in self._ended if one.last_step > recorded]
 
     def of_keys(self, keys: Iterable[int]) -> list[MeteredRequest | None]:
-        """Give whose sequences they are; `None` where a beginning was lost."""
+        """Return whose sequences they are; `None` if a beginning was lost."""
         return list(map(self._by_key.get, keys))
 
     def is_settled(self, request_id: bytes, recorded: int) -> bool:
-        """Say whether every step of a request is in. So it is of one that is unknown or was in none."""
+        """Return whether every step of a request is in. So it is of one that is unknown or was in none."""
         request = self._requests.get(request_id)
         return request is None or (not request.keys and request.last_step <= recorded)
 
     def end(self, request_id: bytes) -> Account:
-        """Give a request's account; what comes of it later is unwanted."""
+        """Return a request's account; what comes of it later is unwanted."""
         request = self._requests.get(request_id)
         if request is None:
             return Account()

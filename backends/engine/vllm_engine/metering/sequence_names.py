@@ -11,7 +11,7 @@ _ID_BYTES: Final = 16
 
 
 def request_id_of(name: str) -> bytes:
-    """Give the request's 16 bytes; of a name that is none of ours, a digest that all its choices share."""
+    """Return the request's 16 bytes; of a name that is none of ours, a digest that all its choices share."""
     ours = _OURS.fullmatch(name)
     if ours is not None:
         return bytes.fromhex(ours["id"])

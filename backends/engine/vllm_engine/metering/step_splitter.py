@@ -59,7 +59,7 @@ class StepSplitter:
 
     @property
     def is_quiet(self) -> bool:
-        """Say whether no step is in flight anywhere, or measured and not recorded."""
+        """Return whether no step is in flight anywhere, or measured and not recorded."""
         return not self._queue and not any(self._in_flight.values())
 
     @property
@@ -68,7 +68,7 @@ class StepSplitter:
         return len(self._queue)
 
     def feed(self, frame: MeterFrame) -> None:
-        """Take what a worker told; `record` makes records of it."""
+        """Record what a worker told; `record` makes records of it."""
         self._in_flight[frame.rank] = frame.in_flight
         if frame.rank != 0:
             for step in chain.from_iterable(map(MeasuredStep.each, frame.steps)):
@@ -83,7 +83,7 @@ class StepSplitter:
             self.requests.note_ended(ended, self.recorded)
 
     def _whole(self, step: MeasuredStep) -> MeasuredStep | None:
-        """Give a step with its rows, `None` where those of the step before were lost: then it is lost as well."""
+        """Return a step with its rows, `None` if those of the step before were lost: then it is lost as well."""
         told = self._told
         if step.again:
             if told is None or told.number != step.number - 1:
@@ -131,7 +131,7 @@ class StepSplitter:
         self.requests.note_recorded(step.number)
 
     def _record_loss(self, missing: int, step: MeasuredStep) -> None:
-        """Say that steps are missing: what they took is unexplained, and no idleness of the engine's."""
+        """Report that steps are missing: what they took is unexplained, and no idleness of the engine's."""
         self.lost.steps += missing
         began_ns = self._ended_ns
         for number in range(self.recorded + 1, step.number):

@@ -21,7 +21,7 @@ from backends.engine.vllm_engine.metering.worker_meter import WorkerMeter
 
 
 def _timing_event() -> Any:
-    """Give a CUDA event: torch's own class without the Python around it, which costs as much as the event itself."""
+    """Return a CUDA event: torch's own class without the Python around it, which costs as much as the event itself."""
     try:
         return torch._C._CudaEventBase(enable_timing=True)
     except (AttributeError, TypeError):  # another release of torch
@@ -52,7 +52,7 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
     _is_on: bool = True
 
     def init_device(self) -> None:
-        """Take the device, and from then on end with the process that started this one."""
+        """Accept the device, and from then on end with the process that started this one."""
         die_with_parent()
         super().init_device()
 
@@ -132,7 +132,7 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
         super().sleep(level)
 
     def wake_up(self, tags: list[str] | None = None) -> None:
-        """Take the memory back; awake when done."""
+        """Withdraw the memory; awake when done."""
         super().wake_up(tags)
         self._mark("")
 
@@ -144,7 +144,7 @@ class MeteredWorker(Worker):  # type: ignore[misc]  # vLLM is not in the environ
         self._is_on = enabled
 
     def shutdown(self) -> None:
-        """Tell the last steps before the worker goes."""
+        """Report the last steps before the worker goes."""
         if self._meter is not None:
             self._meter.close()
             self._meter = None

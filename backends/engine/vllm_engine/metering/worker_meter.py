@@ -74,7 +74,7 @@ class WorkerMeter:
         self._current: Step | None = None
 
     def mark(self, phase: str) -> None:
-        """Tell at once of a new state of the engine."""
+        """Report at once a new state of the engine."""
         with self._lock:
             self._sender.mark(Mark(self._now_ns(), phase))
             self._sender.flush(len(self._pending))
@@ -122,7 +122,7 @@ class WorkerMeter:
             self.settle()
 
     def end(self) -> Step | None:
-        """Stop the clock; gives the step, or `None` outside of one."""
+        """Stop the clock; return the step, or `None` outside of one."""
         step = self._current
         if step is None:
             return None
@@ -194,7 +194,7 @@ class WorkerMeter:
         threading.Thread(target=tidy, name="step-meter", daemon=True).start()
 
     def close(self) -> None:
-        """Tell what is left and stop."""
+        """Report what is left and stop."""
         self._is_closed = True
         self._wake.set()
         self.settle()
@@ -284,7 +284,7 @@ class WorkerMeter:
         return done
 
     def _told_of_run(self, run: SteadyRun, times_ns: list[int]) -> list[MeasuredStep]:
-        """Tell a run's first steps, two times each, as one where they need no rows of their own."""
+        """Return a run's first steps, two times each, as one where they need no rows of their own."""
         told: list[MeasuredStep] = []
         number, end = run.number, run.number + len(times_ns) // 2
         while number < end:
@@ -304,7 +304,7 @@ class WorkerMeter:
         return told
 
     def _can_refer(self, rows: Composition | Repeat) -> bool:
-        """Say whether a step's rows are those of the one that was told last, each a token further."""
+        """Return whether a step's rows are those of the one that was told last, each a token further."""
         is_whole = rows.number % _WHOLE_EVERY == 0
         return not is_whole and isinstance(rows, Repeat) and not rows.discarded and rows.follows(self._told)
 

@@ -22,7 +22,7 @@ ALPHA = 8
 
 
 def save_adapter(tiny: TinyModel, path: Path, seed: int, **config: object) -> TinyModel:
-    """Save a random adapter in PEFT's format; give the model with it merged."""
+    """Save a random adapter in PEFT's format; return the model with it merged."""
     torch.manual_seed(seed)
     merged = copy.deepcopy(tiny.reference)
     tensors = {}

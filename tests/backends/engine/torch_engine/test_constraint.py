@@ -17,7 +17,7 @@ KEY = (1).to_bytes(16, "big")
 
 
 def make_schema(source: random.Random, depth: int = 0) -> dict[str, object]:
-    """Give a random schema whose every value is short."""
+    """Return a random schema whose every value is short."""
     kinds = ["string", "integer", "boolean", "null", "enum", "const", "pattern"]
     kind = source.choice(kinds + (["object", "array", "anyOf"] * 2 if depth < 2 else []))
     match kind:

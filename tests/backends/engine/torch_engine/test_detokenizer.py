@@ -26,7 +26,7 @@ def id_of(token: str) -> int:
 
 
 def byte_ids(text: str) -> list[int]:
-    """Give one token per byte: the finest cut there is."""
+    """Return one token per byte: the finest cut there is."""
     ids = []
     for token in TOKENIZER.pre_tokenizer.pre_tokenize_str(text):
         ids += [id_of(character) for character in token[0]]

@@ -28,7 +28,7 @@ from tests.backends.engine.torch_engine.tiny_models import (
 
 @pytest.fixture
 def copied(llama: TinyModel, tmp_path: Path) -> Path:
-    """Give a copy of the model directory that a test may spoil."""
+    """Provide a copy of the model directory that a test may spoil."""
     return Path(shutil.copytree(llama.path, tmp_path / "model"))
 
 

@@ -12,7 +12,7 @@ from tests.backends.engine.torch_engine.tiny_models import TinyModel, random_ids
 
 
 def random_batch(source: random.Random, count: int) -> list[Submit]:
-    """Give requests of many lengths; half of them begin with a piece of the same text."""
+    """Return requests of many lengths; half of them begin with a piece of the same text."""
     shared = random_ids(source, 80)
     batch = []
     for number in range(count):

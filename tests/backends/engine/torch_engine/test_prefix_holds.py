@@ -17,7 +17,7 @@ SECOND = 1_000_000_000
 
 
 def cached(blocks: BlockManager, owner: int, count: int, first: int = 0) -> list[bytes]:
-    """Compute and cache a prefix of so many blocks, and give its keys."""
+    """Compute and cache a prefix of the given number of blocks, and return its keys."""
     keys = BlockKeys(root_key(), BLOCK_SIZE)
     keys.extend([first] * BLOCK_SIZE * count)
     assert blocks.open(owner, keys.keys, count * BLOCK_SIZE) is not None

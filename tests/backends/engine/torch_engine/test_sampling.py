@@ -1,4 +1,4 @@
-"""Tokens are drawn from the distribution that was asked for, reproducibly, whoever else is in the batch."""
+"""Tokens are drawn from the distribution that was asked for, reproducibly, no matter who else is in the batch."""
 
 import random
 from typing import Any

@@ -57,14 +57,14 @@ class TinyModel:
     tokenizer: Tokenizer
 
     def generate(self, prompt: Sequence[int], tokens: int) -> list[int]:
-        """Give what transformers generates greedily, end tokens ignored."""
+        """Return what transformers generates greedily, end tokens ignored."""
         ids = torch.tensor([list(prompt)])
         config = GenerationConfig(max_new_tokens=tokens, do_sample=False, eos_token_id=-1, pad_token_id=0)
         found = self.reference.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)
         return [int(token) for token in found[0, len(prompt) :]]
 
     def logits(self, ids: Sequence[int]) -> torch.Tensor:
-        """Give the reference's logits [tokens, vocabulary]."""
+        """Return the reference's logits [tokens, vocabulary]."""
         with torch.inference_mode():
             logits: torch.Tensor = self.reference(torch.tensor([list(ids)])).logits[0].float()
         return logits
@@ -101,7 +101,7 @@ def build_model(kind: str, path: Path, *, context: int = CONTEXT) -> TinyModel:
 
 
 def random_ids(source: random.Random, count: int) -> list[int]:
-    """Give ordinary token ids."""
+    """Return ordinary token ids."""
     return [source.randrange(2, VOCABULARY) for _ in range(count)]
 
 

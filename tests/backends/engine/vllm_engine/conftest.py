@@ -35,7 +35,7 @@ def vocabulary(card):
 
 @pytest.fixture
 def make_engine(card, vocabulary):
-    """Build an engine around a played vLLM; gives both."""
+    """Build an engine around a played vLLM; provide both."""
 
     def make(
         play: Play = lambda request: (),

@@ -37,7 +37,7 @@ def rest(engine: VllmEngine) -> list[Delta | Finished | Embedded]:
 
 
 def deltas(events: Sequence[Any]) -> list[Delta]:
-    """Give the deltas among events."""
+    """Return the deltas among events."""
     return [one for one in events if isinstance(one, Delta)]
 
 
@@ -47,6 +47,6 @@ def text(events: list[Any], index: int = 0) -> str:
 
 
 def end(events: list[Any]) -> Finished:
-    """Give the one end there is."""
+    """Return the one end there is."""
     (found,) = [one for one in events if isinstance(one, Finished)]
     return found

@@ -50,7 +50,7 @@ Played = Output | LlmVector | BaseException
 
 
 def tokens(ids: Iterable[int], *, reason: str = "length", cached: int = 0) -> list[Output]:
-    """Give one output for each token; the last ends the answer."""
+    """Return one output for each token; the last ends the answer."""
     listed = list(ids)
     now = time.monotonic()
     return [

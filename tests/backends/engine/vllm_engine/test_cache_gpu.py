@@ -46,14 +46,14 @@ class Asker:
         )  # fmt: skip
 
     def __call__(self, *prompts, **options):
-        """Ask prompts at once; gives each one's usage."""
+        """Ask prompts at once; return each one's usage."""
         submits = [self.submit(one, **options) for one in prompts]
         events = drive(self.engine, *submits)
         by_id = {one.request_id: one for one in events if isinstance(one, Finished)}
         return [by_id[one.request_id].usage for one in submits]
 
     def hear(self):
-        """Take the cache's changes until none comes for a while, and give what is held by them."""
+        """Receive the cache's changes until none comes for a while, and return what is held by them."""
         quiet = time.monotonic()
         while time.monotonic() - quiet < 0.5:
             for record in self.engine.take_kv_events():

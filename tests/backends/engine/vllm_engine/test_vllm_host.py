@@ -19,7 +19,7 @@ from tests.backends.engine.vllm_engine.played_llm import FACTS, tokens
 
 @pytest.fixture
 def host_of(start_host, make_engine):
-    """Start a host whose one model is a played vLLM; gives a client, and the vLLM."""
+    """Start a host whose one model is a played vLLM; provide a client, and the vLLM."""
 
     async def start(play=lambda request: (), **options):
         engine, llm = make_engine(play, name="scripted", **options)

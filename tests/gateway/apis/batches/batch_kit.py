@@ -35,7 +35,7 @@ async def create(client: Any, lines: Iterable[object], endpoint: str = CHAT, hea
 
 
 async def ended(client: Any, batch: Any, within: float = 20.0, states: Iterable[str] = ENDED) -> Any:
-    """Wait until a batch is in one of some states, and give it."""
+    """Wait until a batch is in one of some states, and return it."""
     async with asyncio.timeout(within):
         while (found := await client.batches.retrieve(batch.id)).status not in states:
             await asyncio.sleep(0.02)

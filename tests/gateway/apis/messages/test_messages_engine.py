@@ -35,7 +35,9 @@ ASK: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a host with a tiny model whose template names tools, and thinks where an effort is stated; give its URL."""
+    """Run a host with a tiny model whose template names tools, and thinks where an effort is stated; provide its
+    URL.
+    """
     data = tmp_path_factory.mktemp("engine")
     process = HostProcess(data, {MODEL: tiny_model(data / "model", TEMPLATE)}, embedder=False, kv_mebibytes=4)
     yield process.url

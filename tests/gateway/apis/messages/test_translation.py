@@ -186,7 +186,7 @@ def test_marks_of_the_cache_are_for_the_servers_that_understand_them():
 
 
 def stripped(value: Any) -> Any:
-    """Take the marks out of a body, by hand."""
+    """Remove the marks from a body, by hand."""
     if isinstance(value, dict):
         return {name: stripped(one) for name, one in value.items() if name not in ("cache_control", "thinking_blocks")}
     if isinstance(value, list):

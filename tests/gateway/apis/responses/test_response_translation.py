@@ -29,7 +29,7 @@ turns = st.tuples(st.integers(1, 3), st.booleans(), st.booleans(), said)
 
 @st.composite
 def conversations(draw) -> list[dict[str, Any]]:
-    """Give items as agents send them: messages, thoughts, calls and, after them, what came of them."""
+    """Return items as agents send them: messages, thoughts, calls and, after them, what came of them."""
     items: list[dict[str, Any]] = []
     for number in range(draw(st.integers(1, 5))):
         kind = draw(st.sampled_from(["message", "reasoning", "turn"]))

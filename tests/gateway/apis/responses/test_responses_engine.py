@@ -40,7 +40,7 @@ class Bridge(BaseModel):
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a host with the built-in model and one whose template names tools; give its URL."""
+    """Run a host with the built-in model and one whose template names tools; provide its URL."""
     data = tmp_path_factory.mktemp("engine")
     models = {MODEL: BUILTIN_PATH, CALLER: tiny_model(data / "model", TEMPLATE)}
     process = HostProcess(data, models, embedder=False, kv_mebibytes=256)

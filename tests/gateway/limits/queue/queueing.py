@@ -32,7 +32,7 @@ def drain(queue: FairQueue, now_ns: int = 0) -> list[QueuedRequest]:
 
 
 def expected_next(queue: FairQueue, waiting: list[QueuedRequest]) -> QueuedRequest | None:
-    """Say who must be next, by looking at everybody; `waiting` is all that waits."""
+    """Return who must be next, by looking at everybody; `waiting` is all that waits."""
     load = queue.load
     if not load.has_seat:
         return None

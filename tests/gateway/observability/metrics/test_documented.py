@@ -28,14 +28,14 @@ OF_A_HISTOGRAM = re.compile(r"_(?:bucket|sum|count)$")
 
 
 def rows(heading: str) -> list[list[str]]:
-    """Give the cells of the table of metrics under a heading."""
+    """Return the cells of the table of metrics under a heading."""
     (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
     lines = section[section.index("\n| metric") :].strip().splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
 
 
 def documented(heading: str) -> set[str]:
-    """Give the names under a heading; those that do not stand in full get the prefix that the table speaks of."""
+    """Return the names under a heading; those that do not stand in full get the prefix that the table speaks of."""
     names = [name for cells in rows(heading) for name in re.findall(r"`([a-z0-9_]+)`", cells[0])]
     assert len(names) == len(set(names)), "a metric is documented twice"
     return {name if name.startswith(FULL) else f"tollkeeper_{name}" for name in names}

@@ -1,4 +1,4 @@
-"""Whoever is left alone, and is called again, stands in a short history with the time and the reason."""
+"""The one that is left alone, and is called again, stands in a short history with the time and the reason."""
 
 from dataclasses import replace
 

@@ -15,7 +15,7 @@ def renew(gateway, targets):
 
 
 async def waiting(gateway, kit, eventually):
-    """Give two clients: one is being answered, for good, and the other waits for its place."""
+    """Return two clients: one is being answered, for good, and the other waits for its place."""
     clients = []
     for number in range(2):
         client = await gateway.connect()

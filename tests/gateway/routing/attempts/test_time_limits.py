@@ -26,7 +26,7 @@ class Flow:
 
 @pytest.fixture
 def watched():
-    """Give a call that is watched: its progress, its flow, its looks, and why it has expired."""
+    """Provide a call that is watched: its progress, its flow, its looks, and why it has expired."""
     flow, looks = Flow(), Looks()
     expired: list[str] = []
     timers: list[Any] = []

@@ -8,7 +8,7 @@ SECOND = 1_000_000_000
 
 
 def answer(ttft=None, took=1.0, tokens=10, ended=100.0):
-    """Give when an answer began, its first token if it was seen, its end, and how many tokens it has."""
+    """Return when an answer began, its first token if it was seen, its end, and how many tokens it has."""
     began = round((ended - took) * SECOND)
     return began, None if ttft is None else began + round(ttft * SECOND), round(ended * SECOND), tokens
 

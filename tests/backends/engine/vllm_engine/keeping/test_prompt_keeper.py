@@ -19,7 +19,7 @@ class Engine:
         self.asked = 0
 
     def serve(self, first: int, tokens: int, keep=(), tenant="a"):
-        """Run a prompt to its end; gives what was said of it and how many tokens were cached, `None`: no room."""
+        """Run a prompt to its end; return what was said of it and how many tokens were cached, `None`: no room."""
         self.asked += 1
         asked = request(str(self.asked), first, tokens, keep, tenant)
         self.keeper.expect(asked)

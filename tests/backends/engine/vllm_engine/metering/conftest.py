@@ -55,7 +55,7 @@ class Rig:
             gpu.now_ns += ns
 
     def launch(self, order, busy_ns=1_000_000, skew_ns=0):
-        """Launch a step on every rank, rank 1 taking `skew_ns` longer; gives the steps."""
+        """Launch a step on every rank, rank 1 taking `skew_ns` longer; return the steps."""
         steps = []
         for rank, (gpu, worker) in enumerate(zip(self.gpus, self.workers, strict=True)):
             worker.begin(order)
@@ -71,7 +71,7 @@ class Rig:
             worker.settle()
 
     def finish(self, *names):
-        """Tell the workers who has ended, as an engine without work does."""
+        """Notify the workers who has ended, as an engine without work does."""
         for worker in self.workers:
             worker.note_idle_batch(batch(finished=names))
 

@@ -1,4 +1,4 @@
-"""When a worker reads and tells: at once where somebody waits for it, else rarely; and never by waiting itself."""
+"""When a worker reads and tells: at once where someone waits for it, else rarely; and never by waiting itself."""
 
 import pytest
 
@@ -172,7 +172,7 @@ def test_what_is_no_frame_is_refused(packed):
 def test_what_a_version_lacks_is_named():
     class Worker:
         def execute_model(self, batch):
-            """Take a batch, by another name."""
+            """Accept a batch, by another name."""
 
     assert missing_methods(Worker, {"execute_model": ("scheduler_output",), "sample_tokens": ()}) == [
         "Worker.execute_model(scheduler_output)",
