@@ -98,7 +98,7 @@ def migrate_to(store: Any, version: int) -> None:
 
 
 def add_later_columns(client: StoreClient) -> None:
-    """Give requests and attempts the columns that rows have today, for the collector of today to insert into them.
+    """Add to requests and attempts the columns that rows have today, for the collector of today to insert into them.
 
     A collector waits where a column is missing. That of the release before did not know these.
     """
