@@ -70,7 +70,9 @@ def measure(report: Report) -> None:
         ways = (False,) if report.quick else (True, False)
         minutes = report.options.minutes
         serve_seconds = _SERVE_SECONDS if minutes is None else minutes * 60 / len(ways) / 2
-        found = [uvloop.run(_run(previous, serve_seconds, report.options.pause_seconds, settles=settles)) for settles in ways]
+        found = [
+            uvloop.run(_run(previous, serve_seconds, report.options.pause_seconds, settles=settles)) for settles in ways
+        ]
     asked = sum(one.asked for one in found)
     report.add("upgrade_drill_acknowledged", asked, "requests", must=1)
     for name, unit in _ROWS[:-1]:
