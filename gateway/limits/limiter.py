@@ -36,12 +36,12 @@ from gateway.limits.quotes import GpuRates, Quotes
 from gateway.limits.refusal import describe, refusal_of
 from gateway.limits.reservation import Reservation, take, take_at_once
 from gateway.replies.allowance import NEVER, Allowance
-from gateway.request.charging import used_by
+from gateway.request.charges.charging import used_by
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
-    from gateway.lane.lane_plan import OpenLane
+    from gateway.request.plans.plan import RequestPlan
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Limiter:
         self._on_refused = on_refused
         self.wall_ns = clock.wall_ns
 
-    def reserve_at_once(self, life: RequestState, plan: "OpenLane", counted: int | None) -> bool:
+    def reserve_at_once(self, life: RequestState, plan: "RequestPlan", counted: int | None) -> bool:
         """Reserve what a request of a plan needs, if every counter has it and all it may need beyond that here and now.
 
         `counted` are its prompt's tokens; `None`: they are estimated. Return whether it holds them; else it holds none.

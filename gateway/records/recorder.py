@@ -9,7 +9,6 @@ from backends.processes.native import mypyc_attr
 from contracts.errors import ClientGone, HedgeLost
 from contracts.metering.gaps import gap_units, pack_gaps
 from contracts.recording.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record
-from gateway.lane.endings import Ending
 from gateway.limits.demand import INPUT, TOKENS
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
 from gateway.observability.metrics.request_counts import RequestCounts
@@ -20,6 +19,7 @@ from gateway.records.sent_requests import BATCHED, NOT_SAID, STREAM, SentRequest
 from gateway.records.trace_context import UNTRACED, TraceContext
 from gateway.records.upstream_facts import upstream_facts
 from gateway.request.attempt import Attempt
+from gateway.request.endings import Ending
 from gateway.request.request_state import RequestState
 
 _COUNTED: Final = "engine"  # the kind of target whose prompts are counted, not estimated

@@ -21,9 +21,9 @@ from gateway.records.journal import Journal, unpack_entry
 from gateway.records.lost_requests import record_lost
 from gateway.records.recorder import Recorder
 from gateway.records.sent_requests import BATCHED, HEAD, NOT_SAID, STREAM, SentRequests
+from gateway.request.charges.settlement import Settlement
 from gateway.request.clock import Clock
-from gateway.request.settlement import Settlement
-from gateway.request.standalone import standalone_chat
+from gateway.routing.drill.standalone import standalone_chat
 
 START_NS = 1_790_000_000_000_000_000
 WHO = Identity(tenant="acme", team="core", project="apollo", key_id="key_1", user="ann", tags={"job": "7"})

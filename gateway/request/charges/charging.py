@@ -10,9 +10,8 @@ from gateway.request.request_state import RequestState
 def used_by(life: RequestState, grant: Grant) -> Amounts:
     """Return what a request is to be charged with.
 
-    A request whose attempts were all free (`gateway/request/failed_attempts.py`), or that was withdrawn from the
-    queue, used
-    nothing. A failed one that may be billed is charged its estimate. A usage that its target reported and nobody can
+    A request whose attempts were all free (`failed_attempts.py`), or that was withdrawn from the queue, used nothing. A
+    failed one that may be billed is charged its estimate. A usage that its target reported and nobody can
     read stays as it was reserved. What models did that it has left is not its last model's. One that was answered
     with a kept answer is a request, and costs what the policy says.
     """

@@ -8,16 +8,16 @@ from contracts.access.identity import MAX_USER_LENGTH
 from contracts.api.chat import ChatRequest
 from contracts.errors import TollkeeperError
 from gateway.apis.operations import CHAT
-from gateway.lane.kept_hits import KeptHits
-from gateway.lane.lane_plan import OpenLane
-from gateway.lane.plans import Plans
-from gateway.lane.prepared_call import prepare_at_once
 from gateway.limits.estimates.counting import prompt_bytes
 from gateway.replies.answer_facts import facts_wanted
 from gateway.replies.chat_reply import ChatReply
 from gateway.replies.reply import ReplyFacts
 from gateway.request.clock import Clock
 from gateway.request.context import NO_CONTEXT, has_context, read_context, read_trace
+from gateway.request.plans.cache_hits import CacheHits
+from gateway.request.plans.plan import RequestPlan
+from gateway.request.plans.plans import Plans
+from gateway.request.plans.prepared_call import prepare_at_once
 from gateway.request.request_state import RequestState
 from gateway.request.stages import Stages
 from gateway.wire.exchange import Exchange, RequestHead
@@ -26,10 +26,10 @@ _read_chat: Final = CHAT.read  # under its own name: every chat's way leads thro
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests do without it
-class AtOnce:
+class PlannedRequests:
     """Finds the plan of a request, and makes the request one of its plan."""
 
-    def __init__(self, stages: Stages, clock: Clock, plans: Plans, hits: KeptHits) -> None:
+    def __init__(self, stages: Stages, clock: Clock, plans: Plans, hits: CacheHits) -> None:
         self._stages = stages
         self._clock = clock
         self._plans = plans
@@ -49,15 +49,15 @@ class AtOnce:
         plan = None if request is None else self._plans.plan_for(sent, request.model, life.started_at_ns)
         if request is None or plan is None:
             return False
-        shelf = plan.shelf
-        if question is not None and (shelf is None or question.context is not shelf.context):
+        cached = plan.cache_plan
+        if question is not None and (cached is None or question.context is not cached.context):
             question, request = None, _read(exchange)  # it was known under another configuration
             if request is None:
                 return False
-        if shelf is not None:
+        if cached is not None:
             is_plain = head.context is NO_CONTEXT and not request.user
-            return is_plain and self._hits.answer(life, shelf, request, question)
-        opened = plan.lane
+            return is_plain and self._hits.answer(life, cached, request, question)
+        opened = plan.plan
         if opened is None:
             return False
         newer = request.max_completion_tokens
@@ -66,7 +66,7 @@ class AtOnce:
             return False  # to be refused
         return self._take(life, opened, request, limit)
 
-    def _take(self, life: RequestState, opened: OpenLane, request: ChatRequest, limit: int | None) -> bool:
+    def _take(self, life: RequestState, opened: RequestPlan, request: ChatRequest, limit: int | None) -> bool:
         context, who, priority = life.exchange.head.context, opened.identity, opened.key.policy.priority
         if context is not NO_CONTEXT:
             try:
