@@ -23,18 +23,25 @@ def used_by(life: RequestState, grant: Grant) -> Amounts:
         return (1, 0, 0, 0, 0, 0, life.cost.total_pico_usd or 0)
     if life.owes_nothing:
         return (1 if life.attempts else 0, 0, 0, 0, 0, 0, 0)
-    tokens_in, tokens_out, cost = life.tokens_in, life.tokens_out, life.cost.total_pico_usd
-    if tokens_in is None and tokens_out is None:  # it was not settled as calls of models are
-        tokens_in, tokens_out = life.usage.input_tokens, life.usage.output_tokens
-    if tokens_in is None:
-        tokens_in = held(INPUT)
-    if tokens_out is None:
-        tokens_out = held(OUTPUT) if isinstance(life.request, GenerationRequest) else 0
+    tokens_in, tokens_out = _tokens_of(life, grant)
+    cost = life.cost.total_pico_usd
     own = [attempt for attempt in life.attempts if not attempt.is_left]
     gpu_ns = 0
     if grant.reservation.lines.counts_gpu:
         gpu_ns = gpu_time_of(own, _gpu_unmeasured(own, grant, tokens_in, tokens_out))
     return (1, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu_ns, held(MONEY) if cost is None else cost)
+
+
+def _tokens_of(life: RequestState, grant: Grant) -> tuple[int, int]:
+    """Return the tokens in and out to charge: as they were reported or counted, else as they were reserved."""
+    tokens_in, tokens_out = life.tokens_in, life.tokens_out
+    if tokens_in is None and tokens_out is None:  # it was not settled as calls of models are
+        tokens_in, tokens_out = life.usage.input_tokens, life.usage.output_tokens
+    if tokens_in is None:
+        tokens_in = grant.reservation.reserved(INPUT)
+    if tokens_out is None:
+        tokens_out = grant.reservation.reserved(OUTPUT) if isinstance(life.request, GenerationRequest) else 0
+    return tokens_in, tokens_out
 
 
 def gpu_time_of(attempts: list[Attempt], unmeasured_ns: int) -> int:

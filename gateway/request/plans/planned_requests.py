@@ -15,6 +15,8 @@ from gateway.replies.reply import ReplyFacts
 from gateway.request.clock import Clock
 from gateway.request.context import NO_CONTEXT, has_context, read_context, read_trace
 from gateway.request.plans.cache_hits import CacheHits
+from gateway.request.plans.cache_plan import CachePlan
+from gateway.request.plans.known_questions import Question
 from gateway.request.plans.plan import RequestPlan
 from gateway.request.plans.plans import Plans
 from gateway.request.plans.prepared_call import prepare_at_once
@@ -43,28 +45,35 @@ class PlannedRequests:
             _look(head)
         if not head.is_plain or len(exchange.body) > LARGE_BODY_BYTES:
             return False
-        sent = head.authorization
-        question = self._hits.known(sent, exchange.body)
+        question = self._hits.known(head.authorization, exchange.body)
         request = _read(exchange) if question is None else question.request
-        plan = None if request is None else self._plans.plan_for(sent, request.model, life.started_at_ns)
+        plan = None if request is None else self._plans.plan_for(head.authorization, request.model, life.started_at_ns)
         if request is None or plan is None:
             return False
-        cached = plan.cache_plan
-        if question is not None and (cached is None or question.context is not cached.context):
-            question, request = None, _read(exchange)  # it was known under another configuration
-            if request is None:
-                return False
-        if cached is not None:
-            is_plain = head.context is NO_CONTEXT and not request.user
-            return is_plain and self._hits.answer(life, cached, request, question)
+        if plan.cache_plan is not None:
+            return self._answer_from_cache(life, plan.cache_plan, request, question)
+        if question is not None:
+            request = _read(exchange)  # it was known under another configuration
         opened = plan.plan
-        if opened is None:
+        if request is None or opened is None:
             return False
         newer = request.max_completion_tokens
         limit = request.max_tokens if newer is None else newer  # `output_limit`, without asking
         if limit is not None and opened.context_tokens is not None and limit > opened.context_tokens:
             return False  # to be refused
         return self._take(life, opened, request, limit)
+
+    def _answer_from_cache(
+        self, life: RequestState, cached: CachePlan, request: ChatRequest, question: Question | None
+    ) -> bool:
+        exchange, asked = life.exchange, request
+        if question is not None and question.context is not cached.context:
+            read = _read(exchange)  # it was known under another configuration
+            if read is None:
+                return False
+            question, asked = None, read
+        is_plain = exchange.head.context is NO_CONTEXT and not asked.user
+        return is_plain and self._hits.answer(life, cached, asked, question)
 
     def _take(self, life: RequestState, opened: RequestPlan, request: ChatRequest, limit: int | None) -> bool:
         context, who, priority = life.exchange.head.context, opened.identity, opened.key.policy.priority
