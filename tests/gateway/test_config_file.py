@@ -84,7 +84,7 @@ WRONG = {
         20,
         ["price version 'v1'", "twice"],
     ),
-    "a key of the platform's own": ("tenant: acme", "tenant: _platform", 3, ["keys.0.tenant", "copies", "billed"]),
+    "a key of the platform's own": ("tenant: acme", "tenant: _platform", 3, ["keys.0.tenant", "shadows", "billed"]),
     "the platform's own as a tenant": (
         "prices:\n",
         "tenants: [{id: _platform}]\nprices:\n",

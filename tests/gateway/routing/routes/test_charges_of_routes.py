@@ -165,6 +165,7 @@ def life_of(*attempts):
     return life
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(("first_ns", "earlier_ns", "last_ns"), [(100, 100, 1000), (None, 5000, 1000)])
 def test_gpu_time_is_charged_to_the_answer_it_was_for(first_ns, earlier_ns, last_ns):
     first, last = attempt_of(first_ns), attempt_of(1000)
@@ -204,6 +205,7 @@ class SharedStore:
         self.asked += lines
 
 
+@pytest.mark.interpreted
 async def test_what_an_earlier_answer_used_beyond_its_grant_is_sought_in_shared_counters_too():
     store = SharedStore()
     holding: Any = Holding()
