@@ -124,9 +124,7 @@ def dense_decode_seconds(bench: Bench) -> float:
 def rival_decode_seconds(bench: Bench) -> float:
     """Return the median step of transformers' continuous batching: between tokens while all sixteen decode."""
     tokens = bench.steps + 2 * BATCH
-    config = GenerationConfig(
-        max_new_tokens=tokens, do_sample=False, eos_token_id=-1, pad_token_id=0
-    )
+    config = GenerationConfig(max_new_tokens=tokens, do_sample=False, eos_token_id=-1, pad_token_id=0)
     found = bench.reference.generate_batch(
         prompts(BATCH, CONTEXT), generation_config=config, record_timestamps=True, progress_bar=False
     )

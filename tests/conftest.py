@@ -233,7 +233,7 @@ def new_store(tmp_path: Path) -> Iterator[StoreProcess]:
 
 @pytest.fixture(scope="session")
 def migrated_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data directory of a store at head, to be copied: the migrations take a store six seconds of CPU time."""
+    """The data directory of a store at head, to be copied: the migrations take a store three seconds of CPU time."""
 
     def make(place: Path) -> None:
         process = StoreProcess(place)
