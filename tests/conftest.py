@@ -243,6 +243,7 @@ def migrated_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert process.stop() == 0
         finally:
             process.kill()
+        shutil.rmtree(place / "store" / "config")  # a pipe among it cannot be copied, and each start writes all of it
 
     return made_once(tmp_path_factory, "migrated-store", make)
 
