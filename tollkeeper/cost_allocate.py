@@ -26,7 +26,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def allocate_command(
-    name: Annotated[str, typer.Argument(help="Name of the allocation in the file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the allocation in the file.")],
     file: Annotated[Path, typer.Option("--file", "-f", help="YAML file with saved allocations.")],
     begin: From = "",
     end: To = "",

@@ -92,7 +92,12 @@ def rerate(
             starts = {"starts": [day.start_s for day in days], "leaves": list(LEAVES)}
             columns = store.query_columns(query("rerated_usage"), {**parameters, **starts, **classes})
             if columns:
-                _add(found, columns, {name for name in columns["tenant"] if calendars.zone(name) == zone}, middles)
+                _add(
+                    found,
+                    columns,
+                    {name for name in texts_of(columns["tenant"]) if calendars.zone(name) == zone},
+                    middles,
+                )
     return found
 
 
@@ -109,7 +114,7 @@ def _add(
     moments = [middles[start] for start in whole_numbers(columns["period_start"])]
     for label, moment, (requests, recorded, *effect) in zip(labels, moments, numbers, strict=True):
         if label[0] in tenants:
-            name = EntryGroup(*label, moment)
+            name = EntryGroup._make((*label, moment))
             one = Rerated(requests, recorded, Effect(*effect))
             known = found.get(name)
             found[name] = one if known is None else known + one

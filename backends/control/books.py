@@ -4,7 +4,7 @@ Entries live here and not in the store because they must be written once, all or
 store has no transactions. The store has a copy of what is booked (`analytics/books/projection.py`), which reports read.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, cast
@@ -81,8 +81,10 @@ def booked_effects(session: Session, start: datetime, end: datetime, *, tenant: 
     of_group = len(_GROUP_COLUMNS)
     for row in session.connection().execute(wanted):
         group = EntryGroup(*row[:of_group])
-        amount, *counts, estimated, estimated_requests = row[of_group:]
-        effect = Effect(pico_usd(amount), *counts, pico_usd(estimated), estimated_requests)
+        amount, unpriced, partly, tokens_in, tokens_out, estimated, estimated_requests = row[of_group:]
+        effect = Effect(
+            pico_usd(amount), unpriced, partly, tokens_in, tokens_out, pico_usd(estimated), estimated_requests
+        )
         known = found.get(group)
         found[group] = effect if known is None else known + effect
     return found
@@ -273,19 +275,6 @@ def effect_of(row: BookEntry) -> Effect:
 def entry_of(row: BookEntry) -> Entry:
     """Return the entry that a row stands for."""
     return Entry(group_of(row), effect_of(row), row.requests, row.period)
-
-
-def entries_in(session: Session, tenant: str, periods: Iterable[str]) -> list[tuple[BookAdjustment, Entry]]:
-    """Return the booked entries of a tenant that are billed in some months, each with its adjustment, oldest first."""
-    wanted = (
-        select(BookAdjustment, BookEntry)
-        .join(BookEntry, BookEntry.adjustment_id == BookAdjustment.id)
-        .where(
-            BookAdjustment.state == "booked", BookEntry.tenant_id == tenant, BookEntry.period.in_(sorted(set(periods)))
-        )
-        .order_by(BookEntry.adjustment_id, BookEntry.number)
-    )
-    return [(adjustment, entry_of(row)) for adjustment, row in session.execute(wanted)]
 
 
 def _values(adjustment_id: str, number: int, entry: Entry) -> dict[str, object]:

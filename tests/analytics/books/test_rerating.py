@@ -106,7 +106,10 @@ def expected(
             card = candidate if fits(candidate, one) else None
         if card is None:
             continue
-        card = card.at_tier(one.service_tier or ("batch" if one.price_version.endswith("#batch") else ""))
+        tier = one.service_tier or ("batch" if one.price_version.endswith("#batch") else "")
+        card = card.at_tier(tier)
+        if card is None:
+            continue
         tokens = dict(zip(LEAVES, (getattr(usage, leaf) or 0 for leaf in LEAVES), strict=True))
         sold = dict(tokens)
         if one.provider == "engine":  # its writes are input where the card has no price for them

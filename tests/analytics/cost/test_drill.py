@@ -142,7 +142,7 @@ def test_the_dearest_part_comes_first_and_what_has_no_name_is_a_part_too(reader:
 
 def test_any_tag_breaks_costs_down_and_is_found_by_its_name(reader: StoreClient, record: Record) -> None:
     name = f"drill-{uuid4().hex[:8]}"
-    tags = ({"cost-center": "4711", "stage": "live"}, {"cost-center": "4712"}, {})
+    tags: tuple[dict[str, str], ...] = ({"cost-center": "4711", "stage": "live"}, {"cost-center": "4712"}, {})
     record([used(name, NOON, cost * USD, tags=each) for cost, each in enumerate(tags, start=1)])
     place = CostPlace(tenant=name, tag_name="cost-center")
     lines = cost_breakdown(reader, place, day(), "tag").lines
