@@ -148,10 +148,20 @@ def anomalies_of_today(store: StoreClient, now: datetime, *, tenant: str | None 
         if usual is None or (history.on(today) or 0) <= (history.on(usual) or 0):
             continue
         if is_unusual(history, today, usual):
-            change = explain(*(_uses_until(store, name, day, seconds, at) for day in (usual, today)))
+            before, after = (_uses_until(store, name, day, seconds, at) for day in (usual, today))
+            change = explain(before, after)
             contributor = _contributor(store, name, usual, today, seconds)
             found.append(replace(_anomaly(history, today, usual, change), until=at, contributor=contributor))
     return _largest_first(found)
+
+
+def anomalies_on(
+    store: StoreClient, now: datetime, day: date | None, *, tenant: str | None = None
+) -> tuple[SpendAnomaly, ...]:
+    """Look at a day that is over (yesterday if `None`), or at today as far as it is. Raises as the two above."""
+    if day is not None and day == now.astimezone(UTC).date():
+        return anomalies_of_today(store, now, tenant=tenant)
+    return spend_anomalies(store, now, tenant=tenant, day=day)
 
 
 def _largest_first(found: Iterable[SpendAnomaly]) -> tuple[SpendAnomaly, ...]:

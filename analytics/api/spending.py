@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from analytics.anomaly.spend import anomalies_of_today, spend_anomalies
+from analytics.anomaly.spend import anomalies_on
 from analytics.api.access import Reader, utc_now
 from analytics.api.store import Database, Store
 from analytics.recommendations.reading import recommendations
@@ -41,12 +41,7 @@ def anomalies(reader: Reader, store: Store, tenant: str | None = None, day: Day 
     """Yesterday (UTC) unless a day is given, the largest difference first. Of today the hours that are over."""
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)
-    now = utc_now()
-    if day == now.date():
-        found = anomalies_of_today(store, now, tenant=wanted)
-    else:
-        found = spend_anomalies(store, now, tenant=wanted, day=day)
-    return {"data": [each.as_json() for each in found]}
+    return {"data": [each.as_json() for each in anomalies_on(store, utc_now(), day, tenant=wanted)]}
 
 
 @router.get("/savings", summary="How to spend less, the largest saving first")

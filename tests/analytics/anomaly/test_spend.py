@@ -129,7 +129,7 @@ def test_a_runaway_agent_is_found_the_same_morning_and_named(
     assert anomalies_of_today(reader, day + timedelta(hours=8, minutes=59), tenant=tenant) == ()  # the hour is not over
     (found,) = anomalies_of_today(reader, day + timedelta(hours=9, minutes=5), tenant=tenant)
     assert (found.day, found.until) == (DAY, day + timedelta(hours=9))
-    assert (found.observed_usd, found.expected_usd) == (23, 3)  # of such mornings, not of whole days
+    assert (found.observed_usd, found.expected_usd) == (Decimal(23), Decimal(3))  # of such mornings, not of whole days
     assert found.contributor == Contributor("key_agent", "robot", "m", Decimal(20), 10)
     assert "key_agent" in found.contributor.action and sum(found.parts.values()) == 20 * USD
     assert anomalies_of_today(reader, day + timedelta(minutes=30), tenant=tenant) == ()  # no hour is over
