@@ -81,13 +81,13 @@ def test_a_change_is_costed_for_the_requests_that_its_card_prices(
     agreed = replace(old, version="agreed", tenant=own)
 
     def used(tenant: str, **more: Any) -> RequestRecord:
-        usage = Usage(input_text=1_000_000, output_text=0)
+        usage = Usage(input_text=100_000, output_text=0)
         return request(day, who=Identity(tenant), model=model, provider="anthropic", usage=usage, **more)
 
     record([used("acme", cost_pico_usd=1), used("acme"), used(own, cost_pico_usd=1)])
     known = [old, agreed]
     changes, _ = price_changes([sold], known, None, day)
     costs = change_costs(reader, changes, known, Period(day, day + timedelta(days=1)), day + timedelta(days=20))
-    dollar = 10**12
-    assert costs == {old.version: ChangeCost(2, 12 * dollar, 6 * dollar)}  # as they would cost, not as recorded
-    assert costs[old.version].difference_pico_usd == -6 * dollar
+    dime = 10**11
+    assert costs == {old.version: ChangeCost(2, 12 * dime, 6 * dime)}  # as they would cost, not as recorded
+    assert costs[old.version].difference_pico_usd == -6 * dime
