@@ -6,6 +6,8 @@ from typing import Final, Literal
 import msgspec
 
 from backends.processes.native import mypyc_attr
+from contracts.api.chat import ChatRequest
+from contracts.api.requests import AnyRequest
 from contracts.errors import ClientGone, HedgeLost
 from contracts.metering.gaps import gap_units, pack_gaps
 from contracts.recording.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record
@@ -15,6 +17,7 @@ from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
 from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.records.content import ContentKeeper
 from gateway.records.journal import Journal
+from gateway.records.prompt_marks import marks_of
 from gateway.records.request_audit import RequestAudit
 from gateway.records.sent_requests import BATCHED, NOT_SAID, STREAM, SentRequests
 from gateway.records.trace_context import UNTRACED, TraceContext
@@ -346,8 +349,16 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
         guard_held_ns=None if guard is None else guard.held_ns,
         unpriced_leaves=list(life.cost.unpriced),
         service_tier=life.cost.tier,
+        tools=[call.name for call in life.called],
+        tool_marks=[call.mark for call in life.called],
+        prompt_marks=marks_of(life.exchange.body) if life.conversation_id and _offers_tools(request) else [],
+        provider_usage=result.provider_usage if result else "",
         **upstream_facts(attempt.error if attempt else None, life.body),
     )
+
+
+def _offers_tools(request: AnyRequest | None) -> bool:
+    return isinstance(request, ChatRequest) and bool(request.tools)
 
 
 def _attempt_record(life: RequestState, attempt: Attempt, gateway: str) -> AttemptRecord:

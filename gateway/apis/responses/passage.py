@@ -9,6 +9,7 @@ from contracts.errors import TollkeeperError
 from contracts.metering.usage import Usage
 from gateway.apis.responses.output import CUT_REASONS
 from gateway.apis.responses.rendering import cause, response_usage
+from gateway.replies.answer_facts import CalledTool, called_tool, mark_of
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -21,6 +22,9 @@ class _Event(msgspec.Struct, frozen=True):
 
 class _Item(msgspec.Struct, frozen=True):
     type: str = ""
+    name: str = ""
+    arguments: str = ""  # of a function
+    input: str = ""  # of a custom tool
 
 
 class _Response(msgspec.Struct, frozen=True):
@@ -75,10 +79,11 @@ class ResponsePassage:
         data = _encode({"type": "response.incomplete", "sequence_number": last + 1, "response": response})
         return b"event: response.incomplete\ndata: %b\n\n" % data
 
-    def calls_in(self, body: bytes) -> int | None:
-        """Return how many tools a whole response calls; `None` if it cannot be read."""
+    def calls_in(self, body: bytes) -> list[CalledTool] | None:
+        """Return the tools that a whole response calls; `None` if it cannot be read."""
         try:
             output = _responses.decode(body).output
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
-        return sum([item.type in _CALLS for item in output])
+        calls = [item for item in output if item.type in _CALLS]
+        return [called_tool(item.name, mark_of((item.arguments or item.input).encode())) for item in calls]
