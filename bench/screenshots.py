@@ -41,6 +41,7 @@ PAGES: Final = {
     "costs": "costs?range=7d",
     "books": "books",
     "reconciliation": "reconciliation",
+    "agents": "agents?range=24h",
     "gpu": "gpu?range=1h",
     "latency": "latency?range=1h",
     "requests": "requests?range=1h",

@@ -197,12 +197,9 @@ def test_called_tools_are_named_and_equal_calls_have_equal_marks_streamed_or_who
     whole = wanted(tools=TOOLS)
     assert streamed is not None and whole is not None
     begun = {"index": 0, "id": "a", "function": {"name": "Bash", "arguments": ""}}
-    for pieces in (
-        [begun],
-        [{"index": 0, "function": {"arguments": '{"c":'}}],
-        [{"index": 0, "function": {"arguments": "1}"}}],
-    ):
-        streamed.take(calls(*pieces))
+    streamed.take(calls(begun))
+    for piece in ('{"c":', "1}"):
+        streamed.take(calls({"index": 0, "function": {"arguments": piece}}))
     again = {"index": 1, "id": "b", "function": {"name": "Bash", "arguments": '{"c":1}'}}
     other = {"index": 2, "id": "c", "function": {"name": "Read", "arguments": '{"c":1}'}}
     streamed.take(calls(again, other))

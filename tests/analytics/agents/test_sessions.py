@@ -21,11 +21,14 @@ from contracts.pricing.prices import PriceCard
 from contracts.recording.records import RequestRecord
 
 NOW = datetime.now(UTC).replace(second=0, microsecond=0)
-CARD = PriceCard.from_prices(
-    "claude",
-    NOW - timedelta(days=9),
-    {"input_text": "3", "cache_read_text": "0.3", "cache_write_5m": "3.75", "output_text": "15"},
-)
+# Of a token, in pico-USD.
+RATES: Any = {
+    "input_text": 3_000_000,
+    "cache_read_text": 300_000,
+    "cache_write_5m": 3_750_000,
+    "output_text": 15_000_000,
+}
+CARD = PriceCard("claude", "v1", NOW - timedelta(days=9), RATES)
 
 
 def turn(tenant: str, seconds: int, session: str = "s1", **facts: Any) -> RequestRecord:

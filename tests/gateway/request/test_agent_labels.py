@@ -103,12 +103,10 @@ def test_all_addresses_of_a_repository_have_one_name(address, name):
     assert repo_name(address) == name
 
 
-@given(
-    st.dictionaries(
-        st.sampled_from([b"baggage", b"x-codex-turn-metadata", b"x-tollkeeper-repo", b"session-id"]),
-        st.binary(max_size=200),
-    )
-)
+_NAMES = [b"baggage", b"x-codex-turn-metadata", b"x-tollkeeper-repo", b"session-id"]
+
+
+@given(st.dictionaries(st.sampled_from(_NAMES), st.binary(max_size=200)))
 def test_no_header_raises_and_what_is_read_fits_a_record(headers):
     session, tags = read_labels(headers)
     assert session.isprintable() and all(value and len(value) <= MAX_TAG_LENGTH for value in tags.values())

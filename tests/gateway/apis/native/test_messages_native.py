@@ -67,7 +67,9 @@ async def test_an_agents_session_tools_prompt_and_the_providers_usage_are_on_the
     call = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls"}}
     events = provider.message_events(TEXT, call, stop_reason="tool_use")
     whole = provider.message(TEXT, call, stop_reason="tool_use", server_tool_use={"web_search_requests": 1})
-    upstream.answers(upstream.streamed(*events), upstream.whole(whole))
+    upstream.then(upstream.streamed(*events))
+    upstream.then(upstream.whole(whole))
+    upstream.then(upstream.whole(whole))
     gateway = await start()
     headers = {"x_claude_code_session_id": "s1", "x_claude_code_agent_id": "sub", "x_tollkeeper_repo": "acme/shop"}
     await gateway.ask(post(kit, BODY.replace(b'{ "max', b'{ "stream":true, "max'), **headers))
