@@ -1,4 +1,4 @@
-"""A limit by session or by repository stops an agent's loop in mid-stream, at its amount of money and not a token later."""
+"""A limit by session or repository stops an agent's loop in mid-stream, at its amount of money, not a token later."""
 
 import json
 from decimal import Decimal
