@@ -142,7 +142,7 @@ async def test_a_draining_gateway_answers_in_the_shape_of_the_path(gateway):
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("POST", "/v1/responses/compact"),
+        ("POST", "/v1/responses/expand"),
         ("PUT", "/v1/responses/compact"),
         ("POST", "/v1/models/scripted-1:predict"),
         ("POST", "/v1/files/upload"),

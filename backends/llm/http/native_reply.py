@@ -45,6 +45,7 @@ class _UsageHolder(msgspec.Struct, frozen=True):
     usage: dict[str, msgspec.Raw] | None = None
     message: "_UsageHolder | None" = None
     response: "_UsageHolder | None" = None
+    usageMetadata: dict[str, msgspec.Raw] | None = None  # Gemini's
 
 
 _usages: Final = msgspec.json.Decoder(_UsageHolder)
@@ -106,7 +107,7 @@ class NativeReader(ReplyReader):
         """Keep the usage object of an event or a whole answer; a later one replaces an earlier one field by field."""
         holder = _usages.decode(data)
         nested = holder.message or holder.response
-        usage = holder.usage or (None if nested is None else nested.usage)
+        usage = holder.usage or holder.usageMetadata or (None if nested is None else nested.usage)
         for name, value in (usage or {}).items():
             self._provider_usage[name] = msgspec.Raw(bytes(value))  # a copy: the event's memory may be used again
 
