@@ -111,7 +111,7 @@ async def test_what_cannot_be_read_is_refused_in_anthropics_shape(gateway, path,
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/messages/batches", "/v1/messages/batches/b/results", "/v1/messages/", "/v1/messages/x"]
+    "path", ["/v1/messages/batch", "/v1/messages/batches/b/lines", "/v1/messages/", "/v1/messages/x"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 async def test_unknown_paths_below_messages_are_not_found_in_anthropics_shape(gateway, method, path):

@@ -52,7 +52,7 @@ def turn(tenant: str, seconds: int, session: str = "s1", **facts: Any) -> Reques
 def tenant(record: Callable[[Sequence[RequestRecord]], None]) -> str:
     """A tenant with two sessions of one key, one of another, and a request outside of any."""
     name = f"t-{uuid4().hex[:8]}"
-    loop = {"tools": ["Bash"], "tool_marks": [7], "tool_calls": 1}
+    loop: dict[str, Any] = {"tools": ["Bash"], "tool_marks": [7], "tool_calls": 1}
     other = Identity(name, "web", "", "key_2", "", {"repo": "acme/api"})
     record(
         [

@@ -64,7 +64,8 @@ async def test_a_stream_is_cut_at_the_cap_and_the_next_turn_is_refused(start, ki
     assert [answer.body.count(b"text_delta") for answer in answers] == [30, 20, 0]
     assert b"event: message_stop" in answers[1].body
     whole, cut, refused = gateway.requests()
-    assert (whole.usage.output_tokens, cut.usage.output_tokens, refused.outcome) == (30, 20, "rejected")
+    # All 30 words had come before the second was cut: 10 of them were made for nobody, and are on no bill.
+    assert (whole.overdraft_tokens, cut.overdraft_tokens, refused.outcome) == (0, 10, "rejected")
     assert cut.finish_reason == "length" and "cap" in cut.limit and "cap" in refused.limit
     assert usd(sum(record.charged_pico_usd or 0 for record in gateway.requests())) == Decimal("0.05")
     assert (await gateway.ask(kit.request(body, other, path="/v1/messages"))).status == 200
