@@ -140,7 +140,7 @@ class ToolCalls:
         life.run_id = context.run_id
         life.conversation_id = context.conversation_id or session_label(exchange)
         given = message.params.arguments
-        life.called = [called_tool(tool.name, mark_of(b"" if given is None else bytes(given)))]
+        life.called = [called_tool(tool.name, mark_of(bytes(given) if isinstance(given, msgspec.Raw) else b""))]
         life.priority = key.policy.priority
         life.error = context.fault
         return life

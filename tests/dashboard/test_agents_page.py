@@ -17,8 +17,9 @@ ADDRESS = {"session": "s1", "of_key": "key_1", "of_tenant": "acme"}
 def turn(minute: float, team: str = "red", **fields: object) -> RequestRecord:
     who = Identity("acme", team, "", "key_1", "ada", {"repo": "acme/shop", "branch": "main"})
     usage = Usage(input_text=100, cache_read_text=900, output_text=10)
-    loop = {"tools": ["Bash"], "tool_marks": [7], "tool_calls": 1, "prompt_marks": [1, 2, 3]}
-    return request(minute, **{"who": who, "conversation_id": "s1", "usage": usage, **loop, **fields})
+    loop: dict[str, object] = {"tools": ["Bash"], "tool_marks": [7], "tool_calls": 1, "prompt_marks": [1, 2, 3]}
+    values: dict[str, object] = {"who": who, "conversation_id": "s1", "usage": usage, **loop, **fields}
+    return request(minute, team, **values)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class GeminiReader(NativeReader):
         self._take_facts(answer, data)
         found: list[Delta] = []
         for candidate in answer.candidates or ():
-            found += self._pieces(candidate)
+            found += self._deltas_of(candidate)
         if answer.candidates is None and answer.prompt_feedback is not None:
             found.append(Delta(0, finish_reason="content_filter"))
         return tuple(found)
@@ -64,7 +64,7 @@ class GeminiReader(NativeReader):
         except InvalidUsage:
             return  # contradictory: the reply stands, its usage stays unknown
 
-    def _pieces(self, candidate: GeminiCandidate) -> list[Delta]:
+    def _deltas_of(self, candidate: GeminiCandidate) -> list[Delta]:
         place = candidate.index
         found: list[Delta] = []
         for part in candidate.content.parts if candidate.content is not None else ():
