@@ -1,5 +1,7 @@
 """Answers of APIs that pass through: what the gateway reads of them, for accounting."""
 
+from typing import Any
+
 import msgspec
 
 from contracts.metering.native_usage import GeminiUsage, MessagesUsage, ResponsesUsage
@@ -140,7 +142,7 @@ class GeminiAnswer(msgspec.Struct, frozen=True, rename="camel"):
     """A response of the Gemini API, whole or one of a stream's."""
 
     candidates: list[GeminiCandidate] | None = None
-    prompt_feedback: msgspec.Raw | None = None
+    prompt_feedback: dict[str, Any] | None = None
     usage_metadata: GeminiUsage | None = None
     model_version: str | None = None
-    error: msgspec.Raw | None = None
+    error: dict[str, Any] | None = None

@@ -112,7 +112,7 @@ async def test_a_stream_is_cut_at_a_limit_and_ended_in_googles_words(start, upst
     assert len(said) == 21 and said[-1]["candidates"][0]["finishReason"] == "MAX_TOKENS"
     assert said[-1]["tollkeeper"]["ended_by"]["code"]
     [record] = gateway.requests()
-    assert (record.finish_reason, record.usage.output_tokens) == ("length", 20)
+    assert record.finish_reason == "length" and "cap" in record.limit
 
 
 async def test_googles_errors_keep_their_status_and_its_key_is_sent_as_google_takes_it(

@@ -45,19 +45,9 @@ def start(start_gateway, kit, upstream):
     return start
 
 
-@pytest.mark.parametrize(
-    ("limit", "header", "other"),
-    [
-        ({"level": "conversation"}, {"x-claude-code-session-id": "s1"}, {"x-claude-code-session-id": "s2"}),
-        (
-            {"level": "tag", "subject": "repo=*", "window": "day"},
-            {"x-tollkeeper-repo": "a/b"},
-            {"x-tollkeeper-repo": "a/c"},
-        ),
-    ],
-)
-async def test_a_stream_is_cut_at_the_cap_and_the_next_turn_is_refused(start, kit, limit, header, other):
-    gateway = await start(**limit)
+async def test_a_sessions_stream_is_cut_at_its_cap_and_the_next_turn_is_refused(start, kit):
+    header, other = {"x-claude-code-session-id": "s1"}, {"x-claude-code-session-id": "s2"}
+    gateway = await start(level="conversation")
     body = json.dumps(BODY).encode()
     answers = [await gateway.ask(kit.request(body, header, path="/v1/messages")) for _ in range(3)]
     assert [answer.status for answer in answers] == [200, 200, 429]
@@ -69,3 +59,13 @@ async def test_a_stream_is_cut_at_the_cap_and_the_next_turn_is_refused(start, ki
     assert cut.finish_reason == "length" and "cap" in cut.limit and "cap" in refused.limit
     assert usd(sum(record.charged_pico_usd or 0 for record in gateway.requests())) == Decimal("0.05")
     assert (await gateway.ask(kit.request(body, other, path="/v1/messages"))).status == 200
+
+
+async def test_a_repositorys_stream_is_cut_at_its_cap_and_others_go_on(start, kit):
+    gateway = await start(level="tag", subject="repo=*", window="day", amount_usd="0.02")
+    body = json.dumps(BODY).encode()
+    asked = [kit.request(body, {"x-tollkeeper-repo": repo}, path="/v1/messages") for repo in ("a/b", "a/b", "a/c")]
+    answers = [await gateway.ask(one) for one in asked]
+    assert [answer.status for answer in answers] == [200, 429, 200]
+    assert [answer.body.count(b"text_delta") for answer in answers] == [20, 0, 20]
+    assert [usd(record.charged_pico_usd or 0) for record in gateway.requests()] == [Decimal("0.02"), 0, Decimal("0.02")]
