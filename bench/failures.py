@@ -18,9 +18,9 @@ from gateway.apis.operations import CHAT
 from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.clock import Clock
-from gateway.request.standalone import standalone_chat
 from gateway.routing.attempts.caller import Caller
 from gateway.routing.drill.drill import DrillPlan, play
+from gateway.routing.drill.standalone import standalone_chat
 from gateway.routing.drill.virtual_time import run_at_once
 from gateway.routing.drill.world import FAULTS
 from gateway.routing.health.health_book import HealthBook

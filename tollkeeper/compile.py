@@ -87,16 +87,16 @@ HOT: Final = tuple(
     gateway/guardrails/answer_filter
     gateway/guardrails/screening/expression
     gateway/guardrails/screening/stream_screen
-    gateway/lane/at_once
-    gateway/lane/endings
-    gateway/lane/forecast
-    gateway/lane/kept_hits
-    gateway/lane/known_questions
-    gateway/lane/lane_plan
-    gateway/lane/open_shelf
-    gateway/lane/plans
-    gateway/lane/prepared_call
-    gateway/lane/record_template
+    gateway/request/plans/planned_requests
+    gateway/request/endings
+    gateway/request/plans/forecast
+    gateway/request/plans/cache_hits
+    gateway/request/plans/known_questions
+    gateway/request/plans/plan
+    gateway/request/plans/cache_plan
+    gateway/request/plans/plans
+    gateway/request/plans/prepared_call
+    gateway/request/plans/record_template
     gateway/limits/admission
     gateway/limits/budgets/budget
     gateway/limits/budgets/budget_watch
@@ -124,18 +124,18 @@ HOT: Final = tuple(
     gateway/replies/progress
     gateway/replies/reply
     gateway/replies/reply_facts
-    gateway/request/admittance
+    gateway/request/reserving
     gateway/request/attempt
-    gateway/request/charging
+    gateway/request/charges/charging
     gateway/request/clock
     gateway/request/context
     gateway/request/dispatch
-    gateway/request/failed_attempts
+    gateway/request/charges/failed_attempts
     gateway/request/finish
     gateway/request/guard
     gateway/request/pipeline
     gateway/request/request_state
-    gateway/request/settlement
+    gateway/request/charges/settlement
     gateway/routing/attempts/attempt_run
     gateway/routing/attempts/attempt_sink
     gateway/routing/attempts/caller

@@ -137,23 +137,10 @@ class Connection:
             self.transport.resume_reading()
 
     def _receive(self, data: bytes) -> None:
-        chunks = self._chunks
-        if chunks is not None:
-            try:
-                if chunks.take(data):
-                    self._idle_bytes = 0
-                    self.deadline = self._time() + self._between
-                    return
-                rest = _rest_of(data, chunks)
-            except Exception as error:  # as in a callback of the parser's
-                self._fail(error)
+        if self._chunks is not None:
+            data = self._after_chunks(self._chunks, data)
+            if not data:
                 return
-            if len(rest) != len(data):
-                self._idle_bytes = 0
-                self.deadline = self._time() + self._between
-            if not rest:
-                return
-            data = rest
         if not self._is_awaited:  # bytes nobody asked for: the connection cannot be trusted any more
             self.abort()
             return
@@ -175,6 +162,22 @@ class Connection:
             # What a receiver raises in a callback, the parser carries as its error's context.
             self._fail(_fault_of(error.__context__))
             return
+        self._look_at_parsed(data, is_first=is_first)
+
+    def _after_chunks(self, chunks: ChunkTaker, data: bytes) -> bytes:
+        """Let a receiver take whole chunks itself; return what is left for the parser, empty if nothing is."""
+        try:
+            rest = b"" if chunks.take(data) else _rest_of(data, chunks)
+        except Exception as error:  # as in a callback of the parser's
+            self._fail(error)
+            return b""
+        if len(rest) != len(data):
+            self._idle_bytes = 0
+            self.deadline = self._time() + self._between
+        return rest
+
+    def _look_at_parsed(self, data: bytes, *, is_first: bool) -> None:
+        """Look how far a reply has come, now that the parser has seen what came."""
         if self._chunks is not None and not data.endswith(b"\r\n"):
             self._chunks = None  # part of the next chunk's size has come
         if not self._has_head and self._head_bytes > _MAX_REPLY_HEAD_BYTES:

@@ -73,11 +73,7 @@ class LastHead:
             if at < 0:
                 return None
         start = at
-        length, most = 0, min(end, start + _MAX_DIGITS)  # a flood of digits is the parser's to refuse
-        while at < most and _ZERO <= message[at] <= _NINE:
-            length = length * 10 + message[at] - _ZERO
-            at += 1
-        digits = at - start
+        length, at = _number_at(message, start, min(end, start + _MAX_DIGITS))  # more digits are the parser's to refuse
         if self._has_trace and not self._is_trace_first:
             at = self._behind_between(message, at)
             if at < 0:
@@ -85,8 +81,7 @@ class LastHead:
             trace = message[at : at + _TRACE_BYTES]
             at += _TRACE_BYTES
         body = at + len(after)
-        is_number = digits == 1 or digits > 1 and message[start] != _ZERO
-        if not is_number or body + length != end or message[at:body] != after:
+        if length < 0 or body + length != end or message[at:body] != after:
             return None
         if self._has_trace and _is_trace(trace) is None:
             return None
@@ -98,3 +93,14 @@ class LastHead:
         """Return where what stands between number and trace ends; -1 if it does not stand there."""
         behind = at + len(self._between)
         return behind if message[at:behind] == self._between else -1
+
+
+def _number_at(message: bytes, start: int, most: int) -> tuple[int, int]:
+    """Read a decimal number without leading zeros; return it, below 0 if there is none, and where it ends."""
+    number, at = 0, start
+    while at < most and _ZERO <= message[at] <= _NINE:
+        number = number * 10 + message[at] - _ZERO
+        at += 1
+    if at == start or (at > start + 1 and message[start] == _ZERO):
+        return -1, at
+    return number, at

@@ -105,15 +105,7 @@ class AnswerReader:
             return
         if not data:
             return  # a comment that keeps the upstream connection alive means nothing to the client
-        try:
-            had_usage = False
-            try:
-                chunk = _decode_chunk(data)
-            except msgspec.ValidationError:
-                data_without, had_usage = without_usage(data)
-                chunk = _decode_chunk(data_without)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UpstreamBroken(f"target {self._target!r} sent an event that is no chunk of an answer") from error
+        chunk, had_usage = self._chunk_in(data)
         choices, usage, model, version, error_said, tier = cast(_ChunkFields, _fields_of(chunk))
         if error_said and bytes(error_said) != b"null":
             raise broken(self._message_in(data), f"target {self._target!r} reported an error in its stream")
@@ -128,6 +120,22 @@ class AnswerReader:
         deltas = tuple([_delta_of(choice) for choice in choices]) if choices else ()
         if usage is not None and len(deltas) == 1 and deltas[0].tokens:
             deltas = (self._as_reported(deltas[0]),)
+        self._count(deltas)
+        assert self._sink is not None, "a stream goes to a sink"
+        self._sink.event(event, deltas, is_usage_only=(had_usage or usage is not None) and not deltas)
+
+    def _chunk_in(self, data: bytes) -> tuple[ChatChunk, bool]:
+        """Return an event's chunk, and whether it came with a usage that cannot be read."""
+        try:
+            try:
+                return _decode_chunk(data), False
+            except msgspec.ValidationError:
+                data_without, had_usage = without_usage(data)
+                return _decode_chunk(data_without), had_usage
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UpstreamBroken(f"target {self._target!r} sent an event that is no chunk of an answer") from error
+
+    def _count(self, deltas: tuple[Delta, ...]) -> None:
         for delta in deltas:
             if delta.finish_reason is not None:
                 self.finish_reason = delta.finish_reason or self.finish_reason
@@ -135,8 +143,6 @@ class AnswerReader:
             self.advances += delta.tokens
             self._tokens += delta.tokens
         self.advances += not deltas
-        assert self._sink is not None, "a stream goes to a sink"
-        self._sink.event(event, deltas, is_usage_only=(had_usage or usage is not None) and not deltas)
 
     def _as_reported(self, delta: Delta) -> Delta:
         """Return a delta with the tokens that a running report says it has, where these are more than can be seen."""
@@ -254,6 +260,11 @@ def _delta_of(choice: ChunkChoice) -> Delta:
             return Delta(0, "", "", index, finish_reason)
         if isinstance(content, str) and _has_no_more(said):
             return Delta(least_tokens(content), content, "", index, finish_reason)
+    return _rich_delta(delta, index, finish_reason, stop_reason)
+
+
+def _rich_delta(delta: ChunkDelta, index: int, finish_reason: str | None, stop_reason: object) -> Delta:
+    """Return the delta of a piece that carries more than text."""
     spoken, thought, calls = delta.text, delta.thought, _given(delta.tool_calls) if delta.tool_calls else b""
     tokens = _least_of(spoken, thought, delta.refusal or "", calls) if delta.bears_tokens else 0
     return Delta(

@@ -23,7 +23,7 @@ from gateway.limits.reservation import Reservation, take
 from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
-from gateway.request.standalone import standalone_chat
+from gateway.routing.drill.standalone import standalone_chat
 
 _AMPLE: Final = 10**15
 _WARM_UP: Final = 2_000

@@ -78,11 +78,7 @@ def _with_cache_inside(reported: OpenAIUsage) -> OpenAIUsage:
     if reported.cache_creation_input_tokens and not written:
         written = reported.cache_creation_input_tokens
         beside += written
-    prompt, total = reported.prompt_tokens, reported.total_tokens
-    if beside and prompt is not None:
-        exceeds = (read or 0) + (written or 0) > prompt
-        if exceeds or total == prompt + (reported.completion_tokens or 0) + beside:
-            prompt, total = prompt + beside, None
+    prompt, total = _prompt_with(reported, beside, (read or 0) + (written or 0))
     return msgspec.structs.replace(
         reported,
         prompt_tokens=prompt,
@@ -94,6 +90,18 @@ def _with_cache_inside(reported: OpenAIUsage) -> OpenAIUsage:
             cache_creation_token_details=details.cache_creation_token_details or reported.cache_creation,
         ),
     )
+
+
+def _prompt_with(reported: OpenAIUsage, beside: int, cached: int) -> tuple[int | None, int | None]:
+    """Return the prompt's and the total tokens, with cached ones added where the prompt does not count them yet.
+
+    `beside`: tokens that only Anthropic's names report. `cached`: all that went through the cache.
+    """
+    prompt, total = reported.prompt_tokens, reported.total_tokens
+    if beside and prompt is not None:
+        if cached > prompt or total == prompt + (reported.completion_tokens or 0) + beside:
+            return prompt + beside, None
+    return prompt, total
 
 
 def _with_one_write(details: PromptTokensDetails) -> tuple[PromptTokensDetails, int | None]:

@@ -136,12 +136,7 @@ class Endpoints:
         if path == "/health":
             exchange.send(200, JSON, b'{"status":"ok"}')
         elif path == "/ready":
-            state = self._health()
-            status = 200 if state["status"] == "ready" else 503
-            names = [name.decode("latin-1") for name in exchange.headers]
-            if not self._access.allows(exchange.address, names, exchange.headers.get(b"authorization", b"")):
-                state = {"status": state["status"]}
-            exchange.send(status, JSON, msgspec.json.encode(state))
+            self._answer_ready(exchange)
         elif path == METRICS and self._metrics is not None:
             self._metrics.check(exchange)
             return self._tasks.start(self._metrics.answer(exchange))
@@ -152,6 +147,15 @@ class Endpoints:
                 return self._tasks.start(self._verify_and_answer_models(exchange, snapshot))
             self._answer_models(exchange, key, snapshot)
         return None
+
+    def _answer_ready(self, exchange: Exchange) -> None:
+        """Answer whether requests may be sent here; with details only for callers who may see them."""
+        state = self._health()
+        status = 200 if state["status"] == "ready" else 503
+        names = [name.decode("latin-1") for name in exchange.headers]
+        if not self._access.allows(exchange.address, names, exchange.headers.get(b"authorization", b"")):
+            state = {"status": state["status"]}
+        exchange.send(status, JSON, msgspec.json.encode(state))
 
     async def _verify_and_answer_models(self, exchange: Exchange, snapshot: Snapshot) -> None:
         with self._errors_as_answers(exchange, models_errors(exchange)):

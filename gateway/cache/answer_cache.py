@@ -29,9 +29,9 @@ from gateway.limits.grant import Grant
 from gateway.limits.limiter import Limiter
 from gateway.replies.answer_copy import AnswerCopy
 from gateway.replies.reply import Reply
+from gateway.request.charges.settlement import Settlement
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
-from gateway.request.settlement import Settlement
 from gateway.wire.exchange import Headers, header_lines
 
 if TYPE_CHECKING:

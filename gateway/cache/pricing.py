@@ -9,8 +9,8 @@ from contracts.pricing.prices import UNPRICED, AnyCard, Cost
 from contracts.pricing.service_tiers import UNDECIDED
 from contracts.serving.caching import CachePolicy
 from gateway.cache.kept_answer import KeptAnswer
+from gateway.request.charges.settlement import Settlement
 from gateway.request.request_state import RequestState
-from gateway.request.settlement import Settlement
 
 HIT_MARK: Final = "#hit"  # behind a card's version, on what a hit was priced with
 

@@ -36,12 +36,12 @@ from gateway.limits.quotes import GpuRates, Quotes
 from gateway.limits.refusal import describe, refusal_of
 from gateway.limits.reservation import Reservation, take, take_at_once
 from gateway.replies.allowance import NEVER, Allowance
-from gateway.request.charging import used_by
+from gateway.request.charges.charging import used_by
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
-    from gateway.lane.lane_plan import OpenLane
+    from gateway.request.plans.plan import RequestPlan
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Limiter:
         self._on_refused = on_refused
         self.wall_ns = clock.wall_ns
 
-    def reserve_at_once(self, life: RequestState, plan: "OpenLane", counted: int | None) -> bool:
+    def reserve_at_once(self, life: RequestState, plan: "RequestPlan", counted: int | None) -> bool:
         """Reserve what a request of a plan needs, if every counter has it and all it may need beyond that here and now.
 
         `counted` are its prompt's tokens; `None`: they are estimated. Return whether it holds them; else it holds none.
@@ -141,12 +141,7 @@ class Limiter:
         rates = self._rates(lines, life, model, tokens_in, now_ns)
         if not rates.is_priced:
             lines = _without_money(lines, model.id, life.asked_tier)
-        tokens_out = 0
-        more: Amounts | None = None
-        if isinstance(request, GenerationRequest) and lines.counts_tokens:
-            limit, choices = request.output_limit, request.choice_count
-            tokens_out = self.outputs.estimate(life.who.tenant, model.id, limit, choices)
-            more = rates.of_more(most_output(request, model))
+        tokens_out, more = self._output_of(life, model, lines, rates)
         wanted = rates.at_start(tokens_in, tokens_out)
         if not lines.allow(wanted):
             least = _least_output(request.choice_count, tokens_out)
@@ -163,6 +158,16 @@ class Limiter:
         if lines.capping:
             clip(grant, life, now_ns)
         return grant
+
+    def _output_of(
+        self, life: RequestState, model: ModelSpec, lines: Lines, rates: Rates
+    ) -> tuple[int, Amounts | None]:
+        """Return how many output tokens to reserve, and the most that could be needed; 0 and `None` if none count."""
+        request = life.request
+        if not isinstance(request, GenerationRequest) or not lines.counts_tokens:
+            return 0, None
+        tokens = self.outputs.estimate(life.who.tenant, model.id, request.output_limit, request.choice_count)
+        return tokens, rates.of_more(most_output(request, model))
 
     def counting(self, who: Identity, model: str, snapshot: Snapshot) -> "Counting":
         """Count what calls no model as a request, and let it run within the limits on requests and concurrency.
@@ -357,6 +362,7 @@ class Limiter:
         shortage: Shortage | None = None
         choices = 1 if life is None or life.request is None else life.request.choice_count
         claimant = "" if retries == 0 else who.key_id
+        most_places = _PLACES_OF_NEW if retries == 0 else _PLACES_OF_UNSAID if retries is None else 1
         least = _least_output(choices, tokens_out)
         for _ in range(_MAX_TRIES):
             amounts = rates.at_start(tokens_in, tokens_out)
@@ -366,7 +372,7 @@ class Limiter:
                 who.key_id,
                 now_ns,
                 may_claim=retries != 0,
-                most_places=_PLACES_OF_NEW if retries == 0 else _PLACES_OF_UNSAID if retries is None else 1,
+                most_places=most_places,
                 least=_asked(lines, rates.at_start(tokens_in, least), of=amounts),
             )
             if shortage is not None:
@@ -382,14 +388,18 @@ class Limiter:
             portion = take(lines, rates.at_start(tokens_in, tokens_out), now_ns, claimant)
             if portion is not None:
                 return Grant(Reservation(lines, [portion]), rates, tokens_in, tokens_out)
+        raise self._refusal(shortage, life)
+
+    def _refusal(self, shortage: Shortage | None, life: RequestState | None) -> TollkeeperError:
+        """Return what a request is refused with; the counter that had no room is told."""
         if shortage is None:  # room was found each time, and each time another request was quicker
-            raise CountersUnavailable("the counters of this key are under heavy load", retry_after_seconds=0.1)
+            return CountersUnavailable("the counters of this key are under heavy load", retry_after_seconds=0.1)
         if life is not None:
             life.limit = shortage.counter.rule.id
         is_counted = not shortage.reason and shortage.asked <= shortage.state.amount
         if is_counted and self._on_refused is not None:  # more than the rule ever allows is no news of the rule
             self._on_refused(shortage.counter)
-        raise refusal_of(shortage)
+        return refusal_of(shortage)
 
     def _rates(self, lines: Lines, life: RequestState, model: ModelSpec, tokens_in: int, now_ns: int) -> Rates:
         rates = FREE

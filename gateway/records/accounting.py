@@ -18,8 +18,8 @@ from gateway.records.journal import Journal
 from gateway.records.lost_requests import record_lost
 from gateway.records.recorder import Recorder
 from gateway.records.sent_requests import SentRequests
+from gateway.request.charges.settlement import Settlement
 from gateway.request.clock import Clock
-from gateway.request.settlement import Settlement
 from gateway.settings import GatewaySettings
 
 _LAST_SPANS_SECONDS: Final = 2.0

@@ -21,7 +21,7 @@ from contracts.serving.configuration import Snapshot
 from gateway.records.journal import Journal, unpack_entry
 from gateway.records.recorder import Recorder
 from gateway.records.sent_requests import BATCHED, HEAD, NOT_SAID, STREAM, SentRequests
-from gateway.request.settlement import Settlement
+from gateway.request.charges.settlement import Settlement
 
 _log = logging.getLogger(__name__)
 

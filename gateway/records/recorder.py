@@ -1,29 +1,33 @@
 """A finished request becomes its record: built once, journalled, and shown to tracing."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from backends.processes.native import mypyc_attr
 from contracts.api.chat import ChatRequest
+from contracts.api.generation import Result
 from contracts.api.requests import AnyRequest
 from contracts.errors import ClientGone, HedgeLost
 from contracts.metering.gaps import gap_units, pack_gaps
 from contracts.recording.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record
-from gateway.lane.endings import Ending
-from gateway.limits.demand import INPUT, TOKENS
+from gateway.limits.demand import INPUT
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
 from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.records.content import ContentKeeper
 from gateway.records.journal import Journal
 from gateway.records.prompt_marks import marks_of
 from gateway.records.request_audit import RequestAudit
-from gateway.records.sent_requests import BATCHED, NOT_SAID, STREAM, SentRequests
+from gateway.records.sent_requests import BATCHED, STREAM, SentRequests
 from gateway.records.trace_context import UNTRACED, TraceContext
 from gateway.records.upstream_facts import upstream_facts
-from gateway.request.attempt import Attempt
+from gateway.request.attempt import NO_RESULT, Attempt
+from gateway.request.endings import Ending
 from gateway.request.request_state import RequestState
+
+if TYPE_CHECKING:
+    from gateway.request.plans.plan import PlannedTarget, RequestPlan
 
 _COUNTED: Final = "engine"  # the kind of target whose prompts are counted, not estimated
 
@@ -65,53 +69,61 @@ class Recorder:
 
     def note_sent(self, life: RequestState) -> None:
         """Write down that a request is about to be sent to its last attempt's target: its record, if we die now."""
-        sent, attempt, plan, to = self.sent, life.last_attempt, life.plan, life.to
+        sent, attempt = self.sent, life.last_attempt
         if sent is None or attempt is None or not life.is_authenticated:
             return
-        if plan is not None and to is not None:
-            planned, counted = life.reservation, life.counted_input
-            life.sent_slot = sent.begin(
-                life.id_bytes,
-                life.started_at_ns,
-                0 if life.admitted_ns is None else life.admitted_ns - life.began_ns,
-                life.request_bytes,
-                plan.forecast.expected_input(life.prompt_bytes) if counted is None else counted,
-                life.output_limit,
-                planned,
-                NOT_SAID if planned is None else planned.reserved(TOKENS),
-                life.choices,
-                STREAM if life.is_streamed else 0,
-                to.sent_record if life.is_like_its_plan else self._packed(life),
-                life if life.is_streamed else None,
-            )
+        if life.plan is not None and life.to is not None:
+            life.sent_slot = self._begin_planned(sent, life, life.plan, life.to)
+            if life.is_streamed:
+                sent.watch(life.sent_slot, life, life.reservation)
             return
-        request, reservation, before = life.request, life.reservation, life.sent_slot
-        model = life.model if attempt.model is None else attempt.model
-        tokens_in, reserved = 0, NOT_SAID
-        if reservation is not None:
-            reserved = reservation.reserved(TOKENS)
-            if attempt.target.kind == _COUNTED:
-                tokens_in = reservation.reserved(INPUT)
-        if not tokens_in:
-            name = life.requested_model if model is None else model.id
-            tokens_in = self._inputs.estimate(name, prompt_bytes(life.body), life.who.tenant)
+        before = life.sent_slot
+        life.sent_slot = self._begin_sent(sent, life, attempt)
+        sent.watch(life.sent_slot, life, life.reservation)
+        if before >= 0:  # only now: at no moment is there none
+            sent.end(before)
+
+    def _begin_planned(self, sent: SentRequests, life: RequestState, plan: "RequestPlan", to: "PlannedTarget") -> int:
+        counted = life.counted_input
+        return sent.begin(
+            life.id_bytes,
+            life.started_at_ns,
+            0 if life.admitted_ns is None else life.admitted_ns - life.began_ns,
+            life.request_bytes,
+            plan.forecast.expected_input(life.prompt_bytes) if counted is None else counted,
+            life.output_limit,
+            life.reservation,
+            life.choices,
+            STREAM if life.is_streamed else 0,
+            to.sent_record if life.is_like_its_plan else self._packed(life),
+        )
+
+    def _begin_sent(self, sent: SentRequests, life: RequestState, attempt: Attempt) -> int:
+        request = life.request
         is_streamed = request is not None and request.is_streamed
-        life.sent_slot = sent.begin(
+        return sent.begin(
             life.id_bytes,
             life.started_at_ns,
             0 if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
             life.request_bytes,
-            tokens_in,
+            self._input_of(life, attempt),
             None if request is None else request.output_limit,
-            reservation,
-            reserved,
+            life.reservation,
             1 if request is None else request.choice_count,
             (STREAM if is_streamed else 0) | (BATCHED if life.is_batched else 0),
             self._packed(life),
-            life,
         )
-        if before >= 0:  # only now: at no moment is there none
-            sent.end(before)
+
+    def _input_of(self, life: RequestState, attempt: Attempt) -> int:
+        """Return the tokens of a prompt: as they were counted for the reservation, else estimated."""
+        reservation, tokens_in = life.reservation, 0
+        if reservation is not None and attempt.target.kind == _COUNTED:
+            tokens_in = reservation.reserved(INPUT)
+        if tokens_in:
+            return tokens_in
+        model = life.model if attempt.model is None else attempt.model
+        name = life.requested_model if model is None else model.id
+        return self._inputs.estimate(name, prompt_bytes(life.body), life.who.tenant)
 
     def forget_sent(self, slot: int) -> None:
         """Forget a request that could not be sent."""
@@ -277,9 +289,8 @@ def _laid_out(life: RequestState, fixed: tuple[object, ...]) -> tuple[object, ..
 
 
 def _request_record(life: RequestState, gateway: str) -> RequestRecord:
-    request, attempt = life.request, life.last_attempt
-    target, result = (attempt.target, attempt.result) if attempt else (None, None)
-    made, error, guard = _made_by(life.answering_attempts), life.error, life.guard
+    attempt = life.last_attempt
+    made, error, guard, result = _made_by(life.answering_attempts), life.error, life.guard, _result_of(attempt)
     return RequestRecord(
         request_id=life.id_bytes,
         started_at_ns=life.started_at_ns,
@@ -290,22 +301,17 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
         outcome=life.outcome,
         status=life.status,
         error_code=error.error_code if error else "",
-        finish_reason=life.finish_reason or (result.finish_reason if result else ""),
-        stream=request.is_streamed if request else False,
+        finish_reason=life.finish_reason or result.finish_reason,
         requested_model=life.requested_model,
         route=life.route or (life.model.id if life.model else ""),
         model=life.model.id if life.model else "",
-        model_version=result.model if result else "",
-        provider=target.provider or target.kind if target else "",
-        pool=target.pool if target else "",
-        replica=target.id if target else "",
-        adapter=result.adapter if result else "",
-        region=target.region if target else "",
+        model_version=result.model,
+        adapter=result.adapter,
         gateway=gateway,
-        ttft_ns=None if made.first_at_ns is None else max(made.first_at_ns - life.began_ns, 0),
-        admission_ns=None if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
-        queue_ns=result.queue_ns if result else None,
-        cold_start_ns=result.cold_start_ns if result else None,
+        ttft_ns=_since(life.began_ns, made.first_at_ns),
+        admission_ns=_since(life.began_ns, life.admitted_ns),
+        queue_ns=result.queue_ns,
+        cold_start_ns=result.cold_start_ns,
         gaps=made.gaps,
         gap_clock=made.gap_clock,
         usage=life.usage,
@@ -318,11 +324,8 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
         cost_basis=life.cost.basis,
         price_version=life.cost.version,
         charged_pico_usd=life.charged_pico_usd,
-        gpu=result.gpu if result else None,
+        gpu=result.gpu,
         attempts=len(life.attempts),
-        max_tokens=request.output_limit if request else None,
-        choices=request.choice_count if request else 1,
-        temperature=request.temperature if request else None,
         request_bytes=life.request_bytes,
         response_bytes=life.response_bytes,
         cache=life.cache_outcome,
@@ -351,14 +354,54 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
         service_tier=life.cost.tier,
         tools=[call.name for call in life.called],
         tool_marks=[call.mark for call in life.called],
-        prompt_marks=marks_of(life.exchange.body) if life.conversation_id and _offers_tools(request) else [],
-        provider_usage=result.provider_usage if result else "",
+        prompt_marks=_prompt_marks(life),
+        provider_usage=result.provider_usage,
+        **_asked_by(life.request),
+        **_target_of(attempt),
         **upstream_facts(attempt.error if attempt else None, life.body),
     )
 
 
-def _offers_tools(request: AnyRequest | None) -> bool:
-    return isinstance(request, ChatRequest) and bool(request.tools)
+def _prompt_marks(life: RequestState) -> list[int]:
+    """Return the checksums of a prompt's parts, of sessions whose requests offer tools."""
+    request = life.request
+    if not life.conversation_id or not isinstance(request, ChatRequest) or not request.tools:
+        return []
+    return marks_of(life.exchange.body)
+
+
+def _asked_by(request: AnyRequest | None) -> dict[str, Any]:
+    """Return the fields that say what was asked; the record's own defaults hold where nothing could be read."""
+    if request is None:
+        return {}
+    return {
+        "stream": request.is_streamed,
+        "max_tokens": request.output_limit,
+        "choices": request.choice_count,
+        "temperature": request.temperature,
+    }
+
+
+def _target_of(attempt: Attempt | None) -> dict[str, Any]:
+    """Return the fields that say which target was asked."""
+    if attempt is None:
+        return {}
+    target = attempt.target
+    return {
+        "provider": target.provider or target.kind,
+        "pool": target.pool,
+        "replica": target.id,
+        "region": target.region,
+    }
+
+
+def _result_of(attempt: Attempt | None) -> Result:
+    return NO_RESULT if attempt is None else attempt.result
+
+
+def _since(began_ns: int, at_ns: int | None) -> int | None:
+    """Return how long after the beginning something was, in nanoseconds; `None` if it never was."""
+    return None if at_ns is None else max(at_ns - began_ns, 0)
 
 
 def _attempt_record(life: RequestState, attempt: Attempt, gateway: str) -> AttemptRecord:

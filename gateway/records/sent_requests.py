@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from backends.processes.beat import until_beat
 from backends.processes.native import mypyc_attr
 from backends.segment_log.slot_table import MAX_BYTES, NO_SLOT, KeptValue, SlotTable, form_of
-from gateway.limits.demand import MONEY
+from gateway.limits.demand import MONEY, TOKENS
 from gateway.limits.reservation import Reservation
 from gateway.request.clock import Clock
 
@@ -85,15 +85,13 @@ class SentRequests:
         tokens_in: int,
         max_tokens: int | None,
         reservation: Reservation | None,
-        reserved_tokens: int,
         choices: int,
         flags: int,
         record: bytes,
-        growing: Growing | None,
     ) -> int:
         """Write down that a request is about to be sent; return its slot, for `end`.
 
-        `record` is a packed request record that says the rest. `growing` has output that is seen on its way.
+        `record` is a packed request record that says the rest.
         """
         table = self._table
         if table is None:
@@ -116,15 +114,18 @@ class SentRequests:
                 request_bytes,
                 tokens_in,
                 NOT_SAID if max_tokens is None else max_tokens,
-                reserved_tokens,
+                NOT_SAID if reservation is None else reservation.reserved(TOKENS),
                 choices,
                 flags,
                 record,
             ),
         )
-        if growing is not None:
-            self._watched[slot] = (growing, reservation)
         return slot
+
+    def watch(self, slot: int, growing: Growing, reservation: Reservation | None) -> None:
+        """Keep a slot's entry up to date with output that is seen on its way. Nothing for NO_SLOT."""
+        if slot >= 0:
+            self._watched[slot] = (growing, reservation)
 
     def _form(self, length: int) -> struct.Struct | None:
         if HEAD.size + length > MAX_BYTES:

@@ -63,7 +63,7 @@ class SpanEmitter:
     def emit(self, record: RequestRecord, trace: TraceContext, life: RequestState | None) -> None:
         """Pass a request's spans to the exporter. A caller without a trace gets one named by the request.
 
-        `trace` is the caller's. `life` is the request where it is at hand: a chat on the short way, which asked one
+        `trace` is the caller's. `life` is the request where it is at hand: a planned chat, which asked one
         target once, has its record alone.
         """
         self._exporter.add(_Spans(record, trace, life, self._resource).made())

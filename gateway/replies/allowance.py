@@ -148,16 +148,23 @@ class Allowance:
                     self.next_at = 0  # all that follows waits behind it
                     return WAIT
                 passing = max(self.reserved - before, 0)
-        if is_beyond and not self.is_over and self._at_most is not None:
-            self._stop(self._at_most())
-        elif is_capped and not self.is_over and self._thinking_end is not None:
-            self._stop(self._thinking_end[1])
+        if is_beyond or is_capped:
+            self._end_beyond(is_beyond=is_beyond)
         self._undelivered -= passing
         self._undelivered_thoughts -= min(reasoning, passing)
         if self._choices > 1:
             self._by_choice[index] = self._by_choice.get(index, 0) + passing
         self._aim(progress.tokens, progress.reasoning_tokens)
         return passing
+
+    def _end_beyond(self, *, is_beyond: bool) -> None:
+        """End the answer: it is beyond the most that it may have, or else beyond the cap on thinking."""
+        if self.is_over:
+            return
+        if is_beyond and self._at_most is not None:
+            self._stop(self._at_most())
+        elif self._thinking_end is not None:
+            self._stop(self._thinking_end[1])
 
     def hold(self, tokens: int, reasoning_tokens: int) -> None:
         """Look at an answer of which this much, all told, waits for a slow client: it was made and is to be paid."""

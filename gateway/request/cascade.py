@@ -10,12 +10,11 @@ from contracts.api.chat import ChatRequest
 from contracts.errors import TollkeeperError
 from contracts.serving.routes import CascadePolicy
 from gateway.replies.reply import Reply, ReplyFacts
-from gateway.request.admittance import Admittance
 from gateway.request.attempt import Attempt
 from gateway.request.clock import Clock
-from gateway.request.decisions import add_decision
 from gateway.request.journey import goes_on
 from gateway.request.request_state import RequestState
+from gateway.request.reserving import Reserving
 from gateway.request.stages import Stages
 from gateway.routing.routes.held_reply import HeldReply
 from gateway.routing.routes.judge import what_lacks
@@ -46,9 +45,9 @@ class _Told(msgspec.Struct):
 class Cascades:
     """Leads requests that have been shown their way, and have entered its first leg."""
 
-    def __init__(self, stages: Stages, admittance: Admittance, clock: Clock) -> None:
+    def __init__(self, stages: Stages, reserving: Reserving, clock: Clock) -> None:
         self._stages = stages
-        self._admittance = admittance
+        self._reserving = reserving
         self._clock = clock
 
     @staticmethod
@@ -67,10 +66,10 @@ class Cascades:
         """
         told: list[_Told] = []
         try:
-            await _Run(self._stages, self._admittance, self._clock, life, way, told).go()
+            await _Run(self._stages, self._reserving, self._clock, life, way, told).go()
         finally:
             if told:
-                add_decision(life, "cascade", told)
+                life.add_decision("cascade", told)
 
 
 class _Run:
@@ -79,7 +78,7 @@ class _Run:
     def __init__(
         self,
         stages: Stages,
-        admittance: Admittance,
+        reserving: Reserving,
         clock: Clock,
         life: RequestState,
         way: Way,
@@ -87,7 +86,7 @@ class _Run:
     ) -> None:
         assert life.reply is not None and way.route.cascade is not None
         self._stages = stages
-        self._admittance = admittance
+        self._reserving = reserving
         self._clock = clock
         self._life = life
         self._way = way
@@ -166,16 +165,16 @@ class _Run:
 
     async def _call(self, leg: Leg, reply: Reply) -> None:
         life = self._life
-        call = await self._admittance.admit(life, leg.pool)
-        candidates = await self._admittance.candidates(life, call, leg.within)
+        call = await self._reserving.admit(life, leg.pool)
+        candidates = await self._reserving.candidates(life, call, leg.within)
         await self._stages.caller.call(life, reply, call, candidates)
 
     def _leave(self, kept: _Kept | None) -> None:
         """Make room for the next model: an answer that is kept stays paid for, what failed is given back."""
         if kept is None:
-            self._admittance.leave(self._life)
+            self._reserving.leave(self._life)
         else:
-            self._admittance.set_aside(self._life, kept.attempts)
+            self._reserving.set_aside(self._life, kept.attempts)
 
     def _return_to(self, kept: _Kept) -> None:
         """Send the client the answer that is held, after others could not be had."""
@@ -189,7 +188,7 @@ class _Run:
         life = self._life
         if not life.earlier or life.earlier[-1].attempts is not kept.attempts:
             return
-        self._admittance.leave(life)
+        self._reserving.leave(life)
         life.grant = life.earlier.pop().grant
         for attempt in kept.attempts:
             attempt.is_left = False

@@ -18,16 +18,16 @@ from contracts.serving.rollouts import RolloutSpec
 from contracts.serving.routes import RouteSpec
 from gateway.apis.operations import CHAT, Operation
 from gateway.guardrails.request_guard import cut_by
-from gateway.lane.at_once import AtOnce
-from gateway.lane.endings import Endings
-from gateway.lane.kept_hits import KeptHits
-from gateway.lane.plans import Plans
-from gateway.request.admittance import Admittance
 from gateway.request.clock import Clock
 from gateway.request.context import read_trace
+from gateway.request.endings import Endings
 from gateway.request.finish import Finish, fail
 from gateway.request.pipeline import Admit, AnswerFromCache, Call, FindWay, Observe, Understand
+from gateway.request.plans.cache_hits import CacheHits
+from gateway.request.plans.planned_requests import PlannedRequests
+from gateway.request.plans.plans import Plans
 from gateway.request.request_state import Driver, RequestState, Stage
+from gateway.request.reserving import Reserving
 from gateway.request.stages import Stages
 from gateway.routing.attempts.attempt_run import AttemptRun
 from gateway.routing.attempts.caller import tell_how_far
@@ -49,11 +49,11 @@ class Dispatcher(Driver):
         self.start = start
         self.plans = Plans(stages, clock)
         self.endings = Endings(stages.recorder.write, self.plans.prepare_next)
-        self._admittance = Admittance(stages, clock)
-        self._call = Call(stages, self._admittance, clock, self.endings.soon)
-        self.hits = KeptHits(stages, clock)
-        self.at_once = AtOnce(stages, clock, self.plans, self.hits)
-        self.finish = Finish(stages, self._admittance, clock, self.endings)
+        self._reserving = Reserving(stages, clock)
+        self._call = Call(stages, self._reserving, clock, self.endings.soon)
+        self.hits = CacheHits(stages, clock)
+        self.at_once = PlannedRequests(stages, clock, self.plans, self.hits)
+        self.finish = Finish(stages, self._reserving, clock, self.endings)
         admit = Admit(stages)
         # A plan leaves out what it does not need: it knows its caller and its model, and nobody else looks.
         self._planned: tuple[Stage, ...] = (admit, self._call)
@@ -62,14 +62,14 @@ class Dispatcher(Driver):
             admit,
             Observe(stages),
             FindWay(stages),
-            AnswerFromCache(stages, self._admittance),
+            AnswerFromCache(stages, self._reserving),
             self._call,
         )
 
     @property
     def open_grants(self) -> int:
         """Return how many grants are held by requests under way."""
-        return self._admittance.open_grants
+        return self._reserving.open_grants
 
     def serve(
         self,
@@ -92,7 +92,7 @@ class Dispatcher(Driver):
         try:
             if operation is CHAT and key is None and self.at_once.understand(life):
                 life.stages = () if life.is_hit else self._planned
-                self._admittance.open_grants += life.is_hit and life.grant is not None
+                self._reserving.open_grants += life.is_hit and life.grant is not None
             else:
                 self._begin(life, key, shadow)
                 life.is_batched = is_batched
@@ -363,7 +363,7 @@ class Dispatcher(Driver):
         """Try the targets of a request that was sent to the first of them at once."""
         assert life.reply is not None
         life.to = life.template = None
-        call = self._admittance.held_call(life)
+        call = self._reserving.held_call(life)
         await self.stages.caller.call(life, life.reply, call, life.candidates, failed, is_counted=True)
 
 

@@ -6,13 +6,12 @@ import logging
 from typing import Final
 
 from contracts.errors import GatewayFault, InvalidUsage, TollkeeperError
-from gateway.lane.endings import Endings
 from gateway.limits.clipping import bound_of
 from gateway.replies.reply import Reply
-from gateway.request.admittance import Admittance
 from gateway.request.clock import Clock
-from gateway.request.decisions import add_decision
+from gateway.request.endings import Endings
 from gateway.request.request_state import RequestState
+from gateway.request.reserving import Reserving
 from gateway.request.stages import Stages
 from gateway.wire.error_answer import send_error
 from gateway.wire.public_errors import public_error
@@ -25,9 +24,9 @@ _TOLD_LIMITS: Final = frozenset(("openai_http", "litellm"))  # kinds of targets 
 class Finish:
     """Ends requests. A request of a plan shares the write of its record with those that end in the same turn."""
 
-    def __init__(self, stages: Stages, admittance: Admittance, clock: Clock, endings: Endings) -> None:
+    def __init__(self, stages: Stages, reserving: Reserving, clock: Clock, endings: Endings) -> None:
         self._stages = stages
-        self._admittance = admittance
+        self._reserving = reserving
         self._clock = clock
         self._endings = endings
 
@@ -54,11 +53,11 @@ class Finish:
         life.ended_ns = self._clock.monotonic_ns()
         self._price(life)
         if self._stages.limiter.store.is_shared:
-            await self._admittance.reserve_late(life)
+            await self._reserving.reserve_late(life)
         self._charge(life)
         self._prepare(life)
         if life.choice is not None and life.choice.sample is not None:
-            add_decision(life, "replica", life.choice.sample.facts())
+            life.add_decision("replica", life.choice.sample.facts())
         if life.rollout is not None:
             await self._stages.rollouts.look(life, life.exchange, life.reply)
         try:
@@ -88,13 +87,13 @@ class Finish:
         if life.is_charged:
             return
         life.is_charged = True
-        self._admittance.open_grants -= life.grant is not None
+        self._reserving.open_grants -= life.grant is not None
         self._stages.limiter.settle(life, life.grant)
         self._note_limit(life)
         if life.is_let_go and life.owes_nothing:
             life.charged_pico_usd = 0  # what a failed model used is on no rule, as with every try that failed
         if life.earlier:
-            self._admittance.settle_earlier(life)
+            self._reserving.settle_earlier(life)
         if life.ticket is not None:
             self._stages.admission.settle(life.ticket)
         if life.snapshot.routes:

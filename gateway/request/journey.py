@@ -13,8 +13,8 @@ from contracts.errors import (
     UpstreamError,
 )
 from gateway.replies.reply import Reply
-from gateway.request.admittance import Admittance
 from gateway.request.request_state import RequestState
+from gateway.request.reserving import Reserving
 from gateway.request.stages import Stages
 from gateway.routing.routes.way import Way
 
@@ -28,9 +28,9 @@ _OTHERS_MAY_CODES: Final = frozenset(("context_length_exceeded", "unpriced_model
 class Journeys:
     """Leads requests that have been shown their way, and have entered its first leg."""
 
-    def __init__(self, stages: Stages, admittance: Admittance) -> None:
+    def __init__(self, stages: Stages, reserving: Reserving) -> None:
         self._stages = stages
-        self._admittance = admittance
+        self._reserving = reserving
 
     async def go(self, life: RequestState, way: Way) -> None:
         """Serve the request by the first leg that can; what an earlier one reserved is given back.
@@ -43,11 +43,11 @@ class Journeys:
         for leg in way.legs:
             try:
                 if failure is not None:
-                    self._admittance.leave(life)
+                    self._reserving.leave(life)
                     reply.start_over(headers)
                     way.enter(life, leg)
-                call = await self._admittance.admit(life, leg.pool)
-                candidates = await self._admittance.candidates(life, call, leg.within)
+                call = await self._reserving.admit(life, leg.pool)
+                candidates = await self._reserving.candidates(life, call, leg.within)
                 await self._stages.caller.call(life, reply, call, candidates)
                 return
             except TollkeeperError as error:

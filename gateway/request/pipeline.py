@@ -13,15 +13,15 @@ from contracts.serving.configuration import KeyEntry, ModelSpec
 from contracts.serving.routes import RouteSpec
 from gateway.apis.operations import CHAT
 from gateway.guardrails.request_guard import RequestGuard, cut_by
-from gateway.lane.lane_plan import LaneTarget, OpenLane
 from gateway.records.trace_context import UNTRACED
 from gateway.replies.reply import GeneratedReply, Reply, ReplyFacts
-from gateway.request.admittance import Admittance
 from gateway.request.cascade import Cascades
 from gateway.request.clock import Clock
 from gateway.request.context import NO_CONTEXT, read_context
 from gateway.request.journey import Journeys
+from gateway.request.plans.plan import PlannedTarget, RequestPlan
 from gateway.request.request_state import RequestState, Stage
+from gateway.request.reserving import Reserving
 from gateway.request.stages import Stages
 from gateway.routing.attempts.attempt_run import AttemptRun
 
@@ -163,9 +163,9 @@ class FindWay(Stage):
 class AnswerFromCache(Stage):
     """Answers with what was kept of an earlier request. Then no stage follows."""
 
-    def __init__(self, stages: Stages, admittance: Admittance) -> None:
+    def __init__(self, stages: Stages, reserving: Reserving) -> None:
         self._stages = stages
-        self._admittance = admittance
+        self._reserving = reserving
 
     def run(self, life: RequestState) -> Awaitable[None] | None:
         return None if life.cache is None else self._answer(life)
@@ -176,7 +176,7 @@ class AnswerFromCache(Stage):
         visit = life.visit = answers.begin(life)
         if await answers.answer(life, reply, visit):
             life.grant = visit.grant
-            self._admittance.open_grants += life.grant is not None
+            self._reserving.open_grants += life.grant is not None
             life.stages = ()
 
 
@@ -187,20 +187,20 @@ class Call(Stage):
     """
 
     def __init__(
-        self, stages: Stages, admittance: Admittance, clock: Clock, soon: Callable[[Callable[[], None]], None]
+        self, stages: Stages, reserving: Reserving, clock: Clock, soon: Callable[[Callable[[], None]], None]
     ) -> None:
         self._stages = stages
-        self._admittance = admittance
+        self._reserving = reserving
         self._clock = clock
         self._soon = soon
-        self._journeys = Journeys(stages, admittance)
-        self._cascades = Cascades(stages, admittance, clock)
+        self._journeys = Journeys(stages, reserving)
+        self._cascades = Cascades(stages, reserving, clock)
 
     def run(self, life: RequestState) -> Awaitable[None] | None:
         plan, way = life.plan, life.way
         if plan is not None:
             if self._stages.limiter.reserve_at_once(life, plan, life.counted_input):
-                self._admittance.open_grants += life.grant is not None
+                self._reserving.open_grants += life.grant is not None
                 return None if self._send(life, plan) else self._call(life)
             life.plan = None
         if way is not None:
@@ -209,17 +209,17 @@ class Call(Stage):
 
     async def _reserve_and_call(self, life: RequestState) -> None:
         assert life.model is not None and life.reply is not None
-        call = await self._admittance.admit(life, life.snapshot.pools[life.model.pool])
-        await self._stages.caller.call(life, life.reply, call, await self._admittance.candidates(life, call))
+        call = await self._reserving.admit(life, life.snapshot.pools[life.model.pool])
+        await self._stages.caller.call(life, life.reply, call, await self._reserving.candidates(life, call))
 
     async def _call(self, life: RequestState) -> None:
         """Call the targets of a request that holds what it needs."""
         assert life.reply is not None
         self.prepare(life)
-        call = self._admittance.held_call(life)
+        call = self._reserving.held_call(life)
         await self._stages.caller.call(life, life.reply, call, life.candidates)
 
-    def _send(self, life: RequestState, plan: OpenLane) -> bool:
+    def _send(self, life: RequestState, plan: RequestPlan) -> bool:
         """Send a request to the first of its candidates; return whether there was a connection for it."""
         to = plan.sole
         life.candidates = plan.candidates
@@ -237,7 +237,7 @@ class Call(Stage):
         life.to = life.run = life.template = None
         return False
 
-    def _begin(self, life: RequestState, to: LaneTarget) -> None:
+    def _begin(self, life: RequestState, to: PlannedTarget) -> None:
         reply, recorder, target = life.reply, self._stages.recorder, to.target
         assert reply is not None and target is not None
         life.to, life.template, life.alike = to, to.template, to.alike
@@ -272,7 +272,7 @@ class Call(Stage):
             reply.add_lines(plan.limits_told.told(first.at_ns, first.left or ()))
         if plan.is_unseen and not life.is_streamed:
             return
-        self._admittance.hold_to_limits(life)
+        self._reserving.hold_to_limits(life)
         if life.sent is not None and life.is_streamed:
             if life.allowance is not None and life.run is not None:
                 life.allowance.begin_attempt(life.run.attempt.progress, 0)

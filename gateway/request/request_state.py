@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import msgspec
+
 from backends.llm.base import ModelCall, SendAgain
 from backends.llm.http.quick_target import SentRequest
 from backends.processes.native import mypyc_attr
@@ -24,7 +26,6 @@ from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot, Targe
 from contracts.serving.rollouts import RolloutSpec
 from contracts.serving.routes import RouteSpec
 from gateway.guardrails.request_guard import RequestGuard
-from gateway.lane.endings import Ending
 from gateway.limits.admission import Ticket
 from gateway.limits.grant import Grant
 from gateway.limits.reservation import Reservation
@@ -32,18 +33,19 @@ from gateway.records.trace_context import UNTRACED, TraceContext
 from gateway.replies.allowance import Allowance
 from gateway.replies.answer_facts import CalledTool
 from gateway.request.attempt import Attempt, answering
+from gateway.request.endings import Ending
 from gateway.routing.replicas.choice import Choice
 from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:
     from gateway.apis.operations import Operation
     from gateway.cache.visit import Visit
-    from gateway.lane.lane_plan import LaneTarget, OpenLane
-    from gateway.lane.record_template import RecordTemplate
     from gateway.limits.queue.pool_queue import Place
     from gateway.observability.metrics.request_counts import SeriesKey
     from gateway.replies.reply import Reply
-    from gateway.request.earlier_answers import EarlierAnswer
+    from gateway.request.charges.earlier_answers import EarlierAnswer
+    from gateway.request.plans.plan import PlannedTarget, RequestPlan
+    from gateway.request.plans.record_template import RecordTemplate
     from gateway.routing.attempts.attempt_run import AttemptRun
     from gateway.routing.routes.way import Way
 
@@ -110,8 +112,8 @@ class RequestState(Ending):
         self.is_left = False  # by its client, before its task had begun
         self.is_over = False  # it has its record
         self.ending: asyncio.Future[None] | None = None  # done once it is over, where somebody waits for that
-        self.plan: OpenLane | None = None  # what is alike of all requests of its key for its model
-        self.to: LaneTarget | None = None  # the target that it was sent to at once
+        self.plan: RequestPlan | None = None  # what is alike of all requests of its key for its model
+        self.to: PlannedTarget | None = None  # the target that it was sent to at once
         self.candidates: Sequence[TargetSpec] = ()
         self.run: AttemptRun | None = None  # the try that is under way without a task
         self.sent: SentRequest | None = None  # and its reply
@@ -291,6 +293,12 @@ class RequestState(Ending):
     def status(self) -> int:
         """Return the HTTP status that the outcome stands for, also where a stream had already said 200."""
         return 200 if self.error is None else self.error.status
+
+    def add_decision(self, part: str, decision: object) -> None:
+        """Add a part to what its record says of how it was routed: one JSON object. The last of a name is read."""
+        said = msgspec.json.encode({part: decision}).decode()
+        before = self.route_decision
+        self.route_decision = f"{before[:-1]},{said[1:]}" if before else said
 
     def end_early(self, why: TollkeeperError) -> None:
         """End its answer here, which is a good one: it has used up what it may have, or is stopped by a guardrail."""

@@ -11,8 +11,8 @@ from gateway.limits.admission import Admission
 from gateway.limits.limiter import Limiter
 from gateway.limits.queue.pool_queues import PoolQueues
 from gateway.records.recorder import Recorder
+from gateway.request.charges.settlement import Settlement
 from gateway.request.guard import Guard
-from gateway.request.settlement import Settlement
 from gateway.routing.attempts.caller import Caller
 from gateway.routing.replicas.router import Router
 from gateway.routing.rollouts.rollouts import Rollouts

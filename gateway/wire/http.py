@@ -243,6 +243,16 @@ class HttpConnection(Line):
                 self._hosts.check(headers[b"host"])
             except TollkeeperError as error:
                 self._stop_parsing(error)
+        self._check_body_headers(headers)
+        self._in_head = False
+        self._in_body = True
+        self._expect_within(self._limits.body_seconds)
+        if b"expect" in headers and self._current is None and not self._waiting:
+            if headers[b"expect"].lower() == b"100-continue":
+                self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _check_body_headers(self, headers: dict[bytes, bytes]) -> None:
+        """Refuse a body that comes in a form that is not read, or is too long."""
         coding = headers.get(b"transfer-encoding")
         if coding is not None and (coding.strip().lower() != b"chunked" or self._parser.get_http_version() != "1.1"):
             self._stop_parsing(AmbiguousFraming("the only transfer coding read here is 'chunked', of HTTP/1.1"))
@@ -252,12 +262,6 @@ class HttpConnection(Line):
         length = headers.get(b"content-length")
         if length is not None and int(length) > self._limits.body_bytes:
             self._stop_parsing(self._limits.body_too_large(int(length)))
-        self._in_head = False
-        self._in_body = True
-        self._expect_within(self._limits.body_seconds)
-        if b"expect" in headers and self._current is None and not self._waiting:
-            if headers[b"expect"].lower() == b"100-continue":
-                self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, data: bytes) -> None:
         self._unparsed_bytes = 0

@@ -20,10 +20,10 @@ from gateway.limits.estimates.counting import TokenEstimator
 from gateway.records.journal import Journal, unpack_entry
 from gateway.records.lost_requests import record_lost
 from gateway.records.recorder import Recorder
-from gateway.records.sent_requests import BATCHED, HEAD, NOT_SAID, STREAM, SentRequests
+from gateway.records.sent_requests import BATCHED, HEAD, STREAM, SentRequests
+from gateway.request.charges.settlement import Settlement
 from gateway.request.clock import Clock
-from gateway.request.settlement import Settlement
-from gateway.request.standalone import standalone_chat
+from gateway.routing.drill.standalone import standalone_chat
 
 START_NS = 1_790_000_000_000_000_000
 WHO = Identity(tenant="acme", team="core", project="apollo", key_id="key_1", user="ann", tags={"job": "7"})
@@ -102,7 +102,10 @@ def begin(
         gateway="gw",
     )
     packed, id = encode_record(record), bytes([number]) * 16
-    return process.sent.begin(id, START_NS + number, 500, 1234, 100, 64, held, NOT_SAID, 1, flags, packed, growing)
+    slot = process.sent.begin(id, START_NS + number, 500, 1234, 100, 64, held, 1, flags, packed)
+    if growing is not None:
+        process.sent.watch(slot, growing, held)
+    return slot
 
 
 def end(process: Process, number: int, slot: int) -> None:
@@ -210,7 +213,7 @@ def test_a_request_with_a_second_target_is_one_record_that_names_it(directory):
 def test_an_entry_that_cannot_be_read_is_dropped_and_logged(directory, caplog):
     process = Process(directory)
     begin(process, 1)
-    process.sent.begin(b"2" * 16, 1, 1, 1, 1, None, None, NOT_SAID, 1, 0, b"no record", None)
+    process.sent.begin(b"2" * 16, 1, 1, 1, 1, None, None, 1, 0, b"no record")
     process.die()
     lost_record(directory)
     assert "requests under way at the crash cannot be read" in caplog.text
@@ -218,7 +221,7 @@ def test_an_entry_that_cannot_be_read_is_dropped_and_logged(directory, caplog):
 
 def test_labels_that_are_too_long_leave_no_entry_and_do_no_harm(directory, caplog):
     process = Process(directory)
-    slot = process.sent.begin(b"2" * 16, 1, 1, 1, 1, None, None, NOT_SAID, 1, 0, bytes(1 << 15), None)
+    slot = process.sent.begin(b"2" * 16, 1, 1, 1, 1, None, None, 1, 0, bytes(1 << 15))
     process.sent.end(slot)
     assert process.sent.open_entries == 0
     assert "a request under way cannot be written down" in caplog.text

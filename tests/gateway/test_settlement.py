@@ -28,9 +28,9 @@ from contracts.serving.configuration import EMPTY_SNAPSHOT, Snapshot, TargetSpec
 from gateway.apis.operations import EMBEDDINGS
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.request.attempt import Attempt
+from gateway.request.charges.settlement import Settlement
 from gateway.request.request_state import RequestState
-from gateway.request.settlement import Settlement
-from gateway.request.standalone import standalone_chat
+from gateway.routing.drill.standalone import standalone_chat
 
 PRICED = Snapshot(
     1, {}, {}, {}, PriceBook([price_card("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)})])

@@ -54,7 +54,7 @@ async def test_a_stream_cut_at_the_drain_limit_ends_with_an_error_event_and_coun
     assert sum(record.charge_tokens) == record.usage.input_tokens + 3  # what was reserved beyond it went back
 
 
-async def test_a_stream_of_an_upstream_that_goes_the_short_way_is_cut_alike(start_gateway, kit, upstream, tmp_path):
+async def test_a_stream_of_an_upstream_that_goes_by_a_plan_is_cut_alike(start_gateway, kit, upstream, tmp_path):
     words = [upstream.piece(upstream.chunk(word)) for word in ("one ", "two ", "three ")]
     upstream.always(upstream.stream_head() + b"".join(words), "stall")
     config = kit.configuration(("mock", [kit.http_target(upstream.url)]))

@@ -183,7 +183,7 @@ async def test_without_tracing_no_span_is_sent(start_gateway, kit, upstream):
     assert {request.line for request in upstream.requests} == {"POST /v1/logs HTTP/1.1"}
 
 
-async def test_a_chat_on_the_short_way_has_its_attempt(start, kit, upstream, eventually):
+async def test_a_chat_with_a_plan_has_its_attempt(start, kit, upstream, eventually):
     gateway = await start(kit.configuration(("mock", [kit.http_target(upstream.url)])))
     upstream.answering(lambda request: OK if "/v1/chat" not in request.line else upstream.whole(upstream.completion()))
     upstream._always = ()

@@ -75,35 +75,53 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
     if isinstance(request, TranslatedChat):
         call = replace(call, body=_in_its_words(request, server))
     renamed = bool(server.model) and server.model != request.model
-    generates = isinstance(request, GenerationRequest)
-    needs_usage = isinstance(request, GenerationRequest) and request.is_streamed and not wants_usage(request)
-    limit = _new_limit(request, call.max_output) if isinstance(request, GenerationRequest) else None
-    effort = call.reasoning_effort if isinstance(request, ChatRequest) and server.sends_reasoning_effort else None
-    ranks = generates and server.sends_priority
-    sets = call.set_fields
-    cap = call.max_thinking if isinstance(request, ChatRequest) and server.thinking_cap_field else None
-    is_changed = renamed or limit or effort or ranks or sets or cap is not None
-    if isinstance(request, GenerationRequest) and needs_usage and not is_changed:
-        return with_usage(request, call.body)
-    if not (needs_usage or is_changed):
-        return call.body
+    if not isinstance(request, GenerationRequest):
+        if not (renamed or call.set_fields):
+            return call.body
+        body = _Body(call.body)
+        if renamed:
+            body.set("model", server.model)
+        if call.set_fields:
+            _set_fields(body, call.set_fields, server)
+        return body.encoded()
+    needs_usage = request.is_streamed and not wants_usage(request)
+    limit = _new_limit(request, call.max_output)
+    if not (renamed or limit or call.set_fields or server.sends_priority or _changes_thinking(call, server)):
+        return with_usage(request, call.body) if needs_usage else call.body
     body = _Body(call.body)
     if renamed:
         body.set("model", server.model)
     if needs_usage:
         _ask_for_usage(body)
-    if sets:
-        _set_fields(body, sets, server)
-        limit = limit or _set_limit(sets)
+    _change_generation(body, call, request, server, limit)
+    return body.encoded()
+
+
+def _changes_thinking(call: ModelCall, server: BodyFields) -> bool:
+    """Return whether a key bounds how much a chat's model thinks, in a way that this server is told."""
+    if not isinstance(call.request, ChatRequest):
+        return False
+    return bool(call.reasoning_effort is not None and server.sends_reasoning_effort) or bool(
+        call.max_thinking is not None and server.thinking_cap_field
+    )
+
+
+def _change_generation(
+    body: _Body, call: ModelCall, request: GenerationRequest, server: BodyFields, limit: int | None
+) -> None:
+    """Change what the route sets, the output's limit, the bounds on thinking and the priority."""
+    if call.set_fields:
+        _set_fields(body, call.set_fields, server)
+        limit = limit or _set_limit(call.set_fields)
     if limit is not None:
         _limit(body, limit, "max_tokens" if isinstance(request, CompletionRequest) else server.output_limit)
-    if effort is not None:
-        _set_effort(body, effort)
-    if cap is not None:
-        _cap_thinking(body, cap, server.thinking_cap_field)
-    if ranks:
+    if isinstance(request, ChatRequest):
+        if call.reasoning_effort is not None and server.sends_reasoning_effort:
+            _set_effort(body, call.reasoning_effort)
+        if call.max_thinking is not None and server.thinking_cap_field:
+            _cap_thinking(body, call.max_thinking, server.thinking_cap_field)
+    if server.sends_priority:
         body.set("priority", call.priority)
-    return body.encoded()
 
 
 def with_usage(request: GenerationRequest, body: bytes) -> bytes:

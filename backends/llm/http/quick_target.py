@@ -1,4 +1,4 @@
-"""Targets that can send a request as it came, without waiting for anything: what the short way needs of them.
+"""Targets that can send a request as it came, without waiting for anything: what plans need of them.
 
 They are classes rather than protocols. In machine code a protocol's method is looked up by its name, which touches some
 twenty lines of memory a call; a class has it at a known place (decision 0071).

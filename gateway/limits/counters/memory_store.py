@@ -99,6 +99,21 @@ class MemoryStore:
         short = [(counter, amount) for counter, amount in ours if counter.room(now_ns, name) < amount]
         if not short or (name and (_fits_place(short, dict(least), name, now_ns) or _make_way(short, name, now_ns))):
             return None
+        return self._shortage(ours, short, claimant, name, now_ns, most_places)
+
+    def _shortage(
+        self,
+        ours: "list[tuple[_OwnCounter, int]]",
+        short: "list[tuple[_OwnCounter, int]]",
+        claimant: str,
+        name: str,
+        now_ns: int,
+        most_places: int,
+    ) -> Shortage:
+        """Return who is short for longest, and until when; a place is kept for the claimant if that can be done.
+
+        `name` is the claimant's, if it may take a place that is kept for it.
+        """
         last, asked, due_ns = short[0][0], short[0][1], now_ns
         for counter, amount in short:
             free_ns = counter.earliest(amount, now_ns, now_ns)

@@ -12,6 +12,7 @@ from msgspec.structs import astuple
 from contracts.errors import TollkeeperError
 from contracts.metering.usage import LEAVES, UNKNOWN_USAGE, Usage
 from contracts.pricing.price_state import price_state
+from contracts.pricing.prices import Cost
 from contracts.recording.records import RequestRecord
 from contracts.rules.limits import PriorityClass
 from gateway.observability.metrics.histogram import DURATION_SECONDS, FIRST_TOKEN_SECONDS, WAIT_SECONDS, Histogram
@@ -149,14 +150,9 @@ class RequestCounts:
             series.tokens[_OUTPUT_TEXT] += tokens_out
         elif usage is not UNKNOWN_USAGE:
             _add(series.tokens, usage)
-        if cost.basis != "free" and cost.total_pico_usd is None:
-            if cost.basis != "unknown_usage" and usage.has_input and usage.has_output:
-                series.unpriced += 1
-            else:
-                series.unknown_usage += 1
-        elif cost.unpriced:
-            series.unpriced += 1
         total = cost.total_pico_usd
+        if total is None or cost.unpriced:
+            _count_unpriced(series, cost, usage)
         series.cost_pico_usd += total or 0
         if life.overdraft_tokens:
             series.overdraft_tokens += life.overdraft_tokens
@@ -202,6 +198,16 @@ class RequestCounts:
                 tenant = ""
             found = self.tenants.setdefault(tenant, TenantCounts())
         return found
+
+
+def _count_unpriced(series: RequestSeries, cost: Cost, usage: Usage) -> None:
+    """Count a request whose cost is not known, or not all of it."""
+    if cost.basis == "free" or cost.total_pico_usd is not None:
+        series.unpriced += bool(cost.unpriced)
+    elif cost.basis != "unknown_usage" and usage.has_input and usage.has_output:
+        series.unpriced += 1
+    else:
+        series.unknown_usage += 1
 
 
 def _add(tokens: list[int], usage: Usage) -> None:

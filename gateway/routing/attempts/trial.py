@@ -75,32 +75,39 @@ class Trial:
 
     async def _go_through(self, candidates: Sequence[TargetSpec], *, is_again: bool) -> bool:
         """Try each candidate that may be called; return whether one has answered. Raises what no other can mend."""
-        reply, call, was_tried = self._reply, self._call, False
+        call, was_tried = self._call, False
         raced: list[TargetSpec] = []
         for spec in self._turns(candidates):
             if spec in raced:
                 continue
             resumes = call.continuation is not None and self._means.targets.can_continue(spec, call.continuation)
-            if reply.has_begun and not resumes and self._begun is None:
+            if self._reply.has_begun and not resumes and self._begun is None:
                 continue
             if self._failure is not None and not self._may_go_on(resumes=resumes, is_again=is_again):
                 return False
-            if not resumes:
-                call.continuation = None
             was_tried = True
-            has_tried = bool(self._life.attempts) and self._begun is None
-            reason: AttemptReason = "first" if not has_tried else "retry" if is_again else "fallback"
-            late_seconds = None if resumes or reply.has_begun or self._begun is not None else self._late_after(spec)
-            if late_seconds is None:
-                error = await self._try(spec, "continuation" if resumes else reason, resumes=resumes)
+            if resumes:
+                error = await self._try(spec, "continuation", resumes=True)
             else:
-                error = await self._race(spec, reason, late_seconds, candidates, raced)
+                call.continuation = None
+                error = await self._call_anew(spec, candidates, raced, is_again=is_again)
             if error is None:
                 return True
             self._take(error, spec)
         if not was_tried and self._failure is None:
             self._failure = self._all_away(candidates)
         return False
+
+    async def _call_anew(
+        self, spec: TargetSpec, candidates: Sequence[TargetSpec], raced: list[TargetSpec], *, is_again: bool
+    ) -> TollkeeperError | None:
+        """Call a target from the prompt on, in a race with another if it is late; return what it failed with."""
+        has_tried = bool(self._life.attempts) and self._begun is None
+        reason: AttemptReason = "first" if not has_tried else "retry" if is_again else "fallback"
+        late_seconds = None if self._reply.has_begun or self._begun is not None else self._late_after(spec)
+        if late_seconds is None:
+            return await self._try(spec, reason, resumes=False)
+        return await self._race(spec, reason, late_seconds, candidates, raced)
 
     def _turns(self, candidates: Sequence[TargetSpec]) -> Iterable[TargetSpec]:
         return turns(candidates, self._means.health, self._means.clock.monotonic_ns, is_begun=self._begun is not None)

@@ -15,9 +15,9 @@ from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
-from gateway.request.standalone import standalone_chat
 from gateway.routing.attempts.caller import Caller
 from gateway.routing.attempts.leg_order import arranged
+from gateway.routing.drill.standalone import standalone_chat
 from gateway.routing.drill.world import DrillTarget, Fault, Outage, provider_of
 from gateway.routing.health.health_book import HealthBook
 from gateway.routing.routes.plan import Fork, RoutePlans

@@ -4,7 +4,6 @@ from contracts.rules.holds import HeldFor, hold_on
 from contracts.serving.configuration import Snapshot
 from contracts.serving.rollouts import RolloutSpec, unit_of
 from contracts.serving.routes import RouteEntry
-from gateway.request.decisions import add_decision
 from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.rollout_book import RolloutBook
 from gateway.routing.routes.plan import Leg, leg_of
@@ -39,7 +38,7 @@ class Arms:
             way.legs.insert(0, leg)
         else:
             life.arm = "incumbent"
-        add_decision(life, "rollout", {"id": spec.id, "arm": life.arm, "percent": spec.percent})
+        life.add_decision("rollout", {"id": spec.id, "arm": life.arm, "percent": spec.percent})
 
     def candidate_leg(self, spec: RolloutSpec, incumbent: Leg, snapshot: Snapshot) -> Leg | None:
         """Return the candidate where the incumbent stands, pinned to the same regions; `None` if it has no target."""

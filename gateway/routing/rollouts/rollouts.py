@@ -12,7 +12,6 @@ from gateway.limits.limiter import Limiter
 from gateway.replies.answer_copy import AnswerCopy
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
-from gateway.request.decisions import add_decision
 from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.answer_text import text_of
 from gateway.routing.rollouts.arms import Arms
@@ -82,7 +81,7 @@ class Rollouts:
         attempt = attempt_of(life, spec.candidate if life.arm == "candidate" else spec.incumbent)
         if attempt is None and life.left_first_for in _NO_ROOM:  # its callers find it full, or away: that is its own
             self.book.note(spec, life.arm, Seen(failed=True))
-            add_decision(life, "rollout_answer", {"failed": True})
+            life.add_decision("rollout_answer", {"failed": True})
             return
         if attempt is None:  # answered from the cache, or refused before any model: it took no part
             life.rollout, life.arm = None, ""
@@ -95,9 +94,9 @@ class Rollouts:
         if seen is not None:
             self.book.note(spec, life.arm, seen)
             if seen.failed:  # whoever has answered then
-                add_decision(life, "rollout_answer", {"failed": True})
+                life.add_decision("rollout_answer", {"failed": True})
             elif seen.refused is not None:
-                add_decision(life, "rollout_answer", {"refused": seen.refused})
+                life.add_decision("rollout_answer", {"refused": seen.refused})
         if is_copied:
             self.shadows.copy(life, spec, text)
 

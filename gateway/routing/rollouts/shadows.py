@@ -20,7 +20,6 @@ from gateway.limits.demand import MONEY
 from gateway.limits.limiter import Limiter
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
-from gateway.request.decisions import add_decision
 from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.answer_text import text_of
 from gateway.routing.rollouts.likeness import likeness
@@ -138,7 +137,7 @@ class Shadows:
             said["same"] = text == original.text
             with contextlib.suppress(asyncio.CancelledError):  # the gateway stops: the copy is recorded without
                 said["similarity"], said["by"] = await likeness(original.text, text, embedder)
-        add_decision(life, "shadow", said)
+        life.add_decision("shadow", said)
 
     async def close(self) -> None:
         """End what is under way: nobody waits for it."""

@@ -9,7 +9,6 @@ from contracts.serving.routes import RouteSpec
 from contracts.serving.semantic import SemanticReading, SemanticSpec
 from gateway.limits.limiter import Limiter
 from gateway.request.clock import Clock
-from gateway.request.decisions import add_decision
 from gateway.request.request_state import RequestState
 from gateway.routing.attempts.leg_order import arranged
 from gateway.routing.health.health_book import HealthBook
@@ -74,7 +73,7 @@ class RouteGuide:
         fork = self._plans.plan_for(route, life.snapshot)
         asked = await self._asked(life, fork)
         order = Resolver(asked, self.standing(life), self._turns).order(fork)
-        add_decision(life, "route", _said(order))
+        life.add_decision("route", _said(order))
         if not order.legs:
             raise _nowhere(route, order)
         way = Way(life, route, self._with_those_away_last(life, fork, order), order.chosen)
@@ -89,7 +88,7 @@ class RouteGuide:
             return order.legs
         legs = arranged(order.legs, self._health, self._clock.monotonic_ns())
         if legs != order.legs:
-            add_decision(life, "away", {"order": [leg.label for leg in legs]})
+            life.add_decision("away", {"order": [leg.label for leg in legs]})
         return legs
 
     def standing(self, life: RequestState) -> LiveStanding:
@@ -110,7 +109,7 @@ class RouteGuide:
             found = await self._reader.read(reading_fork.id, reading_fork.semantic, request, life.who.tenant)
             readings[reading_fork.id] = Reading(found.intent, found.complexity)
             life.route_state = life.route_state or found.obstacle
-            add_decision(life, "semantic", found.facts())
+            life.add_decision("semantic", found.facts())
         return Asked(
             tenant=life.who.tenant,
             at_ns=life.started_at_ns,

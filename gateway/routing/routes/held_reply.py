@@ -146,11 +146,8 @@ def _delta_of(body: bytes) -> Delta:
     if not choices:
         raise UpstreamBroken("the target sent a reply without a choice")
     choice = choices[0]
-    message, content = choice.message, choice.message.content
-    if isinstance(content, list):
-        text, thought = "".join(part.text or "" for part in content), "".join(part.thought for part in content)
-    else:
-        text, thought = content or "", message.reasoning_content or message.reasoning or ""
+    message = choice.message
+    text, thought = _text_of(message)
     calls = [{**call, "index": place} for place, call in enumerate(message.tool_calls or ())]
     tokens = choice.logprobs.content or [] if choice.logprobs is not None else []
     return Delta(
@@ -162,6 +159,14 @@ def _delta_of(body: bytes) -> Delta:
         tool_calls=_encoder.encode(calls) if calls else b"",
         logprobs=[_token_logprob(token, token.logprob) for token in tokens if token.logprob is not None],
     )
+
+
+def _text_of(message: _Message) -> tuple[str, str]:
+    """Return an answer's text and its reasoning."""
+    content = message.content
+    if isinstance(content, list):
+        return "".join(part.text or "" for part in content), "".join(part.thought for part in content)
+    return content or "", message.reasoning_content or message.reasoning or ""
 
 
 def _token_logprob(token: _Token, logprob: float) -> TokenLogprob:

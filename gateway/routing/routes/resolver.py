@@ -161,6 +161,17 @@ class Resolver:
                 return "", False
         return reason, bool(reason)
 
+    def _probed_of(self, found: Order, late: set[int]) -> Leg | None:
+        """Return which of the late legs that would come first is probed; the others of those are left out."""
+        before = list(takewhile(lambda leg: id(leg) in late, found.legs))
+        probed = next((leg for leg in before if self._standing.may_probe(leg.model)), None)
+        if probed is not None:
+            self._probe(found, probed)
+        for leg in before:
+            if leg is not probed:
+                self._standing.leave_out(leg.model)
+        return probed
+
     def _put_late_last(self, found: Order, budget_seconds: float) -> None:
         """Keep the order among what is predicted to be in time, or of which nothing is known; then the quickest.
 
@@ -171,15 +182,8 @@ class Resolver:
         late = [(seconds, leg) for seconds, leg in predicted if seconds is not None and seconds > budget_seconds]
         if not late:
             return
-        places = {id(leg) for _, leg in late}
-        before = list(takewhile(lambda leg: id(leg) in places, found.legs))
-        probed = next((leg for leg in before if self._standing.may_probe(leg.model)), None)
-        if probed is not None:
-            self._probe(found, probed)
-            late = [pair for pair in late if pair[1] is not probed]
-        for leg in before:
-            if leg is not probed:
-                self._standing.leave_out(leg.model)
+        probed = self._probed_of(found, {id(leg) for _, leg in late})
+        late = [pair for pair in late if pair[1] is not probed]
         late.sort(key=lambda pair: pair[0])
         found.late = [leg.label for _, leg in late]
         found.legs = [leg for leg in found.legs if not any(leg is other for _, other in late)]

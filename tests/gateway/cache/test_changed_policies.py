@@ -18,8 +18,8 @@ from gateway.cache.fingerprint import served_by
 from gateway.cache.kept_answer import KeptAnswer
 from gateway.cache.pricing import price_hit
 from gateway.limits.estimates.counting import TokenEstimator
+from gateway.request.charges.settlement import Settlement
 from gateway.request.clock import Clock
-from gateway.request.settlement import Settlement
 from tests.backends.llm.engine_fake import FakeHost, builtin_hello
 
 _SECOND_NS = 10**9

@@ -23,7 +23,7 @@ from gateway.observability.metrics.histogram import FIRST_TOKEN_SECONDS, Histogr
 from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.observability.metrics.request_families import request_families
 from gateway.request.request_state import RequestState
-from gateway.request.standalone import standalone_chat
+from gateway.routing.drill.standalone import standalone_chat
 from tests.gateway.exposition_parser import Page
 
 REQUESTS = "tollkeeper_requests_total"

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from gateway.request.clock import Clock
+
 MICRO = 1_000_000
 JSON_WANTED = {
     "type": "json_schema",
@@ -189,20 +191,11 @@ async def test_a_cascade_ends_where_its_money_does(start, servers):
 async def test_a_cascade_ends_where_its_time_does(start, servers):
     refused = completion("", refusal="no")
     gateway = await start(refused, {"latency_budget_ms": 1}, completion())
-    real = gateway.gateway._dispatcher._call._cascades._clock.monotonic_ns
-    gateway.gateway._dispatcher._call._cascades._clock = _Later(real)
+    cascades = gateway.gateway._dispatcher._call._cascades
+    real = cascades._clock
+    cascades._clock = Clock(real.wall_ns, lambda: real.monotonic_ns() + 2_000_000)  # two milliseconds ahead
     assert (await gateway.chat(model="r")).status == 200
     assert not servers[1].requests
-
-
-class _Later:
-    """A clock that is two milliseconds ahead."""
-
-    def __init__(self, real):
-        self._real = real
-
-    def monotonic_ns(self):
-        return self._real() + 2_000_000
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -15,13 +15,13 @@ from gateway.limits.demand import FREE, GPU, OUTPUT
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.limits.estimates.steady_estimates import SteadyEstimates
 from gateway.limits.grant import Grant
-from gateway.request.admittance import Admittance
 from gateway.request.attempt import Attempt
-from gateway.request.charging import used_by
+from gateway.request.charges.charging import used_by
+from gateway.request.charges.earlier_answers import EarlierAnswer, used_earlier
+from gateway.request.charges.settlement import Settlement
 from gateway.request.clock import Clock
-from gateway.request.earlier_answers import EarlierAnswer, used_earlier
-from gateway.request.settlement import Settlement
-from gateway.request.standalone import standalone_chat
+from gateway.request.reserving import Reserving
+from gateway.routing.drill.standalone import standalone_chat
 from tests.backends.llm.engine_fake import FakeHost, Play
 from tests.gateway.routing.routes.test_cascade import MICRO, completion, scripted_cascade, servers, start, text_of
 
@@ -165,6 +165,7 @@ def life_of(*attempts):
     return life
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(("first_ns", "earlier_ns", "last_ns"), [(100, 100, 1000), (None, 5000, 1000)])
 def test_gpu_time_is_charged_to_the_answer_it_was_for(first_ns, earlier_ns, last_ns):
     first, last = attempt_of(first_ns), attempt_of(1000)
@@ -204,11 +205,12 @@ class SharedStore:
         self.asked += lines
 
 
+@pytest.mark.interpreted
 async def test_what_an_earlier_answer_used_beyond_its_grant_is_sought_in_shared_counters_too():
     store = SharedStore()
     holding: Any = Holding()
     stages: Any = SimpleNamespace(limiter=SimpleNamespace(store=store), settlement=Settlement(TokenEstimator()))
     life = life_of(attempt_of(1000))
     life.earlier.append(EarlierAnswer([attempt_of(100)], Grant(holding, FREE, 3, 4)))
-    await Admittance(stages, Clock()).reserve_late(life)
+    await Reserving(stages, Clock()).reserve_late(life)
     assert store.asked == [("counter", 4)] and holding.extended == [4, 4]

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from contracts.metering.usage import Usage
 from contracts.recording.records import decode_record
-from gateway.lane.record_shapes import VARYING, KeptShapes, RecordShape
-from tests.gateway.lane.example import EXAMPLE
+from gateway.request.plans.record_shapes import VARYING, KeptShapes, RecordShape
+from tests.gateway.request.example import EXAMPLE
 
 OTHERS = [
     replace(EXAMPLE, price_version="card/2"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.gateway.lane.pair import RULES, Pair, WatchedDispatcher
+from tests.gateway.request.pair import RULES, Pair, WatchedDispatcher
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ async def pair(start_gateway, kit, upstream, monkeypatch):
         upstream.then(upstream.whole(upstream.completion()))
         upstream.then(upstream.whole(upstream.completion()))
         await found.ask()
-        assert found.taken == [False], "the first of a key goes the long way"
+        assert found.taken == [False], "the first of a key has no plan yet"
         found.taken.clear()
         return found
 

@@ -1,4 +1,4 @@
-"""A chat for an engine host of ours on the short way: its prompt rendered and counted in the turn it comes in."""
+"""A chat for an engine host of ours: its prompt rendered and counted in the turn it comes in."""
 
 from typing import Final
 
@@ -7,10 +7,10 @@ from contracts.api.chat import ChatRequest
 from contracts.errors import TollkeeperError
 from contracts.rules.limits import PriorityClass
 from gateway.apis.operations import CHAT
-from gateway.lane.lane_plan import OpenLane
 from gateway.limits.limiter import nothing_fits
 from gateway.limits.queue.request import RANKS
 from gateway.request.context import RequestContext, trace_parent
+from gateway.request.plans.plan import RequestPlan
 from gateway.request.request_state import RequestState
 from gateway.request.stages import Stages
 
@@ -30,7 +30,7 @@ class PreparedCall:
 
 def prepare_at_once(
     stages: Stages,
-    opened: OpenLane,
+    opened: RequestPlan,
     life: RequestState,
     request: ChatRequest,
     context: RequestContext,

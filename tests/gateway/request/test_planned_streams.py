@@ -1,4 +1,4 @@
-"""Streams on the short way: sent before there is a task, and answered, charged and recorded as on the long way."""
+"""Streams by a plan: sent before there is a task, and answered, charged and recorded as without one."""
 
 import asyncio
 import gc
@@ -8,7 +8,7 @@ import pytest
 from contracts.metering.gaps import unpack_gaps
 from gateway.replies.chunk_relay import ChunkRelay
 from tests.gateway.conftest import KEY
-from tests.gateway.lane.pair import counters, facts, requests_in_memory, told, without_id
+from tests.gateway.request.pair import counters, facts, requests_in_memory, told, without_id
 
 TIMED = ("gaps", "ttft_ns", "response_bytes")  # the head tells of times
 
@@ -81,7 +81,7 @@ def good(up, texts=("Hel", "lo", ' "quoted" \n', " \u4e16", "!"), usage=(10, 5))
         {"n": 2},
     ],
 )
-async def test_a_plain_stream_goes_the_short_way_and_is_accounted_for_alike(streams, upstream, fields):
+async def test_a_plain_stream_goes_by_a_plan_and_is_accounted_for_alike(streams, upstream, fields):
     both = await streams()
     upstream.always(*slowly(upstream, *good(upstream)))
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Targets that fail where requests go the short way: left alone, tried again and called again all the same."""
+"""Targets that fail where requests go by a plan: left alone, tried again and called again all the same."""
 
 import pytest
 
@@ -31,7 +31,7 @@ async def test_one_that_fails_is_left_alone_and_its_requests_are_answered(pair):
     assert sum(record.outcome == "ok" for record in gateway.requests()) == 30
 
 
-async def test_one_that_is_well_again_is_found_by_traffic_that_goes_the_short_way(pair):
+async def test_one_that_is_well_again_is_found_by_traffic_that_goes_by_a_plan(pair):
     gateway, bad, good = pair
     await ask(gateway, 20)
     bad.always(bad.whole(bad.completion()))
@@ -46,7 +46,7 @@ async def test_one_that_is_well_again_is_found_by_traffic_that_goes_the_short_wa
     assert len(bad.requests) == seen + 6, "it has its turns again"
 
 
-async def test_good_answers_of_the_short_way_earn_the_pool_its_budget(pair):
+async def test_good_answers_of_a_plan_earn_the_pool_its_budget(pair):
     gateway, bad, good = pair
     bad.always(bad.whole(bad.completion()))
     await ask(gateway, 12)

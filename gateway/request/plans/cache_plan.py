@@ -8,14 +8,14 @@ from gateway.apis.operations import CHAT
 from gateway.cache.answer_cache import UNUSED
 from gateway.cache.answer_store import Entry
 from gateway.cache.fingerprint import Context, share_of
-from gateway.lane.record_shapes import VARYING
-from gateway.lane.record_template import RecordTemplate
 from gateway.limits.plan import Lines
 from gateway.observability.metrics.request_counts import SeriesKey
+from gateway.request.plans.record_shapes import VARYING
+from gateway.request.plans.record_template import RecordTemplate
 from gateway.request.stages import Stages
 
 
-class OpenShelf:
+class CachePlan:
     """Where the kept answers of one key for one model are, and what their hits have in common."""
 
     __slots__ = ("alike", "context", "key", "lines", "model", "policy", "prices", "snapshot", "template", "tenant")
@@ -44,7 +44,7 @@ class OpenShelf:
         self.prices: dict[bytes, tuple[Entry, Cost, int | None]] = {}
 
 
-def open_shelf(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int) -> OpenShelf | None:
+def cache_plan_of(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int) -> CachePlan | None:
     """Return where hits of a key for a model are to be looked for; `None` if only the dispatcher can tell."""
     policy = model.cache
     if policy is None or model.sampling is not None or model.id in snapshot.routes:
@@ -71,7 +71,7 @@ def open_shelf(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapsh
         cache="hit",
         priority=key.policy.priority,
     )
-    return OpenShelf(
+    return CachePlan(
         snapshot,
         key,
         model,

@@ -86,7 +86,7 @@ async def test_an_answers_end_does_not_wait_for_what_comes_long_after_it(start_g
     if wants_usage:
         body["stream_options"] = {"include_usage": True}
     async with httpx.AsyncClient(base_url=running.base_url, headers={"authorization": f"Bearer {KEY}"}) as client:
-        for _ in range(2):  # the second goes the short way
+        for _ in range(2):  # the second goes by a plan
             read = at_finish = b""
             async with client.stream("POST", "/chat/completions", json=body) as answer:
                 async for piece in answer.aiter_raw():

@@ -10,9 +10,8 @@ from gateway.request.request_state import RequestState
 def used_by(life: RequestState, grant: Grant) -> Amounts:
     """Return what a request is to be charged with.
 
-    A request whose attempts were all free (`gateway/request/failed_attempts.py`), or that was withdrawn from the
-    queue, used
-    nothing. A failed one that may be billed is charged its estimate. A usage that its target reported and nobody can
+    A request whose attempts were all free (`failed_attempts.py`), or that was withdrawn from the queue, used nothing. A
+    failed one that may be billed is charged its estimate. A usage that its target reported and nobody can
     read stays as it was reserved. What models did that it has left is not its last model's. One that was answered
     with a kept answer is a request, and costs what the policy says.
     """
@@ -24,18 +23,25 @@ def used_by(life: RequestState, grant: Grant) -> Amounts:
         return (1, 0, 0, 0, 0, 0, life.cost.total_pico_usd or 0)
     if life.owes_nothing:
         return (1 if life.attempts else 0, 0, 0, 0, 0, 0, 0)
-    tokens_in, tokens_out, cost = life.tokens_in, life.tokens_out, life.cost.total_pico_usd
-    if tokens_in is None and tokens_out is None:  # it was not settled as calls of models are
-        tokens_in, tokens_out = life.usage.input_tokens, life.usage.output_tokens
-    if tokens_in is None:
-        tokens_in = held(INPUT)
-    if tokens_out is None:
-        tokens_out = held(OUTPUT) if isinstance(life.request, GenerationRequest) else 0
+    tokens_in, tokens_out = _tokens_of(life, grant)
+    cost = life.cost.total_pico_usd
     own = [attempt for attempt in life.attempts if not attempt.is_left]
     gpu_ns = 0
     if grant.reservation.lines.counts_gpu:
         gpu_ns = gpu_time_of(own, _gpu_unmeasured(own, grant, tokens_in, tokens_out))
     return (1, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu_ns, held(MONEY) if cost is None else cost)
+
+
+def _tokens_of(life: RequestState, grant: Grant) -> tuple[int, int]:
+    """Return the tokens in and out to charge: as they were reported or counted, else as they were reserved."""
+    tokens_in, tokens_out = life.tokens_in, life.tokens_out
+    if tokens_in is None and tokens_out is None:  # it was not settled as calls of models are
+        tokens_in, tokens_out = life.usage.input_tokens, life.usage.output_tokens
+    if tokens_in is None:
+        tokens_in = grant.reservation.reserved(INPUT)
+    if tokens_out is None:
+        tokens_out = grant.reservation.reserved(OUTPUT) if isinstance(life.request, GenerationRequest) else 0
+    return tokens_in, tokens_out
 
 
 def gpu_time_of(attempts: list[Attempt], unmeasured_ns: int) -> int:

@@ -8,16 +8,18 @@ from contracts.access.identity import MAX_USER_LENGTH
 from contracts.api.chat import ChatRequest
 from contracts.errors import TollkeeperError
 from gateway.apis.operations import CHAT
-from gateway.lane.kept_hits import KeptHits
-from gateway.lane.lane_plan import OpenLane
-from gateway.lane.plans import Plans
-from gateway.lane.prepared_call import prepare_at_once
 from gateway.limits.estimates.counting import prompt_bytes
 from gateway.replies.answer_facts import facts_wanted
 from gateway.replies.chat_reply import ChatReply
 from gateway.replies.reply import ReplyFacts
 from gateway.request.clock import Clock
 from gateway.request.context import NO_CONTEXT, has_context, read_context, read_trace
+from gateway.request.plans.cache_hits import CacheHits
+from gateway.request.plans.cache_plan import CachePlan
+from gateway.request.plans.known_questions import Question
+from gateway.request.plans.plan import RequestPlan
+from gateway.request.plans.plans import Plans
+from gateway.request.plans.prepared_call import prepare_at_once
 from gateway.request.request_state import RequestState
 from gateway.request.stages import Stages
 from gateway.wire.exchange import Exchange, RequestHead
@@ -26,10 +28,10 @@ _read_chat: Final = CHAT.read  # under its own name: every chat's way leads thro
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests do without it
-class AtOnce:
+class PlannedRequests:
     """Finds the plan of a request, and makes the request one of its plan."""
 
-    def __init__(self, stages: Stages, clock: Clock, plans: Plans, hits: KeptHits) -> None:
+    def __init__(self, stages: Stages, clock: Clock, plans: Plans, hits: CacheHits) -> None:
         self._stages = stages
         self._clock = clock
         self._plans = plans
@@ -43,22 +45,17 @@ class AtOnce:
             _look(head)
         if not head.is_plain or len(exchange.body) > LARGE_BODY_BYTES:
             return False
-        sent = head.authorization
-        question = self._hits.known(sent, exchange.body)
+        question = self._hits.known(head.authorization, exchange.body)
         request = _read(exchange) if question is None else question.request
-        plan = None if request is None else self._plans.plan_for(sent, request.model, life.started_at_ns)
+        plan = None if request is None else self._plans.plan_for(head.authorization, request.model, life.started_at_ns)
         if request is None or plan is None:
             return False
-        shelf = plan.shelf
-        if question is not None and (shelf is None or question.context is not shelf.context):
-            question, request = None, _read(exchange)  # it was known under another configuration
-            if request is None:
-                return False
-        if shelf is not None:
-            is_plain = head.context is NO_CONTEXT and not request.user
-            return is_plain and self._hits.answer(life, shelf, request, question)
-        opened = plan.lane
-        if opened is None:
+        if plan.cache_plan is not None:
+            return self._answer_from_cache(life, plan.cache_plan, request, question)
+        if question is not None:
+            request = _read(exchange)  # it was known under another configuration
+        opened = plan.plan
+        if request is None or opened is None:
             return False
         newer = request.max_completion_tokens
         limit = request.max_tokens if newer is None else newer  # `output_limit`, without asking
@@ -66,7 +63,19 @@ class AtOnce:
             return False  # to be refused
         return self._take(life, opened, request, limit)
 
-    def _take(self, life: RequestState, opened: OpenLane, request: ChatRequest, limit: int | None) -> bool:
+    def _answer_from_cache(
+        self, life: RequestState, cached: CachePlan, request: ChatRequest, question: Question | None
+    ) -> bool:
+        exchange, asked = life.exchange, request
+        if question is not None and question.context is not cached.context:
+            read = _read(exchange)  # it was known under another configuration
+            if read is None:
+                return False
+            question, asked = None, read
+        is_plain = exchange.head.context is NO_CONTEXT and not asked.user
+        return is_plain and self._hits.answer(life, cached, asked, question)
+
+    def _take(self, life: RequestState, opened: RequestPlan, request: ChatRequest, limit: int | None) -> bool:
         context, who, priority = life.exchange.head.context, opened.identity, opened.key.policy.priority
         if context is not NO_CONTEXT:
             try:

@@ -1,4 +1,4 @@
-"""What is alike of all whole chats that come with one key for one model: worked out once, for a second at the most."""
+"""What is alike of all chats that come with one key for one model: worked out once, and kept for at most a second."""
 
 from typing import Final
 
@@ -8,15 +8,15 @@ from contracts.pricing.prices import UNPRICED, AnyCard, CostBasis
 from contracts.recording.records import RequestRecord
 from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
 from gateway.apis.operations import CHAT
-from gateway.lane.forecast import Forecast
-from gateway.lane.open_shelf import OpenShelf, open_shelf
-from gateway.lane.record_shapes import KeptShapes, RecordShape
-from gateway.lane.record_template import packed
 from gateway.limits.clipping import NATURAL_OUTPUT, UNSEEN_KINDS
 from gateway.limits.demand import FREE, Rates
 from gateway.limits.headers import RateLines
 from gateway.limits.plan import Lines
 from gateway.observability.metrics.request_counts import SeriesKey
+from gateway.request.plans.cache_plan import CachePlan, cache_plan_of
+from gateway.request.plans.forecast import Forecast
+from gateway.request.plans.record_shapes import KeptShapes, RecordShape
+from gateway.request.plans.record_template import packed
 from gateway.request.stages import Stages
 from gateway.routing.health.target_health import TargetHealth
 
@@ -26,7 +26,7 @@ _PASSED_ON: Final = frozenset(("openai_http",))  # nobody sees whole answers gro
 _COUNTED: Final = frozenset(("engine",))  # prompts are counted before anything is taken for them
 
 
-class LaneTarget:
+class PlannedTarget:
     """One of the pool's targets, with its price card and what its records have in common."""
 
     __slots__ = (
@@ -45,7 +45,7 @@ class LaneTarget:
     def __init__(
         self,
         spec: TargetSpec,
-        target: QuickTarget | None,  # none: a task calls it
+        target: QuickTarget | None,  # `None`: a task calls it
         card: AnyCard | None,
         text_rates: tuple[int, int] | None,  # of the card, where usage of text alone needs no more
         health: TargetHealth,
@@ -64,8 +64,8 @@ class LaneTarget:
         self.sent_record = shape.packed
 
 
-class OpenLane:
-    """How the whole chats of one key for one model go, where they may go the short way."""
+class RequestPlan:
+    """What a chat with one key for one model needs: its limits, its prices and its targets."""
 
     __slots__ = (
         "snapshot",
@@ -94,14 +94,10 @@ class OpenLane:
         model: ModelSpec,
         lines: Lines | None,  # none: no rule counts them
         rates: Rates,
-        targets: dict[str, LaneTarget],
-        candidates: tuple[TargetSpec, ...],  # the pool's
+        targets: dict[str, PlannedTarget],
         forecast: Forecast,
-        limits_told: RateLines | None,
-        *,
-        is_counted: bool,  # its prompts, exactly
-        is_unseen: bool,  # nobody sees its whole answers grow
     ) -> None:
+        pool = snapshot.pools[model.pool]
         self.snapshot = snapshot
         self.key = key
         self.identity = key.identity
@@ -111,56 +107,56 @@ class OpenLane:
         self.lines = lines
         self.rates = rates
         self.targets = targets
-        self.candidates = candidates
-        self.sole = targets[candidates[0].id] if len(candidates) == 1 else None  # nothing is to be chosen
+        self.candidates = pool.targets
+        self.sole = targets[pool.targets[0].id] if len(targets) == 1 else None  # nothing is to be chosen
         self.forecast = forecast
-        self.limits_told = limits_told
-        self.is_counted = is_counted
-        self.is_unseen = is_unseen
+        self.limits_told = None if lines is None else RateLines(lines)
+        self.is_counted = pool.kinds == _COUNTED  # its prompts, exactly
+        self.is_unseen = pool.kinds == UNSEEN_KINDS  # nobody sees its whole answers grow
         self.context_tokens = model.context_tokens
         self.most_output = model.context_tokens or NATURAL_OUTPUT  # of a choice that nobody bounds
 
 
-class LanePlan:
-    """Whether they may, and for how long that is known (Unix nanoseconds).
+class KeptPlan:
+    """A plan, or that there is none, and how long that holds (Unix nanoseconds).
 
-    Where the model keeps answers there is a shelf of them, and no lane: what it has none for goes the long way.
+    A model that keeps answers has a plan for those alone: what has no kept answer is understood stage by stage.
     """
 
-    __slots__ = ("until_ns", "stale_ns", "lane", "shelf")
+    __slots__ = ("until_ns", "stale_ns", "plan", "cache_plan")
 
     def __init__(
         self,
         until_ns: int,
         stale_ns: int,  # from when on it is better made again, where there is time; not after the other
-        lane: OpenLane | None,
-        shelf: OpenShelf | None,
+        plan: RequestPlan | None,
+        cache_plan: CachePlan | None,
     ) -> None:
         self.until_ns = until_ns
         self.stale_ns = stale_ns
-        self.lane = lane
-        self.shelf = shelf
+        self.plan = plan
+        self.cache_plan = cache_plan
 
 
-def plan_lane(stages: Stages, shapes: KeptShapes, key: KeyEntry, model_name: str, now_ns: int) -> LanePlan:
-    """Look whether whole chats with a key, for a model, may go the short way now."""
+def make_plan(stages: Stages, shapes: KeptShapes, key: KeyEntry, model_name: str, now_ns: int) -> KeptPlan:
+    """Make the plan of chats with a key for a model, if they can do without the stages that it leaves out."""
     snapshot = stages.directory.snapshot
     model = snapshot.models.get(model_name)
     ends = (now_ns + _KEPT_NS, snapshot.prices.unchanged_around(now_ns)[1], key.expires_at_ns, key.revoked_at_ns)
     tenant = snapshot.tenants.get(key.identity.tenant)
     if tenant is not None and (tenant.keeps_content or tenant.audits_requests):
-        model = None  # what is said has to be seen, which the short way spares itself
+        model = None  # what is said has to be seen: no plan leaves that out
     if snapshot.guardrails and covering(snapshot.guardrails, key.identity.tenant, model_name):
         model = None  # as above
-    lane = None if model is None else _open(stages, shapes, key, model, snapshot, now_ns)
-    shelf = None if model is None else open_shelf(stages, key, model, snapshot, now_ns)
+    plan = None if model is None else _open(stages, shapes, key, model, snapshot, now_ns)
+    cached = None if model is None else cache_plan_of(stages, key, model, snapshot, now_ns)
     until_ns = min(end for end in ends if end is not None)
-    return LanePlan(until_ns, min(now_ns + _FRESH_NS, until_ns), lane, shelf)
+    return KeptPlan(until_ns, min(now_ns + _FRESH_NS, until_ns), plan, cached)
 
 
 def _open(
     stages: Stages, shapes: KeptShapes, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int
-) -> OpenLane | None:
+) -> RequestPlan | None:
     if not _is_open(stages, key, model, snapshot):
         return None
     limiter, tenant = stages.limiter, key.identity.tenant
@@ -176,20 +172,14 @@ def _open(
     if rates is None or len(found) < len(targets):
         return None
     forecast = Forecast(limiter.inputs, limiter.outputs, tenant, model.id)
-    told = RateLines(lines) if lines.all else None
-    kinds, used = snapshot.pools[model.pool].kinds, lines if lines.all else None
-    return OpenLane(
+    return RequestPlan(
         snapshot,
         key,
         model,
-        used,
+        lines if lines.all else None,
         rates,
         found,
-        candidates,
         forecast,
-        told,
-        is_counted=kinds == _COUNTED,
-        is_unseen=kinds == UNSEEN_KINDS,
     )
 
 
@@ -200,7 +190,7 @@ def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot
     if key.policy.max_thinking_tokens is not None:
         return False
     if snapshot.holds and key.policy.priority == "batch":
-        return False  # what objectives in danger hold back is told on the long way
+        return False  # what objectives in danger hold back is told as it is admitted
     if not stages.guard.admits(key, model, CHAT.api):
         return False
     pool = snapshot.pools[model.pool]
@@ -213,7 +203,7 @@ def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot
 
 def _target(
     stages: Stages, shapes: KeptShapes, spec: TargetSpec, key: KeyEntry, model: ModelSpec, now_ns: int
-) -> LaneTarget | None:
+) -> PlannedTarget | None:
     found: object = stages.targets.find(spec)
     target: QuickTarget | None = None
     if isinstance(found, QuickTarget) and found.passes_on(model.id):
@@ -240,7 +230,7 @@ def _target(
     )
     alike = (CHAT.api, CHAT.name, example.provider, model.id, model.pool, "ok", 200)
     health = stages.caller.health.of(spec)
-    return LaneTarget(spec, target, card, _text_rates(card), health, shapes.of(example), alike)
+    return PlannedTarget(spec, target, card, _text_rates(card), health, shapes.of(example), alike)
 
 
 def _text_rates(card: AnyCard | None) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ from contracts.pricing.prices import Cost
 from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, TOKENS, Amounts
 from gateway.limits.grant import Grant
 from gateway.request.attempt import Attempt
-from gateway.request.charging import gpu_time_of
+from gateway.request.charges.charging import gpu_time_of
 from gateway.request.request_state import RequestState
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from contracts.recording.records import RequestRecord
-from gateway.lane.at_once import AtOnce
 from gateway.request.dispatch import Dispatcher
+from gateway.request.plans.planned_requests import PlannedRequests
 from gateway.request.request_state import RequestState
 
 LEVELS = ({"level": "tenant"}, {"level": "team", "subject": "*"}, {"level": "key", "subject": "*"})
@@ -46,7 +46,7 @@ class WatchedDispatcher(Dispatcher):
         return life
 
 
-class NoPlans(AtOnce):
+class NoPlans(PlannedRequests):
     """Understands nothing at once: every request goes along all stages."""
 
     def understand(self, life):

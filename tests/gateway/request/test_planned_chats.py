@@ -1,4 +1,4 @@
-"""The short way of whole chats: what it answers, charges and records is what the long way would."""
+"""Whole chats by a plan: what they are answered, charged and recorded as is what all stages would do."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.lane.pair import facts
+from tests.gateway.request.pair import facts
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from tests.gateway.lane.pair import facts
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], "vendor": {"a": [1]}},
     ],
 )
-async def test_a_plain_chat_goes_the_short_way_and_is_accounted_for_alike(pair, upstream, fields):
+async def test_a_plain_chat_goes_by_a_plan_and_is_accounted_for_alike(pair, upstream, fields):
     both = await pair()
     upstream.always(upstream.whole(upstream.completion("Hello", prompt=17, output=9)))
     for _ in range(3):
@@ -219,7 +219,7 @@ async def test_a_connection_that_the_server_has_just_closed_costs_nobody_an_answ
 
 
 @pytest.mark.parametrize(("amount", "statuses"), [(2, [200, 429, 429]), (3, [200, 200, 429])])
-async def test_a_limit_holds_on_the_short_way_below_at_and_above_it(pair, upstream, amount, statuses):
+async def test_a_limit_holds_with_a_plan_below_at_and_above_it(pair, upstream, amount, statuses):
     limits = [{"tenant": "acme", "level": "tenant", "metric": "requests", "window": "hour", "amount": amount}]
     both = await pair(limits=limits, budgets=[])
     upstream.always(upstream.whole(upstream.completion()))
@@ -269,7 +269,7 @@ async def test_what_a_second_of_requests_share_is_made_again_before_one_has_to_w
     plans.freshen(*name, plan.stale_ns)
     fresh = plans.known[name]
     assert fresh is not plan and fresh.until_ns > plan.until_ns
-    [before], [after] = plan.lane.targets.values(), fresh.lane.targets.values()
+    [before], [after] = plan.plan.targets.values(), fresh.plan.targets.values()
     assert after.template is before.template, "what packs records stays"
     plans.known.clear()
     plans.freshen(*name, fresh.stale_ns)

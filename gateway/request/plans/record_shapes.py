@@ -3,7 +3,7 @@
 from typing import Final
 
 from contracts.recording.records import RequestRecord, encode_record
-from gateway.lane.record_template import RecordTemplate
+from gateway.request.plans.record_template import RecordTemplate
 
 # The fields that differ among the good answers to one key's requests for one model at one target, or from the cache;
 # `gateway/records/recorder.py` gives their values in this order.

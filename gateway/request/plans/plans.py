@@ -4,9 +4,9 @@ from typing import Final
 
 from contracts.recording.ids import IdSource
 from contracts.serving.configuration import Snapshot
-from gateway.lane.lane_plan import LanePlan, plan_lane
-from gateway.lane.record_shapes import KeptShapes
 from gateway.request.clock import Clock
+from gateway.request.plans.plan import KeptPlan, make_plan
+from gateway.request.plans.record_shapes import KeptShapes
 from gateway.request.stages import Stages
 
 _MAX_PLANS: Final = 10_000
@@ -20,16 +20,16 @@ class Plans:
         self._wall_ns = clock.wall_ns
         self._directory, self._counters = stages.directory, stages.limiter.store
         self.ids = IdSource()
-        self.known: dict[tuple[bytes, str], LanePlan] = {}
+        self.known: dict[tuple[bytes, str], KeptPlan] = {}
         self._known_of: Snapshot | None = None
         # The last one asked for: mostly the next is the same, which takes less to see than to look up.
         self._last_sent, self._last_model = b"", ""
-        self._last_plan: LanePlan | None = None
+        self._last_plan: KeptPlan | None = None
         self._shapes = KeptShapes()
         self.generation = 0  # of the counters that plans have in hand
         self._stale: tuple[bytes, str] | None = None  # a plan that is better made again
 
-    def plan_for(self, sent: bytes, model: str, now_ns: int) -> LanePlan | None:
+    def plan_for(self, sent: bytes, model: str, now_ns: int) -> KeptPlan | None:
         """Return the plan for a model of the key that was sent; `None` if that key is not known yet."""
         snapshot = self._directory.snapshot
         if self._known_of is not snapshot:
@@ -46,7 +46,7 @@ class Plans:
                 return None
             if len(self.known) >= _MAX_PLANS:
                 self._forget()
-            plan = self.known[sent, model] = plan_lane(self._stages, self._shapes, key, model, now_ns)
+            plan = self.known[sent, model] = make_plan(self._stages, self._shapes, key, model, now_ns)
         elif now_ns >= plan.stale_ns:
             self._stale = (sent, model)
         self._last_sent, self._last_model, self._last_plan = sent, model, plan
@@ -68,7 +68,7 @@ class Plans:
         snapshot = self._directory.snapshot
         key = self._stages.authenticator.known(sent, snapshot)
         if key is not None and self._known_of is snapshot:
-            self.known[sent, model] = plan_lane(self._stages, self._shapes, key, model, self._wall_ns())
+            self.known[sent, model] = make_plan(self._stages, self._shapes, key, model, self._wall_ns())
 
     def _let_counters_go(self) -> None:
         """Forget plans where the store looks for counters that nobody asks: plans would keep them alive."""

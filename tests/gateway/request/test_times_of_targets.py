@@ -1,4 +1,4 @@
-"""Times of a target count from the begin of its attempt, on the short way and after it."""
+"""Times of a target count from the begin of its attempt, by a plan and without one."""
 
 from typing import Any
 

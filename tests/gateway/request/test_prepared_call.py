@@ -1,4 +1,4 @@
-"""Chats for an engine host of ours begin on the short way, and are counted, charged and recorded as on the long one."""
+"""Chats for an engine host of ours begin by a plan, and are counted, charged and recorded as without one."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.gateway.host_process import MODEL
-from tests.gateway.lane.pair import OWN, RULES, Pair, told
+from tests.gateway.request.pair import OWN, RULES, Pair, told
 
 # What the host measures anew each time, and what differs with the length of the head.
 MEASURED = (*OWN, "ttft_ns", "gaps", "gpu", "queue_ns", "response_bytes", "model")
@@ -88,7 +88,7 @@ def compare(both):
     ],
     ids=["plain", "unbounded", "choices", "stop", "logprobs", "stream", "stream_usage"],
 )
-async def test_a_chat_that_begins_on_the_short_way_is_answered_and_accounted_for_alike(engines, fields):
+async def test_a_chat_that_begins_with_a_plan_is_answered_and_accounted_for_alike(engines, fields):
     both = await engines()
     answer = await ask(both, **fields)
     assert answer.status == 200 and both.taken == [True]

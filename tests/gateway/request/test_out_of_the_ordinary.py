@@ -1,4 +1,4 @@
-"""What leaves the short way, or fails on it: nothing stays taken, nothing is written twice, someone answers."""
+"""What leaves its plan, or fails under it: nothing stays taken, nothing is written twice, someone answers."""
 
 import asyncio
 import gc
@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gateway.lane.pair import counters, requests_in_memory
+from tests.gateway.request.pair import counters, requests_in_memory
 
 
 @pytest.mark.interpreted
-async def test_a_fault_of_the_short_way_is_an_answer_and_not_a_lost_connection(pair, upstream, monkeypatch, caplog):
+async def test_a_fault_of_a_plan_is_an_answer_and_not_a_lost_connection(pair, upstream, monkeypatch, caplog):
     both = await pair()
     upstream.always(upstream.whole(upstream.completion()))
 
@@ -23,7 +23,7 @@ async def test_a_fault_of_the_short_way_is_an_answer_and_not_a_lost_connection(p
     assert both.short.requests()[-1].outcome == "error"
     assert both.short.gateway.admission.in_flight == both.short.gateway._dispatcher.open_grants == 0
     monkeypatch.undo()
-    monkeypatch.setattr("gateway.lane.plans.Plans.plan_for", broken)
+    monkeypatch.setattr("gateway.request.plans.plans.Plans.plan_for", broken)
     assert (await both.short.chat(model="mock")).status == 200
     assert "a request's plan failed" in caplog.text
 
@@ -36,7 +36,7 @@ async def test_what_fails_after_an_answer_takes_nothing_from_it(pair, upstream, 
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("gateway.lane.forecast.learn_ratio", broken)
+    monkeypatch.setattr("gateway.request.plans.forecast.learn_ratio", broken)
     assert [(await both.short.chat(model="mock")).status for _ in range(2)] == [200, 200]
     assert [record.outcome for record in both.short.requests()[-2:]] == ["ok", "ok"]
     assert "a request could not be counted" in caplog.text

@@ -1,4 +1,4 @@
-"""Hits on the short way: what is answered, charged, counted and recorded is what the long way would."""
+"""Cache hits by a plan: they are answered, charged, counted and recorded as all stages would do."""
 
 import json
 import random
@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.lane.known_questions import KnownQuestions, Question
+from gateway.request.plans.known_questions import KnownQuestions, Question
 from tests.gateway.conftest import KEY
-from tests.gateway.lane.pair import RULES, Pair, facts, told
+from tests.gateway.request.pair import RULES, Pair, facts, told
 
 MODEL_RULES = {
     "limits": [*RULES["limits"], {"tenant": "acme", "metric": "concurrency", "amount": 4, "level": "tenant"}],

@@ -16,20 +16,20 @@ from gateway.cache.answer_cache import UNUSED, AnswerCache, Kept
 from gateway.cache.cache_control import ANY, read_cache_control
 from gateway.cache.fingerprint import fingerprint
 from gateway.cache.pricing import price_by
-from gateway.lane.known_questions import KnownQuestions, Question
-from gateway.lane.open_shelf import OpenShelf
 from gateway.limits.demand import Rates
 from gateway.limits.grant import Grant
 from gateway.limits.reservation import Reservation, take_at_once
 from gateway.replies.reply import ReplyFacts
 from gateway.request.clock import Clock
+from gateway.request.plans.cache_plan import CachePlan
+from gateway.request.plans.known_questions import KnownQuestions, Question
 from gateway.request.request_state import RequestState
 from gateway.request.stages import Stages
 
 _SECOND_NS: Final = 1_000_000_000
 
 
-class KeptHits:
+class CacheHits:
     """Returns requests kept answers."""
 
     def __init__(self, stages: Stages, clock: Clock) -> None:
@@ -42,7 +42,7 @@ class KeptHits:
         """Return what a body asks for that was answered with a kept answer before."""
         return self._known.find(sent, body)
 
-    def answer(self, life: RequestState, shelf: OpenShelf, request: ChatRequest, question: Question | None) -> bool:
+    def answer(self, life: RequestState, plan: CachePlan, request: ChatRequest, question: Question | None) -> bool:
         """Return a chat the kept answer to the same one; return whether it has it. Else nothing is taken.
 
         `request` is as it was read, or its `question`'s, if that is known under this configuration.
@@ -54,19 +54,19 @@ class KeptHits:
             return False
         stages = self._stages
         try:
-            stages.guard.before(shelf.key, request, CHAT.api, shelf.snapshot)
-            named = question or _named(shelf, request, exchange.body)
-            kept = None if named is None else self._answers.look(shelf.tenant, named.name, shelf.policy, wish)
+            stages.guard.before(plan.key, request, CHAT.api, plan.snapshot)
+            named = question or _named(plan, request, exchange.body)
+            kept = None if named is None else self._answers.look(plan.tenant, named.name, plan.policy, wish)
             if named is None or kept is None:
                 return False
-            cost = self._reserve(life, shelf, named.name, kept)
+            cost = self._reserve(life, plan, named.name, kept)
             if cost is None:
                 return False
-            life.ticket = stages.admission.admit(shelf.key.identity)
+            life.ticket = stages.admission.admit(plan.key.identity)
         except TollkeeperError:
             self.give_back(life)
             return False
-        self._give(life, shelf, named.request, kept, cost)
+        self._give(life, plan, named.request, kept, cost)
         if named is not question:
             self._known.note(exchange.headers[b"authorization"], exchange.body, named)
         return True
@@ -81,18 +81,18 @@ class KeptHits:
             life.ticket = None
         life.cache_outcome = ""
 
-    def _reserve(self, life: RequestState, shelf: OpenShelf, name: bytes, kept: Kept) -> Cost | None:
+    def _reserve(self, life: RequestState, plan: CachePlan, name: bytes, kept: Kept) -> Cost | None:
         """Reserve a hit's price at once and return it; `None`, with nothing taken, if that takes more than a look."""
         entry, answer = kept
-        known = shelf.prices.get(name)
+        known = plan.prices.get(name)
         if known is None or known[0] is not entry:
             settlement, now_ns = self._stages.settlement, life.started_at_ns
-            card = settlement.card_of(answer.model, shelf.tenant, answer.seller, now_ns, shelf.snapshot)
-            known = shelf.prices[name] = (entry, *price_by(card, answer, shelf.policy, settlement, CHAT.name))
+            card = settlement.card_of(answer.model, plan.tenant, answer.seller, now_ns, plan.snapshot)
+            known = plan.prices[name] = (entry, *price_by(card, answer, plan.policy, settlement, CHAT.name))
         _, cost, whole_pico_usd = known
         if cost.unpriced:
             return None
-        total, counters = cost.total_pico_usd, shelf.lines
+        total, counters = cost.total_pico_usd, plan.lines
         if counters is not None:
             if total is None and counters.counts_money:
                 return None
@@ -105,14 +105,14 @@ class KeptHits:
         self._answers.note_hit(total, whole_pico_usd)
         return cost
 
-    def _give(self, life: RequestState, shelf: OpenShelf, request: ChatRequest, kept: Kept, cost: Cost) -> None:
+    def _give(self, life: RequestState, plan: CachePlan, request: ChatRequest, kept: Kept, cost: Cost) -> None:
         entry, answer = kept
-        life.key, life.who, life.is_authenticated = shelf.key, shelf.key.identity, True
-        life.request, life.requested_model, life.model = request, request.model, shelf.model
-        life.priority = shelf.key.policy.priority
+        life.key, life.who, life.is_authenticated = plan.key, plan.key.identity, True
+        life.request, life.requested_model, life.model = request, request.model, plan.model
+        life.priority = plan.key.policy.priority
         life.output_limit, life.choices = request.output_limit, request.choice_count
         life.is_streamed = answer.is_stream
-        life.template, life.alike = shelf.template, shelf.alike
+        life.template, life.alike = plan.template, plan.alike
         now_ns = life.admitted_ns = self._clock.monotonic_ns()
         life.usage, life.count_method, life.cost, life.cache_outcome = UNUSED, "exact", cost, "hit"
         life.finish_reason = answer.finish_reason
@@ -123,7 +123,7 @@ class KeptHits:
         reply.replay(answer.begun, answer.end, answer.served)
 
 
-def _named(shelf: OpenShelf, request: ChatRequest, body: bytes) -> Question | None:
-    """Return the request's name on the shelf; `None` if it has none."""
-    found = fingerprint(body, shelf.context, wants_text=False)
-    return None if found is None else Question(replace(request, messages=[]), shelf.context, found.exact)
+def _named(plan: CachePlan, request: ChatRequest, body: bytes) -> Question | None:
+    """Return the request's name among the kept answers; `None` if it has none."""
+    found = fingerprint(body, plan.context, wants_text=False)
+    return None if found is None else Question(replace(request, messages=[]), plan.context, found.exact)

@@ -18,18 +18,18 @@ from gateway.limits.queue.pool_queue import PoolQueue
 from gateway.limits.queue.request import RANKS, QueuedRequest
 from gateway.replies.allowance import Allowance
 from gateway.request.attempt import Attempt
-from gateway.request.charging import used_by
+from gateway.request.charges.charging import used_by
+from gateway.request.charges.earlier_answers import EarlierAnswer, settle_earlier, used_earlier
+from gateway.request.charges.late_charges import reserve_late
 from gateway.request.clock import Clock
 from gateway.request.context import trace_parent
-from gateway.request.earlier_answers import EarlierAnswer, settle_earlier, used_earlier
-from gateway.request.late_charges import reserve_late
 from gateway.request.request_state import RequestState
 from gateway.request.stages import Stages
 
 _EXPECTED_OUTPUT: Final = 256  # tokens, by which replicas' decoding is compared where nothing smaller is asked for
 
 
-class Admittance:
+class Reserving:
     """Reserves for a request, waits for its turn, and says which of the pool's targets are to be tried."""
 
     def __init__(self, stages: Stages, clock: Clock) -> None:

@@ -1,6 +1,6 @@
 """What each attempt used and costs: reported usage first, then what was counted on the way, then an estimate.
 
-An attempt that failed before any token in a way that nobody bills is free (`gateway/request/failed_attempts.py`).
+An attempt that failed before any token in a way that nobody bills is free (`failed_attempts.py`).
 """
 
 import logging
@@ -29,7 +29,7 @@ from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
 from gateway.limits.estimates.known_cards import KnownCards
 from gateway.replies.progress import Progress
 from gateway.request.attempt import Attempt, answering
-from gateway.request.failed_attempts import is_free
+from gateway.request.charges.failed_attempts import is_free
 from gateway.request.request_state import RequestState
 
 _log = logging.getLogger(__name__)

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import backends.segment_log.segment_file
-from gateway.lane.endings import Ending, Endings
 from gateway.records.journal import RECORD_ROOM_BYTES, Journal
+from gateway.request.endings import Ending, Endings
 from gateway.request.request_state import RequestState
 
 
 @pytest.fixture
 async def gateway(start_gateway, kit, upstream):
-    """A gateway with a budget, and requests served: what comes next goes the short way."""
+    """A gateway with a budget, and requests served: what comes next goes by a plan."""
     budgets = [{"tenant": "acme", "period": "month", "amount_usd": "100", "level": "tenant"}]
     upstream.always(upstream.whole(upstream.completion("Hello", prompt=17, output=9)))
     configuration = kit.configuration(("mock", [kit.http_target(upstream.url)]), budgets=budgets)
@@ -59,7 +59,7 @@ async def test_several_that_end_in_one_turn_each_have_their_record_and_answer(ga
 
 async def test_a_request_whose_target_is_away_tells_when_it_was_admitted(gateway):
     [plan] = gateway.gateway._dispatcher.plans.known.values()
-    for target in plan.lane.targets.values():
+    for target in plan.plan.targets.values():
         target.health.is_plain = False
     assert (await gateway.chat(model="mock")).status == 200
     assert gateway.requests()[-1].admission_ns > 0

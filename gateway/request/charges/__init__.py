@@ -1,0 +1,1 @@
+"""What a request that has ended used, costs and is charged."""
