@@ -12,12 +12,12 @@ from contracts.api.requests import AnyRequest
 from contracts.errors import ClientGone, HedgeLost
 from contracts.metering.gaps import gap_units, pack_gaps
 from contracts.recording.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record
+from gateway.apis.prompt_marks import marks_of
 from gateway.limits.demand import INPUT
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
 from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.records.content import ContentKeeper
 from gateway.records.journal import Journal
-from gateway.records.prompt_marks import marks_of
 from gateway.records.request_audit import RequestAudit
 from gateway.records.sent_requests import BATCHED, STREAM, SentRequests
 from gateway.records.trace_context import UNTRACED, TraceContext

@@ -6,10 +6,10 @@ from typing import Final
 from contracts.errors import TollkeeperError
 from contracts.recording.ids import UUID_RANDOM_TAIL
 from contracts.rules.limits import PriorityClass
+from gateway.apis.agent_labels import HEADERS as AGENT_HEADERS
+from gateway.apis.agent_labels import read_labels, with_labels
 from gateway.apis.reading import read_latency_budget, read_priority, read_tags
 from gateway.records.trace_context import UNTRACED, TraceContext, attempt_name, child_span_id
-from gateway.request.agent_labels import HEADERS as AGENT_HEADERS
-from gateway.request.agent_labels import read_labels, with_labels
 
 _MAX_ID_LENGTH: Final = 100
 _RUN_ID: Final = b"x-tollkeeper-run-id"

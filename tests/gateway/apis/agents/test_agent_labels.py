@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.access.identity import MAX_TAG_LENGTH, MAX_TAGS
+from gateway.apis.agent_labels import read_labels, repo_name, with_labels
 from gateway.records.trace_context import UNTRACED
-from gateway.request.agent_labels import read_labels, repo_name, with_labels
 from gateway.request.context import NO_CONTEXT, has_context, read_context
 
 ORIGIN = "git@github.com:acme/shop.git"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.records.prompt_marks import MOST_MARKS, marks_of
+from gateway.apis.prompt_marks import MOST_MARKS, marks_of
 
 USER: Any = {"role": "user", "content": "hi"}
 ANSWER: Any = {"role": "assistant", "content": "yes"}
