@@ -2,6 +2,9 @@
 
 VENV := .venv
 STAMP := $(VENV)/.installed
+# The first of two calls installs what is pinned, with nothing to resolve; the second adds what a platform needs beside
+# it. Python compiles what it imports, a fifth of what there is.
+PIP_INSTALL = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 # LiteLLM's, which needs an older OpenAI SDK: for targets of hosted providers, and the tests of those.
 PROVIDERS := .venv-providers
 PROVIDERS_STAMP := $(PROVIDERS)/.installed
@@ -99,7 +102,8 @@ $(VENV)/bin/python:
 	@$(MAKE_VENV)
 
 $(STAMP): pyproject.toml constraints/base.txt | $(VENV)/bin/python
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/base.txt -e '.[all,dev]'
+	@$(PIP_INSTALL) --no-deps -r constraints/base.txt
+	@$(PIP_INSTALL) -c constraints/base.txt -e '.[all,dev]'
 	@$(VENV)/bin/python -m tollkeeper.compile
 	@touch $(STAMP)
 

@@ -124,16 +124,14 @@ def dense_decode_seconds(bench: Bench) -> float:
 def rival_decode_seconds(bench: Bench) -> float:
     """Return the median step of transformers' continuous batching: between tokens while all sixteen decode."""
     tokens = bench.steps + 2 * BATCH
-    config = GenerationConfig(  # type: ignore[no-untyped-call]  # transformers leaves it untyped
-        max_new_tokens=tokens, do_sample=False, eos_token_id=-1, pad_token_id=0
-    )
+    config = GenerationConfig(max_new_tokens=tokens, do_sample=False, eos_token_id=-1, pad_token_id=0)
     found = bench.reference.generate_batch(
         prompts(BATCH, CONTEXT), generation_config=config, record_timestamps=True, progress_bar=False
     )
     times = [output.timestamps or [] for output in found.values()]
     begun, ended = max(one[0] for one in times), min(one[-1] for one in times)
     within = sorted(at for at in times[0] if begun < at <= ended)
-    return statistics.median(after - before for before, after in zip(within, within[1:], strict=False))
+    return float(statistics.median(after - before for before, after in zip(within, within[1:], strict=False)))
 
 
 def measure_decode(report: Report, bench: Bench) -> None:
@@ -220,8 +218,8 @@ def measure_metering(report: Report, bench: Bench) -> None:
 
 def measure(report: Report) -> None:
     """Measure our engine's decoding, throughput, prefix cache and metering on this machine."""
-    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # transformers leaves it so
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it so
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     logging.disable(logging.WARNING)
     bench = Bench(load_reference(), steps=24 if report.quick else 60, rounds=1 if report.quick else 3)
     measure_decode(report, bench)

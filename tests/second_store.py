@@ -1,17 +1,19 @@
 """A second store beside the one that all tests share."""
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 
 @pytest.fixture(scope="session")
-def second_store(store: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def second_store(store: Any, migrated_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     process = type(store)(tmp_path_factory.mktemp("second") / "tollkeeper")
+    shutil.copytree(migrated_files, process.data, symlinks=True)
     try:
         process.start()
-        process.migrate()
         yield process
     finally:
         process.kill()

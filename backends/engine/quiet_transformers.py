@@ -5,5 +5,5 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 def quiet_transformers() -> None:
     """Let it say errors only. For the whole process."""
-    disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
-    set_verbosity_error()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+    disable_progress_bar()
+    set_verbosity_error()

@@ -47,9 +47,9 @@ def counts(reader: StoreClient, more: tuple[str, ...] = ()) -> dict[str, int]:
 
 
 def test_two_collectors_store_each_batch_once_though_the_store_dies_between_a_table_and_its_views(
-    start_collector: Make, new_store: Any, request_record: Make, batch_of: Make, eventually: Make, tmp_path: Path
+    start_collector: Make, migrated_store: Any, request_record: Make, batch_of: Make, eventually: Make, tmp_path: Path
 ) -> None:
-    address = new_store.address("writer")
+    address = migrated_store.address("writer")
     behind = {"store_url": address.url, "store_user": address.user, "store_password": address.password}
     one, two = (start_collector(tmp_path / name, **behind) for name in ("one", "two"))
     batches = [
@@ -61,16 +61,15 @@ def test_two_collectors_store_each_batch_once_though_the_store_dies_between_a_ta
         assert two.post(body).status_code == 200
     one.kill()
     two.kill()
-    new_store.start()
-    new_store.migrate()
-    client = new_store.client()
+    migrated_store.start()
+    client = migrated_store.client()
     client.command(SLOW_VIEW.format("requests"))
     one.start()
 
     eventually(lambda: client.query(BETWEEN)[0]["is_between"], "rows in the table that are not in its views", 60)
-    new_store.kill()
+    migrated_store.kill()
     one.kill()
-    new_store.start()
+    migrated_store.start()
     found = counts(client)
     assert found["requests"] > found["requests_minute"], "the store died too late to show anything"
     client.command("DROP VIEW a_slow_view")
@@ -194,11 +193,10 @@ def test_an_insert_whose_end_a_collector_elsewhere_missed_counts_once_in_rollups
 
 
 def test_a_rollup_of_a_rollup_is_completed_too_when_the_store_dies_before_it(
-    new_store: Any, request_record: Make, eventually: Make
+    migrated_store: Any, request_record: Make, eventually: Make
 ) -> None:
-    new_store.start()
-    new_store.migrate()
-    client, writer = new_store.client(), new_store.client()
+    migrated_store.start()
+    client, writer = migrated_store.client(), migrated_store.client()
     client.command(SLOW_VIEW.format("requests_day"))
     for attempt in range(1, ATTEMPTS_TO_KILL + 1):
         rows, token = arrow_batch(REQUESTS, [request_record() for _ in range(10)]), f"batch {attempt}"
@@ -206,9 +204,9 @@ def test_a_rollup_of_a_rollup_is_completed_too_when_the_store_dies_before_it(
             cut = pool.submit(writer.insert_arrow, "requests", rows, deduplication_token=token)
             written = partial(has_days, client, 10 * attempt)
             eventually(written, "the day's rows", 60)
-            new_store.kill()
+            migrated_store.kill()
             died_between = cut.exception() is not None
-        new_store.start()
+        migrated_store.start()
         if died_between and counts(client)["tenant_cost_day"] < 10 * attempt:
             break
     else:

@@ -17,13 +17,13 @@ def has_exported(collector: CollectorProcess, rows: int) -> bool:
 
 
 def test_a_missing_store_and_a_missing_spool_are_reported_once(
-    new_store: Any, request_record: Make, batch_of: Make
+    migrated_store: Any, request_record: Make, batch_of: Make
 ) -> None:
-    data = new_store.data
+    data = migrated_store.data
     for missing in ([], ["spool", "store"], []):
-        new_store.start()
-        new_store.migrate()
-        collector = CollectorProcess(data, **behind(new_store)).start()
+        migrated_store.start()
+        migrated_store.migrate()  # a store that was made anew for one that is missing
+        collector = CollectorProcess(data, **behind(migrated_store)).start()
         try:
             assert [loss["piece"] for loss in collector.health()["missing_pieces"]] == [
                 name for name in missing if name == "spool"
@@ -36,7 +36,7 @@ def test_a_missing_store_and_a_missing_spool_are_reported_once(
             assert collector.terminate() == 0
         finally:
             collector.close()
-            new_store.stop()
+            migrated_store.stop()
         if not missing and not Pieces(data).losses():
             shutil.rmtree(data / "store")
             shutil.rmtree(data / "spool")

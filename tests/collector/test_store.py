@@ -116,18 +116,17 @@ def rolled_up(reader: StoreClient, tenant: str) -> int:
 
 
 def test_records_acknowledged_before_kill_9_arrive_once_after_a_restart(
-    start_collector: Make, new_store: Any, tenant: str, request_record: Make, batch_of: Make, eventually: Make
+    start_collector: Make, migrated_store: Any, tenant: str, request_record: Make, batch_of: Make, eventually: Make
 ) -> None:
-    collector = start_collector(**behind(new_store))  # not started yet: everything waits in the spool
+    collector = start_collector(**behind(migrated_store))  # not started yet: everything waits in the spool
     for _ in range(10):
         body = batch_of(str(uuid.uuid4()), *[request_record(who=Identity(tenant)) for _ in range(20)])
         assert collector.post(body).status_code == 200
     collector.kill()
-    new_store.start()
-    new_store.migrate()
+    migrated_store.start()
     collector.start()
     eventually(lambda: collector.health()["spool_bytes"] == 0, "the export")
-    reader = new_store.client("reader")
+    reader = migrated_store.client("reader")
     assert count(reader, "requests", tenant) == 200
     reader.close()
 
@@ -160,21 +159,20 @@ def test_kill_9_of_the_collector_at_any_moment_neither_loses_nor_doubles(
 
 
 def test_records_wait_for_a_store_that_is_killed_and_arrive_once_when_it_is_back(
-    start_collector: Make, new_store: Any, tenant: str, request_record: Make, batch_of: Make, eventually: Make
+    start_collector: Make, migrated_store: Any, tenant: str, request_record: Make, batch_of: Make, eventually: Make
 ) -> None:
-    new_store.start()
-    new_store.migrate()
-    collector = start_collector(**behind(new_store))
+    migrated_store.start()
+    collector = start_collector(**behind(migrated_store))
     for number in range(30):
         if number == 10:
-            new_store.kill()
+            migrated_store.kill()
         body = batch_of(str(uuid.uuid4()), request_record(who=Identity(tenant)))
         assert collector.post(body).status_code == 200
     eventually(lambda: collector.health()["status"] == "store_unreachable", "the notice")
     assert collector.health()["oldest_age_seconds"] > 0
-    new_store.start()
+    migrated_store.start()
     eventually(lambda: collector.health()["spool_bytes"] == 0, "the export")
-    reader = new_store.client("reader")
+    reader = migrated_store.client("reader")
     assert count(reader, "requests", tenant) == 30
     assert rolled_up(reader, tenant) == 30
     reader.close()

@@ -87,7 +87,6 @@ def test_a_full_disk_is_told_by_every_process_and_all_go_on_when_there_is_room(
     services: list[Service] = []
     try:
         store.start()
-        store.migrate()
         migrating = subprocess.run(
             [sys.executable, "-m", "migrations"],
             env={**store.environment, **environment},

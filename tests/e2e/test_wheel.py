@@ -22,10 +22,11 @@ from tests.e2e.installation import PORTS
 from tests.ports import find_free_ports
 from tests.steady_time import poll_within
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 180.0
+PIP_INSTALL = ("install", "--no-index", "--disable-pip-version-check", "--quiet")
 INSTALLERS = ("pip", "setuptools", "wheel", "_distutils_hack")
 COMPILED = """
 import importlib, json
@@ -63,7 +64,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and nothing else of ours. Other packages are this one's, so nothing is downloaded:
     pip takes them if they are the versions that the wheel asks for."""
     home = tmp_path_factory.mktemp("environment")
-    venv.create(home, with_pip=True, symlinks=True)
+    venv.create(home, symlinks=True)
     shared = home / "shared" / "site-packages"
     shared.mkdir(parents=True)
     for found in Path(sysconfig.get_path("purelib")).iterdir():
@@ -73,7 +74,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site,) = home.glob("lib/python3*/site-packages")
     (site / "shared.pth").write_text(f"{shared}\n")
     done = subprocess.run(
-        [home / "bin/python", "-m", "pip", "install", "--no-index", "--disable-pip-version-check", str(wheel)],
+        [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), *PIP_INSTALL, str(wheel)],
         capture_output=True,
         text=True,
         env=outside(),

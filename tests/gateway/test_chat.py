@@ -9,6 +9,7 @@ import pytest
 
 from contracts.metering.gaps import unpack_gaps
 
+pytestmark = pytest.mark.smoke
 MESSAGES: Any = [{"role": "user", "content": "one two three"}]
 
 

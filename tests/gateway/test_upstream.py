@@ -7,6 +7,8 @@ import pytest
 
 from contracts.metering.gaps import unpack_gaps
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture
 async def mock(start_gateway, kit, upstream):

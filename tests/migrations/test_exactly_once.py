@@ -101,11 +101,10 @@ def test_the_same_batch_in_pieces_is_the_same_batch(empty_store: Any) -> None:
     client.close()
 
 
-def test_a_batch_that_reached_the_table_but_not_the_rollups_is_completed(new_store: Any) -> None:
+def test_a_batch_that_reached_the_table_but_not_the_rollups_is_completed(migrated_store: Any) -> None:
     """The crash between a base table and its views, made by hand: the views' targets are emptied in between."""
-    new_store.start()
-    new_store.migrate()
-    client = new_store.client()
+    migrated_store.start()
+    client = migrated_store.client()
     batch = arrow_batch(REQUESTS, request_batch(seed=3))
     views = [f"{table}_from_{source}" for table, source in SOURCES.items()]
     client.insert_arrow("requests", batch, deduplication_token="reference")
@@ -123,18 +122,17 @@ def test_a_batch_that_reached_the_table_but_not_the_rollups_is_completed(new_sto
     client.close()
 
 
-def test_batches_retried_across_kills_are_present_exactly_once(new_store: Any) -> None:
-    new_store.start()
-    new_store.migrate()
-    client = new_store.client()
+def test_batches_retried_across_kills_are_present_exactly_once(migrated_store: Any) -> None:
+    migrated_store.start()
+    client = migrated_store.client()
     sent = 0
     for round_number in range(4):
         batch = arrow_batch(REQUESTS, request_batch(seed=round_number, rows=2000))
         client.insert_arrow("requests", batch, deduplication_token=f"kill-{round_number}")
-        new_store.kill()  # right after the answer: what was acknowledged must be there, and must not double
+        migrated_store.kill()  # right after the answer: what was acknowledged must be there, and must not double
         with pytest.raises(StoreUnavailable):
             client.insert_arrow("requests", batch, deduplication_token=f"kill-{round_number}")
-        new_store.start()
+        migrated_store.start()
         client.insert_arrow("requests", batch, deduplication_token=f"kill-{round_number}")
         sent += 2000
     assert client.query("SELECT count() AS n FROM requests") == [{"n": sent}]

@@ -54,9 +54,9 @@ def load_model(files: ModelFiles, settings: EngineSettings) -> LoadedModel:
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ConfigurationError(f"{files.path}: {files.architecture} cannot be loaded: {error}") from error
-    module.eval()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    module.eval()
     module.requires_grad_(False)
-    module.to(device)  # type: ignore[arg-type]  # transformers wraps it in a way that loses its type
+    module.to(device)
     loaded = _described(module, files, settings, device, dtype)
     _probe(loaded, files)
     return loaded

@@ -173,11 +173,10 @@ def test_what_leaves_the_store_leaves_the_hours(filled: Any, tmp_path: Path) -> 
     client.close()
 
 
-def test_what_expires_leaves_the_hours(new_store: Any) -> None:
+def test_what_expires_leaves_the_hours(migrated_store: Any) -> None:
     """Rows of one part of which some have expired: whether a merge drops these alone is the engine's to decide."""
-    new_store.start()
-    new_store.migrate()
-    client = new_store.client("writer")
+    migrated_store.start()
+    client = migrated_store.client("writer")
     day = (datetime.now(UTC) - timedelta(days=900)).replace(day=15, hour=0, minute=0, second=0, microsecond=0)
     scope = Scope(day, day + timedelta(days=2), asked_at=day + timedelta(days=900))
 
@@ -249,14 +248,13 @@ def test_one_tenant_is_answered_from_its_rows(filled: Any) -> None:
     reader.close()
 
 
-def test_a_damaged_sum_is_found(new_store: Any) -> None:
-    new_store.start()
-    new_store.migrate()
-    client = new_store.client("writer")
+def test_a_damaged_sum_is_found(migrated_store: Any) -> None:
+    migrated_store.start()
+    client = migrated_store.client("writer")
     insert(client, [request(START, who=Identity("acme"), pool="chat", replica="a")])
     (requests,) = (table for table in list_tables(client) if table.name == "requests")
     assert damaged_parts(client, [requests]) == []
-    supervisor = new_store.client("supervisor")
+    supervisor = migrated_store.client("supervisor")
     (row,) = supervisor.query("SELECT path FROM system.projection_parts WHERE active AND name = 'answered_hour'")
     supervisor.close()
     (file,) = Path(row["path"]).glob("data.bin")

@@ -50,19 +50,17 @@ async def check_still_serves(running: RunningHost) -> None:
     await client.close()
 
 
-@pytest.mark.parametrize("name", MALFORMED)
-async def test_a_malformed_frame_is_answered_with_its_reason_and_ends_the_connection(
-    start_host: StartHost, name: str
-) -> None:
+async def test_a_malformed_frame_is_answered_with_its_reason_and_ends_the_connection(start_host: StartHost) -> None:
     running = await start_host("scripted")
     sound = await (await running.client("sound")).ready("scripted")
-    broken = await running.raw()
-    broken.writer.write(ATTACH + MALFORMED[name])
-    await broken.until_closed()
-    (answer,) = broken.of(Answer)
-    assert (answer.call_id, answer.ok, answer.error_code) == (0, False, "invalid_record")
-    assert (await sound.run(make_submit(1, [1], model="scripted"))).finish_reason == "length"
-    assert not sound.is_closed
+    for number, (name, malformed) in enumerate(MALFORMED.items()):
+        broken = await running.raw()
+        broken.writer.write(ATTACH + malformed)
+        await broken.until_closed()
+        (answer,) = broken.of(Answer)
+        assert (answer.call_id, answer.ok, answer.error_code) == (0, False, "invalid_record"), name
+        assert (await sound.run(make_submit(number, [1], model="scripted"))).finish_reason == "length", name
+        assert not sound.is_closed, name
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)

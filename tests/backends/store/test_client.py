@@ -48,22 +48,21 @@ def test_settings_apply_to_one_query(store: Any) -> None:
     client.close()
 
 
-def test_a_store_that_is_down_is_unavailable_and_works_again_when_it_is_back(new_store: Any) -> None:
-    client = new_store.client("writer")
+def test_a_store_that_is_down_is_unavailable_and_works_again_when_it_is_back(migrated_store: Any) -> None:
+    client = migrated_store.client("writer")
     assert client.ping() is False
     with pytest.raises(StoreUnavailable, match="does not answer"):
         client.query("SELECT 1")
-    new_store.start()
-    new_store.migrate()
+    migrated_store.start()
     assert client.ping() is True
     assert client.query("SELECT 1 AS one") == [{"one": 1}]
-    new_store.kill()
+    migrated_store.kill()
     with pytest.raises(StoreUnavailable):
         client.query("SELECT 1")
     batch = pyarrow.table({"kind": ["test"], "value": ["after"]})
     with pytest.raises(StoreUnavailable):
         client.insert_arrow("distinct_values", batch, deduplication_token="token")
-    new_store.start()
+    migrated_store.start()
     client.insert_arrow("distinct_values", batch, deduplication_token="token")
     assert client.query("SELECT value FROM distinct_values WHERE kind = 'test'") == [{"value": "after"}]
     client.close()

@@ -79,19 +79,18 @@ def test_a_stop_signal_sent_to_a_frozen_store_stops_it_once_it_goes_on(new_store
     assert new_store.process.wait(30) == 0
 
 
-def test_no_acknowledged_row_is_lost_when_the_store_is_killed(new_store: Any) -> None:
-    new_store.start()
-    new_store.migrate()
-    client = new_store.client()
+def test_no_acknowledged_row_is_lost_when_the_store_is_killed(migrated_store: Any) -> None:
+    migrated_store.start()
+    client = migrated_store.client()
     acknowledged = 0
     for round_number in range(3):
         for batch in range(20):
             rows = pyarrow.table({"kind": ["test"] * 100, "value": [f"{round_number}-{batch}-{i}" for i in range(100)]})
             client.insert_arrow("distinct_values", rows, deduplication_token=f"{round_number}-{batch}")
             acknowledged += 100
-        new_store.kill()
+        migrated_store.kill()
         started = time.monotonic()
-        new_store.start()
+        migrated_store.start()
         assert time.monotonic() - started < 10  # measured: under 1 s
         found = client.query("SELECT count() AS rows FROM distinct_values WHERE kind = 'test'")
         assert found == [{"rows": acknowledged}]

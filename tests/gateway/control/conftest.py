@@ -16,6 +16,8 @@ from gateway.control.settings import ControlSettings
 from tests.conftest import PostgresServer
 
 AsRole = Callable[..., TestClient]
+# What is refused before anything is written does not depend on the database behind it.
+ON_SQLITE = pytest.mark.parametrize("control_database_url", ["sqlite"], indirect=True)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import cost_of
+from tests.gateway.control.conftest import ON_SQLITE
 
 NOW = datetime(2026, 11, 3, tzinfo=UTC)
 USED = Usage(input_text=1000, output_text=10)
@@ -69,6 +70,7 @@ def test_cards_without_batch_prices_stay_as_they_were(owner, control_database_ur
     assert card.at_tier("batch") is card
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("price", ["-0.1", "NaN", "0.0000001"])
 def test_a_bad_batch_price_is_refused(owner, price):
     body = {

@@ -3,6 +3,7 @@
 import pytest
 
 from backends.control.snapshot import load_snapshot
+from tests.gateway.control.conftest import ON_SQLITE
 
 TARGET = {
     "id": "one",
@@ -58,6 +59,7 @@ def test_a_change_of_a_target_leaves_the_rest_as_it_is(pool, control_database, c
     assert entry["detail"].get("settings", []) == (["timeouts"] if "settings" in after else [])
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -104,6 +106,7 @@ def test_a_pools_policy_and_region_are_changed(pool, control_database):
     assert pool.patch("/v1/pools/chat", json={"region": ""}).json()["region"] == ""
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("change", [{"policy": "luck"}, {"region": "EU"}, {"id": "other"}, {"policy": None}])
 def test_a_pools_change_that_cannot_stand_is_refused(pool, change):
     assert pool.patch("/v1/pools/chat", json=change).status_code == 400

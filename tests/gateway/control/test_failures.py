@@ -4,6 +4,7 @@ import pytest
 
 from backends.control.snapshot import load_snapshot
 from contracts.serving.failures import DEFAULT_FAILURES, BreakerPolicy, FailurePolicy, HedgePolicy, Playbook
+from tests.gateway.control.conftest import ON_SQLITE
 
 POOL = {"id": "chat"}
 TARGET = {"id": "one", "kind": "scripted", "provider": "far"}
@@ -38,6 +39,7 @@ def test_a_queue_is_set_without_touching_the_failures(pool):
     assert told["queue"] == {"max_waiting": 3} and told["failures"] == {"breaker": None}
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -67,6 +69,7 @@ def test_a_playbook_is_made_changed_followed_and_taken_away(pool, control_databa
     assert served(control_database).playbooks == {} and pool.get("/v1/playbooks/far").status_code == 404
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("then", [["far"], ["near", "near"]])
 def test_a_playbook_that_cannot_stand_is_refused_by_name(pool, then):
     told = pool.post("/v1/playbooks", json={"provider": "far", "then": then})

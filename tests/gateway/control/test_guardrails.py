@@ -10,6 +10,7 @@ from backends.control.database import ControlDatabase
 from backends.control.guardrails import UNREADABLE
 from backends.control.snapshot import read_snapshot
 from contracts.guardrails.policy import GuardrailPolicy
+from tests.gateway.control.conftest import ON_SQLITE
 
 STAGE = {"name": "cards", "detector": "pii", "action": "redact", "settings": {"kinds": ["card"]}}
 RULES = {"tenants": ["demo"], "stages": [STAGE]}
@@ -58,6 +59,7 @@ def test_a_guardrail_that_asks_others_is_set_where_nobody_can_be_asked(platform,
     assert refused.status_code == 400 and "sk-in-clear" not in refused.text
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("rules", "said"),
     [

@@ -7,6 +7,7 @@ from backends.control.mcp import load_tool_rules
 from backends.control.snapshot import load_snapshot
 from backends.control.sound_rows import SoundRows
 from contracts.control import McpToolRule
+from tests.gateway.control.conftest import ON_SQLITE
 
 SERVER = {"url": "http://127.0.0.1:9/mcp", "price_usd": "0.001", "tools": [{"match": "add", "timeout_seconds": 5}]}
 RULE = {"effect": "deny", "tools": ["weather__*"], "tenant": "acme"}
@@ -46,6 +47,7 @@ def test_servers_and_rules_are_made_listed_changed_and_deleted(control, database
         assert not load_snapshot(session).mcp_servers
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
 from contracts.serving.caching import CachePolicy
+from tests.gateway.control.conftest import ON_SQLITE
 
 MODEL = "/v1/models/scripted-1"
 
@@ -41,6 +42,7 @@ def test_a_model_is_made_with_its_cache(owner: TestClient, policy) -> None:
     assert made.status_code == 201 and policy("m") == CachePolicy(share="user"), made.text
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("cache", [{"mode": "fuzzy"}, {"hit_price": 2}, {"ttl_seconds": 0}, {"warmth": 1}])
 def test_a_cache_that_cannot_be_meant_is_refused(owner: TestClient, policy, cache) -> None:
     refused = owner.patch(MODEL, json={"cache": cache})

@@ -8,6 +8,7 @@ from backends.control.snapshot import load_snapshot
 from contracts.control import Model
 from contracts.serving.configuration import Snapshot
 from contracts.serving.sampling import sampling_policy
+from tests.gateway.control.conftest import ON_SQLITE
 
 MODEL = "/v1/models/scripted-1"
 
@@ -51,6 +52,7 @@ def test_a_model_without_sampling_shows_that_it_has_none(owner: TestClient) -> N
     assert (shown["defaults"], shown["pinned"]) == ({}, {})
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("change", "param"),
     [

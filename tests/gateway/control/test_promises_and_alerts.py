@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from backends.control.alert_log import settle_alerts
 from backends.control.database import ControlDatabase
 from contracts.rules.alerts import Finding, Rule
-from tests.gateway.control.conftest import AsRole
+from tests.gateway.control.conftest import ON_SQLITE, AsRole
 
 SLO: dict[str, Any] = {
     "id": "chat-ttft",
@@ -48,6 +48,7 @@ def test_an_objective_is_made_listed_replaced_and_deleted(owner: TestClient) -> 
     assert actions == ["slo.delete", "slo.set", "slo.set", "slo.create"]
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("change", "code", "said"),
     [

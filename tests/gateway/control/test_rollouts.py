@@ -12,6 +12,7 @@ from contracts.control import Alert, AlertDelivery, RolloutObservation
 from contracts.serving.rollouts import RolloutSpec
 from gateway.routing.rollouts.boards import Shared
 from gateway.routing.rollouts.database_board import DatabaseBoard
+from tests.gateway.control.conftest import ON_SQLITE
 
 DEMO = "scripted-1"
 
@@ -81,6 +82,7 @@ def test_what_was_aborted_begins_again_at_the_first_step(serving, control_databa
     assert (again["state"], again["percent"]) == ("running", 1.0)
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("more", "status", "words"),
     [
@@ -100,6 +102,7 @@ def test_a_rollout_that_cannot_stand_is_refused_and_nothing_kept(serving, more, 
     assert serving.get("/v1/rollouts").json()["data"] == []
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("more", "param"),
     [

@@ -7,7 +7,7 @@ from backends.control.database import ControlDatabase
 from backends.control.snapshot import load_snapshot
 from contracts.control import Route
 from contracts.serving.configuration import Snapshot
-from tests.gateway.control.conftest import AsRole
+from tests.gateway.control.conftest import ON_SQLITE, AsRole
 
 DEMO = "scripted-1"
 PLAIN = {"choose": [{"model": DEMO}]}
@@ -64,6 +64,7 @@ def test_a_route_is_made_replaced_withdrawn_and_deleted(serving: TestClient, con
     assert serving.get("/v1/routes/org/assistant").status_code == 404
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("rules", "status", "param", "words"),
     [

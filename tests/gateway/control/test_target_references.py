@@ -3,6 +3,8 @@
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.gateway.control.conftest import ON_SQLITE
+
 TARGET = {"id": "t", "kind": "openai_http", "url": "https://m.example/v1"}
 TARGETS = "/v1/pools/chat/targets"
 FORBIDDEN = (
@@ -22,6 +24,7 @@ def pool(owner: TestClient) -> TestClient:
     return owner
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("reference", FORBIDDEN)
 @pytest.mark.parametrize("place", ["key_ref", "headers"])
 def test_a_reference_to_what_is_no_provider_key_is_refused(pool: TestClient, place: str, reference: str) -> None:
@@ -43,6 +46,7 @@ def test_so_are_files_of_tls(pool: TestClient, name: str) -> None:
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, f"settings.tls.{name}")
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("reference", ["env:TOLLKEEPER_STORE_PASSWORD", "file:/proc/self/environ"])
 def test_a_hosted_target_cannot_name_what_no_setting_allows(pool: TestClient, reference: str) -> None:
     hosted = {"id": "h", "kind": "litellm", "model": "anthropic/m"}
@@ -64,6 +68,7 @@ def test_a_moderation_webhook_is_held_to_the_same(pool: TestClient) -> None:
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "rules"), reference
 
 
+@ON_SQLITE
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -85,6 +90,7 @@ def test_settings_that_no_gateway_can_use_are_refused(pool: TestClient, settings
     assert "sk-in-clear" not in refused.text and "two" not in refused.text
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_numbers_that_are_no_json_are_refused(pool: TestClient, number: str) -> None:
     body = '{"id": "t", "kind": "scripted", "settings": {"script": {"gap_ms": ' + number + "}}}"

@@ -25,7 +25,7 @@ async def test_anthropics_sdk_lists_models_page_by_page(gateway, sdk):
     assert [model.id for model in back.data] == ["b"] and back.has_more
     with pytest.raises(anthropic.NotFoundError) as raised:
         await client.models.retrieve("nothing")
-    assert raised.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
+    assert raised.value.body["error"]["type"] == "not_found_error"
 
 
 async def test_openais_sdk_lists_models_as_before(gateway):
