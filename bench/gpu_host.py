@@ -30,7 +30,7 @@ from contracts.engine.wire import (
 from contracts.recording.records import StepRecord, decode_record
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-_CONNECT_SECONDS: Final = 30.0
+_CONNECT_SECONDS: Final = 120.0
 _SETTLE_SECONDS: Final = 0.3
 
 

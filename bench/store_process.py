@@ -19,7 +19,7 @@ from bench.load.processes import free_ports
 from migrations.store import migrate_store, read_migrations
 
 _STOP_SECONDS: Final = 30.0
-_START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 300.0
 _ANSWER_SECONDS: Final = 3600
 
 

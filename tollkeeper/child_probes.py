@@ -1,7 +1,9 @@
 """How the supervisor finds out whether a process of its own is hung: by HTTP, by the engine wire, by the kernel."""
 
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +11,9 @@ from backends.network.tls import own_server_tls
 from backends.processes.process_watch import Answer, Ask, HttpProbe
 
 _OBSERVER: Final = "supervisor"  # what it is called in an engine host's log
+_LONGEST_WAIT_SECONDS: Final = 30.0  # an endless loop on a busy machine waits for a processor as well
+_RAN_SHARE: Final = 0.1
+_WAITED_SHARE: Final = 0.5
 
 
 @asynccontextmanager
@@ -25,10 +30,56 @@ async def open_probe(url: str, certificate: str = "") -> AsyncIterator[Ask]:
 
 def is_stopped(pid: int) -> bool:
     """Return whether the kernel has stopped a process (SIGSTOP). Only Linux tells."""
+    return _state_of(pid) == "T"
+
+
+def _state_of(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
-        return False
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """What the kernel has given a process's main thread: nanoseconds it ran, and that it waited for a processor."""
+
+    at: float
+    ran_ns: int
+    waited_ns: int
+
+
+class ProcessorWait:
+    """Tells a process that is silent because it waits for a processor from one that hangs. Only Linux tells."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._answered: _Turns | None = None
+
+    def answered(self, pid: int | None) -> None:
+        """Count from now on: the process has answered, or is another one."""
+        self._answered = None if pid is None else self._turns(pid)
+
+    def explains(self, pid: int) -> bool:
+        """Return whether the process has mostly waited for a processor since it last answered, 30 s ago at most."""
+        before, now = self._answered, self._turns(pid)
+        if before is None or now is None:
+            return False
+        silent_seconds = now.at - before.at
+        if not 0 < silent_seconds < _LONGEST_WAIT_SECONDS:
+            return False
+        silent_ns = silent_seconds * 1e9
+        if now.waited_ns - before.waited_ns >= _WAITED_SHARE * silent_ns:
+            return True
+        # The kernel adds a wait when it is over.
+        return _state_of(pid) == "R" and now.ran_ns - before.ran_ns < _RAN_SHARE * silent_ns
+
+    def _turns(self, pid: int) -> _Turns | None:
+        try:
+            ran_ns, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+            return _Turns(self._clock(), int(ran_ns), int(waited_ns))
+        except (OSError, ValueError):
+            return None
 
 
 async def _presumed_up() -> Answer:

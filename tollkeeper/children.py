@@ -12,7 +12,7 @@ from pathlib import Path
 
 from backends.processes.process_watch import Answer, WatchedProcess
 from contracts.errors import ConfigurationError
-from tollkeeper.child_probes import is_stopped, open_probe
+from tollkeeper.child_probes import ProcessorWait, is_stopped, open_probe
 
 _LEASH = Path(__file__).with_name("leash.py")
 _CHUNK = 65_536
@@ -153,12 +153,21 @@ class Child:
 
     async def _watch(self) -> None:
         """Report when the process is hung and when it answers again, and kill it if it stays so for too long."""
+        processor_wait = ProcessorWait()
         async with open_probe(self.spec.alive_url, self.spec.certificate) as probe:
 
             async def ask() -> Answer:
-                if self.pid is None:
+                asked = self.pid
+                if asked is None:
                     return "unknown", ""
-                return ("hung", "it is stopped") if is_stopped(self.pid) else await probe()
+                if is_stopped(asked):
+                    return "hung", "it is stopped"
+                state, detail = await probe()
+                if state != "hung":
+                    processor_wait.answered(asked)
+                elif watched.state == "up" and processor_wait.explains(asked):
+                    return "unknown", ""  # no verdict before it has had its turn
+                return state, detail
 
             watched, pid = WatchedProcess(self.spec.name, ask, self._tell), self.pid
             while True:

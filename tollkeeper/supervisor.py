@@ -29,7 +29,7 @@ class Stage:
 class Patience:
     """How long to wait, in seconds: for a stage to be ready, for a process to end, between restarts."""
 
-    ready_seconds: float = 60.0
+    ready_seconds: float = 180.0  # all processes import at once, on few and busy cores
     grace_seconds: float = 25.0  # the embedded store may take 20 to write its parts
     backoff: Backoff = field(default_factory=Backoff)
 

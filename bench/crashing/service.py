@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_START_SECONDS: Final = 120.0
+_START_SECONDS: Final = 300.0
 _STOP_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
 _LOG_BYTES: Final = 2000

@@ -18,7 +18,7 @@ from contracts.recording.records import RequestRecord, decode_record
 from gateway.records.journal import Journal, unpack_entry
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 300.0
 _STOP_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
 

@@ -52,7 +52,7 @@ class PinnedProcess:
         """Return its process id."""
         return self._process.pid
 
-    def wait_for(self, condition: Callable[[], bool], within_seconds: float = 60.0) -> Self:
+    def wait_for(self, condition: Callable[[], bool], within_seconds: float = 300.0) -> Self:
         """Wait until it is ready. Raises RuntimeError with the end of its log where it is not; it is ended then."""
         deadline = time.monotonic() + within_seconds
         while not condition():

@@ -24,6 +24,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="minutes that hung_processes stays under load and that upgrade_drill serves with both releases "
         "(default: 10, and a few seconds)",
     )
+    parser.add_argument(
+        "--pause-seconds",
+        type=float,
+        default=0.05,
+        help="pause of each of upgrade_drill's six clients between two requests (default: 0.05)",
+    )
 
 
 def find_scenarios(groups: tuple[str, ...] = GROUPS) -> dict[str, str]:

@@ -84,9 +84,8 @@ def used(cost: int | None, at: datetime = MIDDAY, team: str = "red", **fields: o
         duration_ns=10**9,
         who=Identity("acme", team, "search", "key_1", "", {"feature": "chat"}),
         model="llama",
-        usage=Usage(input_text=900, output_text=100),
         cost_pico_usd=cost,
-        **fields,  # type: ignore[arg-type]  # the tests name fields by keyword
+        **{"usage": Usage(input_text=900, output_text=100), **fields},  # type: ignore[arg-type]  # the tests name fields by keyword
     )
 
 
@@ -168,6 +167,26 @@ def test_the_costs_page_says_what_the_report_says_and_what_has_no_price_apart(
         ("red", 5.0, 0),
         ("blue", 2.0, 1),
     ]
+
+
+def test_estimates_failures_and_unknown_usage_are_told_apart_on_the_costs_page(
+    record: Callable[[Sequence[RequestRecord]], None],
+) -> None:
+    failed = {"outcome": "error", "cost_basis": "free", "usage": Usage()}
+    record(
+        [
+            used(5 * USD, cost_basis="price_card"),
+            used(2 * USD, cost_basis="price_card", count_method="estimate", outcome="cancelled"),
+            used(None, cost_basis="unknown_usage", usage=Usage()),
+            used(0, **failed),
+        ]
+    )
+    app = page(costs_page, **yesterday(tenant="acme"))
+    found = figures(app)
+    assert (found["Cost"], found["No price"]) == ("$7.00", "none")
+    said = words(app)
+    assert "Estimated: $2.00 of 1 request is counted by estimate." in said
+    assert "Usage unknown: 1 request, in no sum either." in said and "No price:" not in said
 
 
 @pytest.mark.parametrize("view", ["breakdown", "compare", "units", "standard"])

@@ -70,7 +70,7 @@ async def test_one_trace_leads_from_the_callers_span_to_the_engines_decode(start
     config = kit.configuration(("tollkeeper-5m", targets), guardrails=[DENY])
     config["pools"][0]["queue"] = {"max_in_flight": 1}
     gateway = await start(config)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while not gateway.gateway.is_engine_ready("default"):
             await asyncio.sleep(0.05)
     first, second = [

@@ -33,7 +33,7 @@ _NOTICE_SECONDS: Final = 3
 _DRAIN_SECONDS: Final = 4
 _CHUNK_SECONDS: Final = 0.1
 _CLIENT_SECONDS: Final = 20.0
-_UP_SECONDS: Final = 120.0
+_UP_SECONDS: Final = 300.0
 UP_PORTS: Final = 9
 _FIRST_EPHEMERAL: Final = 32_768  # on Linux, where nothing else is set
 _LEFT: Final = re.compile(r"step records left behind records=(\d+)")

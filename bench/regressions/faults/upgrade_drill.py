@@ -70,7 +70,9 @@ def measure(report: Report) -> None:
         ways = (False,) if report.quick else (True, False)
         minutes = report.options.minutes
         serve_seconds = _SERVE_SECONDS if minutes is None else minutes * 60 / len(ways) / 2
-        found = [uvloop.run(_run(previous, serve_seconds, settles=settles)) for settles in ways]
+        found = [
+            uvloop.run(_run(previous, serve_seconds, report.options.pause_seconds, settles=settles)) for settles in ways
+        ]
     asked = sum(one.asked for one in found)
     report.add("upgrade_drill_acknowledged", asked, "requests", must=1)
     for name, unit in _ROWS[:-1]:
@@ -90,20 +92,20 @@ def _unpack(place: Path) -> bool:
     return True
 
 
-async def _run(previous: Path, serve_seconds: float, *, settles: bool) -> _Found:
+async def _run(previous: Path, serve_seconds: float, pause_seconds: float, *, settles: bool) -> _Found:
     source = random.Random(11)
     with tempfile.TemporaryDirectory(prefix="tollkeeper-upgrade-") as home:
         plant = _Plant(Path(home), previous, source)
         try:
-            return await _upgrade(plant, source, serve_seconds, settles=settles)
+            clients = [Clients(port, _CLIENTS, source, pause_seconds) for port in plant.gateway_ports]
+            return await _upgrade(plant, clients, serve_seconds, settles=settles)
         finally:
             for service in plant.services:
                 service.end()
 
 
-async def _upgrade(plant: "_Plant", source: random.Random, serve_seconds: float, *, settles: bool) -> _Found:
+async def _upgrade(plant: "_Plant", clients: list[Clients], serve_seconds: float, *, settles: bool) -> _Found:
     await asyncio.to_thread(plant.start_previous)
-    clients = [Clients(port, _CLIENTS, source) for port in plant.gateway_ports]
     load = asyncio.gather(*(one.run() for one in clients))
     await asyncio.sleep(_SERVE_SECONDS)
     await asyncio.to_thread(plant.upgrade, plant.gateways[0])

@@ -34,7 +34,7 @@ from gateway.records.journal import Journal
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _PORTS: Final = 9
-_START_SECONDS: Final = 120.0
+_START_SECONDS: Final = 300.0
 _FOLLOW_SECONDS: Final = 20.0
 _TENANT: Final = "bench"
 _BURNED: Final = 6

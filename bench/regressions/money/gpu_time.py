@@ -20,7 +20,7 @@ from bench.gpu_gateway import GatewayProcess
 from bench.gpu_host import HostProcess, connect
 from bench.report import Report
 
-_LOAD_SECONDS: Final = 60.0
+_LOAD_SECONDS: Final = 300.0
 _SETTLE_SECONDS: Final = 3.0
 _WORDS: Final = "bridge river stone arch span road pillar iron cable tower water bank load stream wood".split()
 _ENGINE: Final = {

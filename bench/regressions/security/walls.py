@@ -32,7 +32,7 @@ from tollkeeper.ports import Ports
 _PORTS: Final = 12
 _FORGERIES: Final = 20
 _CHILDREN: Final = 3
-_START_SECONDS: Final = 90.0
+_START_SECONDS: Final = 300.0
 _STOP_SECONDS: Final = 40.0
 _SETTLE_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.1
