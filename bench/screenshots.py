@@ -42,6 +42,7 @@ PAGES: Final = {
     "costs-by-tag": "costs?range=7d&level=tag",
     "books": "books",
     "reconciliation": "reconciliation",
+    "agents": "agents?range=24h",
     "gpu": "gpu?range=1h",
     "latency": "latency?range=1h",
     "requests": "requests?range=1h",
