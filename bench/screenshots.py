@@ -39,8 +39,10 @@ FLAGS: Final = (
 PAGES: Final = {
     "overview": "?range=24h",  # the first page has no path
     "costs": "costs?range=7d",
+    "costs-by-tag": "costs?range=7d&level=tag",
     "books": "books",
     "reconciliation": "reconciliation",
+    "agents": "agents?range=24h",
     "gpu": "gpu?range=1h",
     "latency": "latency?range=1h",
     "requests": "requests?range=1h",

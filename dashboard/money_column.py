@@ -13,7 +13,7 @@ from dashboard.table import Table
 @dataclass(frozen=True, slots=True)
 class Money:
     """A column of USD, shown with the given number of decimals; `is_signed` where gains and losses stand in it, with
-    their sign instead of the currency's, which the title then has.
+    their sign. The title has the currency then, and if an amount is below 0.
     """
 
     places: int
@@ -34,9 +34,12 @@ def in_currency(table: Table, columns: Mapping[str, Any], formats: Formats) -> t
         if name in shown:
             shown[name] = [formats.amount(value) for value in shown[name]]
         before, after = formats.money_signs
+        # A minus goes before the currency, which no column format can write: then the title has the currency.
+        has_sign = column.is_signed or any(value is not None and value < 0 for value in shown.get(name, ()))
+        plain = f"%+.{column.places}f" if column.is_signed else f"%.{column.places}f"
         configured[name] = st.column_config.NumberColumn(
-            f"{name} {(before + after).strip()}" if column.is_signed else name,
-            format=f"%+.{column.places}f" if column.is_signed else f"{before}%.{column.places}f{after}",
+            f"{name} {(before + after).strip()}" if has_sign else name,
+            format=plain if has_sign else f"{before}%.{column.places}f{after}",
             help=f"In {formats.currency}. {column.help}".strip(),
         )
     return Table(shown), configured

@@ -1,6 +1,7 @@
 """Which pages there are, in the order of the navigation. What a page is: `dashboard/page.py`."""
 
 from dashboard.views.admin import ADMIN
+from dashboard.views.agents import AGENTS
 from dashboard.views.books import BOOKS
 from dashboard.views.budgets import BUDGETS
 from dashboard.views.costs import COSTS
@@ -21,6 +22,7 @@ PAGES = (
         COSTS,
         BOOKS,
         RECONCILIATION,
+        AGENTS,
         GPU,
         LATENCY,
         REQUESTS,

@@ -33,6 +33,7 @@ from gateway.apis.messages.count_tokens import CountTokens
 from gateway.apis.messages.operation import MESSAGES
 from gateway.apis.operations import OPERATIONS, Operation
 from gateway.apis.resource import Resource
+from gateway.apis.responses.compact import COMPACT
 from gateway.apis.responses.counting import responses_counting
 from gateway.apis.responses.keeper import ResponseKeeper
 from gateway.apis.responses.operation import responses
@@ -129,7 +130,7 @@ class Gateway:
             self.kept, settings.responses_keep_days * 86_400, self._clock, settings.responses_max_bytes
         )
         self._metrics = None if books.counts is None else self._metrics_service(books.counts)
-        operations = (*OPERATIONS, MESSAGES, GENERATE_CONTENT, responses(self._responses))
+        operations = (*OPERATIONS, MESSAGES, GENERATE_CONTENT, COMPACT, responses(self._responses))
         self.batches = BatchService(
             settings.batch_settings, self.kept, operations, self._dispatcher, self.directory, self._clock
         )

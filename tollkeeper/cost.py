@@ -19,7 +19,7 @@ from tollkeeper.open_store import open_store
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-app = typer.Typer(cls=LazyGroup, help="Costs: reports, exports, invoices, repricing.", no_args_is_help=True)
+app = typer.Typer(cls=LazyGroup, help="Costs: reports, shared costs, exports, invoices.", no_args_is_help=True)
 
 # A report is asked often and needs neither cards nor files.
 LAZY: Final = (
@@ -28,6 +28,12 @@ LAZY: Final = (
         "tollkeeper.cost_reprice",
         "reprice_command",
         "Compute what past usage would cost at other prices. Changes nothing.",
+    ),
+    LazyCommand(
+        "allocate",
+        "tollkeeper.cost_allocate",
+        "allocate_command",
+        "Distribute shared costs (idle GPUs, platform, unallocated, fixed) by a saved allocation.",
     ),
     LazyCommand(
         "export",

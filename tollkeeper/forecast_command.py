@@ -40,26 +40,29 @@ def forecast_command(
 
 def anomalies_command(
     tenant: Tenant = "",
-    day: Annotated[str, typer.Option(help="Day (UTC) to check, such as 2026-11-21 (default: yesterday).")] = "",
+    day: Annotated[
+        str,
+        typer.Option(
+            help="Day (UTC) to check, such as 2026-11-21 (default: yesterday; of today the hours that are over)."
+        ),
+    ] = "",
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
     """List tenants with unusual spending on a day, by cause: volume, mix, cache or price."""
-    from analytics.anomaly.spend import spend_anomalies  # here, as above
+    from analytics.anomaly.spend import anomalies_on  # here, as above
 
     with one_line_errors():
         looked_at = _day(day)
         with open_installation(data, store_url, os.environ) as opened:
-            found = [
-                one.as_json()
-                for one in spend_anomalies(opened.store, datetime.now(UTC), tenant=tenant or None, day=looked_at)
-            ]
+            found = anomalies_on(opened.store, datetime.now(UTC), looked_at, tenant=tenant or None)
     if as_json:
-        print_json(found)
+        print_json([one.as_json() for one in found])
         return
-    columns = ("tenant", "day", "observed_usd", "expected_usd", "driver")
-    print_table(columns, found, lambda row, column: str(row[column]), "nothing was unusual")
+    rows = [{**one.as_json(), **({} if one.contributor is None else one.contributor.as_json())} for one in found]
+    columns = ("tenant", "day", "observed_usd", "expected_usd", "driver", "key", "user", "model", "more_usd")
+    print_table(columns, rows, lambda row, column: str(row.get(column, "")), "nothing was unusual")
 
 
 def savings_command(

@@ -26,6 +26,23 @@ Findings: TypeAlias = Mapping[str, Sequence[Finding]]  # by rule id
 Projection: TypeAlias = Callable[[int, int, int, int, int | None], Forecast]
 
 
+class Grown(Protocol):
+    """The key, user and model by which spending grew most."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def user(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def more_usd(self) -> Decimal: ...
+    @property
+    def requests(self) -> int: ...
+    @property
+    def action(self) -> str: ...
+
+
 class Anomaly(Protocol):
     """A day on which a tenant spent otherwise than its own past lets expect, and what drove that."""
 
@@ -39,6 +56,10 @@ class Anomaly(Protocol):
     def expected_usd(self) -> Decimal: ...
     @property
     def driver(self) -> str: ...  # such as "volume", "mix", "price", "cache"
+    @property
+    def until(self) -> datetime | None: ...  # if the day is not over
+    @property
+    def contributor(self) -> "Grown | None": ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,18 +113,34 @@ def _mismatch(row: Reconciliation) -> Finding:
 
 
 def _unusual(anomaly: Anomaly) -> Finding:
-    day = anomaly.day.isoformat()
+    day, grown = anomaly.day.isoformat(), anomaly.contributor
+    when = day if anomaly.until is None else f"{day} until {anomaly.until:%H:%M} UTC"
+    said = [
+        f"{anomaly.tenant} spent {anomaly.observed_usd:.2f} USD on {when}, where {anomaly.expected_usd:.2f} was to be "
+        f"expected; driven by {anomaly.driver}"
+    ]
+    facts: dict[str, object] = {
+        "day": day,
+        "observed_usd": format(anomaly.observed_usd, "f"),
+        "expected_usd": format(anomaly.expected_usd, "f"),
+        "driver": anomaly.driver,
+    }
+    if grown is not None:
+        who = ", ".join(
+            f"{what} {name}"
+            for what, name in (("key", grown.key), ("user", grown.user), ("model", grown.model))
+            if name
+        )
+        said.append(f"{grown.more_usd:.2f} USD more by {who or 'requests without key, user and model'}, "
+                    f"{_requests(grown.requests)}")  # fmt: skip
+        said.append(grown.action)
+        facts |= {"key": grown.key, "user": grown.user, "model": grown.model, "more_usd": format(grown.more_usd, "f")}
     return Finding(
+        # Today's and, once it is over, the whole day's are one.
         fingerprint=f"{anomaly.tenant}/{day}",
-        summary=f"{anomaly.tenant} spent {anomaly.observed_usd:.2f} USD on {day}, where {anomaly.expected_usd:.2f} "
-        f"was to be expected; driven by {anomaly.driver}",
+        summary=". ".join(said),
         tenant=anomaly.tenant,
-        facts={
-            "day": day,
-            "observed_usd": format(anomaly.observed_usd, "f"),
-            "expected_usd": format(anomaly.expected_usd, "f"),
-            "driver": anomaly.driver,
-        },
+        facts=facts,
         ends_quietly=True,
     )
 

@@ -1,10 +1,10 @@
-"""Anomalies of the last whole day, remembered for a while: rules are looked at every few seconds, and it is over."""
+"""Anomalies of the last whole day and of today, remembered for a while: rules are looked at every few seconds."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from analytics.anomaly.spend import SpendAnomaly, spend_anomalies
+from analytics.anomaly.spend import SpendAnomaly, anomalies_of_today, spend_anomalies
 from backends.store.client import StoreClient
 
 _KEPT: Final = timedelta(minutes=5)  # records of yesterday may still arrive
@@ -19,11 +19,11 @@ class RememberedAnomalies:
         self._read_at = datetime.min.replace(tzinfo=UTC)
 
     def __call__(self, store: StoreClient, now: datetime) -> Sequence[SpendAnomaly]:
-        """Return the anomalies of the day before `now` (UTC). Raises StoreUnavailable; what was remembered stays
-        then.
+        """Return the anomalies of the day before `now` (UTC), and of today as far as it is. Raises StoreUnavailable;
+        what was remembered stays then.
         """
         day = now.astimezone(UTC).date()
         if day != self._day or not timedelta(0) <= now - self._read_at < _KEPT:
-            self._found = spend_anomalies(store, now)
+            self._found = (*spend_anomalies(store, now), *anomalies_of_today(store, now))
             self._day, self._read_at = day, now
         return self._found

@@ -1,17 +1,19 @@
-"""Days on which a tenant spent much more or less than on such days before, and what drove it.
+"""Days on which a tenant spent much more or less than on such days before, and what drove it; today as far as it is.
 
 What a day is compared with is the median of the same weekday in the weeks before: robust against the last anomaly, and
 one concrete day, so that the difference can be explained model by model and to the pico-dollar.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
 from analytics.anomaly.drivers import Change, Driver, Use, explain
-from analytics.forecast.history import PICO, SpendHistory, spend_histories
+from analytics.cost.question import CostQuestion
+from analytics.cost.report import cost_report
+from analytics.forecast.history import PICO, SpendHistory, partial_histories, spend_histories
 from analytics.queries import query
 from analytics.rows import money_of, number_of, text_of
 from backends.store.client import StoreClient
@@ -27,13 +29,47 @@ _NORMAL: Final = 1.4826  # of a median absolute deviation: the standard deviatio
 _LEAST_SHARE: Final = Decimal("0.25")  # of what was expected: smaller changes are nobody's concern
 _LEAST_USD: Final = Decimal("1")
 _MODELS: Final = 5_000
+_DAY_SECONDS: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Contributor:
+    """The key, user and model by which spending grew most, by how much, and with how many requests."""
+
+    key: str
+    user: str
+    model: str
+    more_usd: Decimal
+    requests: int
+
+    @property
+    def action(self) -> str:
+        """Return what to do if the spending is not meant."""
+        if not self.key:
+            return "look at these requests (page Requests), and limit the tenant (tollkeeper limits create)"
+        return (
+            f"if it is not meant, limit the key (tollkeeper limits create TENANT --level key --subject {self.key} ...) "
+            f"or revoke it (tollkeeper keys delete {self.key})"
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """Return what is printed of it; money as text."""
+        return {
+            "key": self.key,
+            "user": self.user,
+            "model": self.model,
+            "more_usd": format(self.more_usd, "f"),
+            "requests": self.requests,
+            "action": self.action,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class SpendAnomaly:
     """A day out of the usual. `parts` are pico-USD by driver, and sum to observed - expected exactly.
 
-    `compared_with` is the day whose spending was expected.
+    `compared_with` is the day whose spending was expected. `until` is given if the day is not over: both days are
+    then compared as far as this. `contributor` is missing if spending fell, or single requests are not kept.
     """
 
     tenant: str
@@ -43,6 +79,8 @@ class SpendAnomaly:
     compared_with: date
     driver: Driver
     parts: Mapping[Driver, int]
+    until: datetime | None = None
+    contributor: Contributor | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return what is printed of it; money as text."""
@@ -54,6 +92,8 @@ class SpendAnomaly:
             "compared_with": self.compared_with.isoformat(),
             "driver": self.driver,
             "parts_usd": {name: format(usd(part), "f") for name, part in self.parts.items()},
+            "until": None if self.until is None else self.until.isoformat(),
+            "contributor": None if self.contributor is None else self.contributor.as_json(),
         }
 
 
@@ -80,7 +120,51 @@ def spend_anomalies(
         usual = usual_day(history, looked_at)
         if usual is not None and is_unusual(history, looked_at, usual):
             change = explain(_uses(store, name, usual), _uses(store, name, looked_at))
-            found.append(_anomaly(history, looked_at, usual, change))
+            found.append(
+                replace(
+                    _anomaly(history, looked_at, usual, change),
+                    contributor=_contributor(store, name, usual, looked_at, _DAY_SECONDS),
+                )
+            )
+    return _largest_first(found)
+
+
+def anomalies_of_today(store: StoreClient, now: datetime, *, tenant: str | None = None) -> tuple[SpendAnomaly, ...]:
+    """Look at the whole hours of today (UTC) that are over, of all tenants or one: those that have spent unusually
+    much by now, the largest difference first. Raises StoreUnavailable.
+
+    Too little is told of whole days alone. One query for all, and three for each anomaly.
+    """
+    if now.utcoffset() is None:
+        raise InvalidRequest("an anomaly's now needs a time zone; use UTC", param="now")
+    at = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    today, seconds = at.date(), at.hour * 3_600
+    if not seconds:
+        return ()
+    first = today - timedelta(days=7 * _WEEKS)
+    found = []
+    for name, history in partial_histories(store, first, today, seconds, tenant).items():
+        usual = usual_day(history, today)
+        if usual is None or (history.on(today) or 0) <= (history.on(usual) or 0):
+            continue
+        if is_unusual(history, today, usual):
+            before, after = (_uses_until(store, name, day, seconds, at) for day in (usual, today))
+            change = explain(before, after)
+            contributor = _contributor(store, name, usual, today, seconds)
+            found.append(replace(_anomaly(history, today, usual, change), until=at, contributor=contributor))
+    return _largest_first(found)
+
+
+def anomalies_on(
+    store: StoreClient, now: datetime, day: date | None, *, tenant: str | None = None
+) -> tuple[SpendAnomaly, ...]:
+    """Look at a day that is over (yesterday if `None`), or at today as far as it is. Raises as the two above."""
+    if day is not None and day == now.astimezone(UTC).date():
+        return anomalies_of_today(store, now, tenant=tenant)
+    return spend_anomalies(store, now, tenant=tenant, day=day)
+
+
+def _largest_first(found: Iterable[SpendAnomaly]) -> tuple[SpendAnomaly, ...]:
     return tuple(sorted(found, key=lambda one: -abs(one.observed_usd - one.expected_usd)))
 
 
@@ -143,6 +227,43 @@ def _uses(store: StoreClient, tenant: str, day: date) -> dict[str, Use]:
         for row in store.query(query("volumes"), parameters)
         if not number_of(row["is_total"])
     }
+
+
+def _uses_until(store: StoreClient, tenant: str, day: date, seconds: int, now: datetime) -> dict[str, Use]:
+    """Read the beginning of a tenant's day by model."""
+    start = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    question = CostQuestion(start, start + timedelta(seconds=seconds), ("model",), tenant=tenant, asked_at=now)
+    report = cost_report(store, question, with_attempts=False, stays_with_sums=True)
+    return {
+        line.path[0]: Use(
+            line.sums.requests,
+            line.sums.input_tokens,
+            line.sums.cached_input_tokens,
+            line.sums.output_tokens,
+            line.sums.priced_pico_usd,
+        )
+        for line in report.lines
+    }
+
+
+def _contributor(store: StoreClient, tenant: str, before: date, day: date, seconds: int) -> Contributor | None:
+    start, earlier = (int(datetime(one.year, one.month, one.day, tzinfo=UTC).timestamp()) for one in (day, before))
+    parameters = {
+        "tenant": tenant,
+        "start": start,
+        "end": start + seconds,
+        "before": earlier,
+        "before_end": earlier + seconds,
+    }
+    for row in store.query(query("spend_contributor"), parameters):
+        return Contributor(
+            text_of(row["key_label"]),
+            text_of(row["user_label"]),
+            text_of(row["model_label"]),
+            money_of(row["more_usd"]),
+            number_of(row["request_count"]),
+        )
+    return None
 
 
 def _anomaly(history: SpendHistory, day: date, usual: date, change: Change) -> SpendAnomaly:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from analytics.anomaly.spend import spend_anomalies
+from analytics.anomaly.spend import anomalies_on
 from analytics.api.access import Reader, utc_now
 from analytics.api.store import Database, Store
 from analytics.recommendations.reading import recommendations
@@ -38,10 +38,10 @@ def forecast(
 
 @router.get("/anomalies", summary="Tenants that spent unusually on a day, and what drove it")
 def anomalies(reader: Reader, store: Store, tenant: str | None = None, day: Day | None = None) -> dict[str, Any]:
-    """Yesterday (UTC) unless a day is given, the largest difference first."""
+    """Yesterday (UTC) unless a day is given, the largest difference first. Of today the hours that are over."""
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)
-    return {"data": [each.as_json() for each in spend_anomalies(store, utc_now(), tenant=wanted, day=day)]}
+    return {"data": [each.as_json() for each in anomalies_on(store, utc_now(), day, tenant=wanted)]}
 
 
 @router.get("/savings", summary="How to spend less, the largest saving first")

@@ -32,7 +32,7 @@ from backends.control.book_periods import (
     refuse_closed,
     set_period,
 )
-from backends.control.books import NewAdjustment, decide_adjustment, entries_in, entries_of, write_adjustment
+from backends.control.books import NewAdjustment, booked_amount, decide_adjustment, entries_of, write_adjustment
 from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
 from backends.control.organisation import get_tenant, list_tenants
@@ -175,7 +175,7 @@ def _close(
 def _check_complete(session: Session, tenant: str, month: str, charges: Iterable[Charge], ledger: int) -> None:
     """Raise Conflict if what was read of the store is not one state: usage arrived, or a correction was booked."""
     owed = list(charges)
-    booked = sum(entry.effect.amount_pico_usd for _, entry in entries_in(session, tenant, [month]))
+    booked = booked_amount(session, tenant, month)
     copied = sum(one.amount_pico_usd or 0 for one in owed if one.is_booked)
     if sum(one.amount_pico_usd or 0 for one in owed) != ledger or booked != copied:
         raise Conflict(

@@ -4,23 +4,26 @@ A group keeps its recorded price if no card prices it now, if it failed, or if a
 price. So a card that is missing never credits anything.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from typing import Final
 
 from analytics.books.calendars import Calendars, days_period
+from analytics.books.class_prices import class_columns, price_parameters
 from analytics.cost.periods import split
 from analytics.cost.question import CostQuestion
-from analytics.prices.repricing import GroupCost, card_for, is_for, price_group
-from analytics.prices.usage_groups import UsageGroup, usage_groups
+from analytics.cost.report import check_not_deleted
+from analytics.queries import query
+from analytics.rows import texts_of, whole_numbers
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
-from contracts.metering.usage import INPUT_LEAVES, LEAVES
-from contracts.pricing.book_entries import Effect, Entry, EntryGroup
+from contracts.metering.usage import LEAVES
+from contracts.pricing.book_entries import EFFECT_FIELDS, Effect, Entry, EntryGroup
 from contracts.pricing.prices import AnyCard, PriceBook
 
-_LEVELS = ("team", "project", "key")
+_LABELS: Final = ("tenant", "team", "project", "key_id", "model", "provider", "price_version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,36 +76,48 @@ def rerate(
     found: dict[EntryGroup, Rerated] = {}
     for zone in calendars.zones(question.tenant):
         whole = days_period(question.first, question.after, zone)
-        days = split(whole, "day", zone)
         asked = CostQuestion(
             whole.start,
             whole.end,
-            _LEVELS,
             tenant=question.tenant or None,
             model=question.model or None,
             asked_at=question.asked_at,
         )
+        asked.check_kept("requests")
+        check_not_deleted(store, asked)
+        days = split(whole, "day", zone)
         middles = {day.start_s: _middle(day) for day in days}
-        for group in usage_groups(store, asked, used, starts=[day.start_s for day in days]):
-            if calendars.zone(group.tenant) != zone:
-                continue
-            cost = _price(group, question.card, book)
-            if cost is None:
-                continue
-            name = EntryGroup(
-                group.tenant,
-                group.team,
-                group.project,
-                group.key,
-                group.model,
-                group.provider,
-                group.price_version,
-                middles[group.period_start],
-            )
-            one = Rerated(group.requests, group.cost_pico_usd, _effect(group, cost))
+        parameters = {**price_parameters(asked, used), "start": whole.start_s, "end": whole.end_s}
+        for classes in class_columns(store, asked, parameters, question.card, book):
+            starts = {"starts": [day.start_s for day in days], "leaves": list(LEAVES)}
+            columns = store.query_columns(query("rerated_usage"), {**parameters, **starts, **classes})
+            if columns:
+                _add(
+                    found,
+                    columns,
+                    {name for name in texts_of(columns["tenant"]) if calendars.zone(name) == zone},
+                    middles,
+                )
+    return found
+
+
+def _add(
+    found: dict[EntryGroup, Rerated],
+    columns: Mapping[str, Sequence[object]],
+    tenants: Collection[object],
+    middles: Mapping[int, datetime],
+) -> None:
+    """Add a query's groups of some tenants: the requests of one may be of several classes, so of several queries."""
+    labels = zip(*(texts_of(columns[name]) for name in _LABELS), strict=True)
+    numbers = zip(*(whole_numbers(columns[name]) for name in ("requests", "recorded_pico_usd", *EFFECT_FIELDS)),
+                  strict=True)  # fmt: skip
+    moments = [middles[start] for start in whole_numbers(columns["period_start"])]
+    for label, moment, (requests, recorded, *effect) in zip(labels, moments, numbers, strict=True):
+        if label[0] in tenants:
+            name = EntryGroup._make((*label, moment))
+            one = Rerated(requests, recorded, Effect(*effect))
             known = found.get(name)
             found[name] = one if known is None else known + one
-    return found
 
 
 def entries_to_book(
@@ -112,57 +127,19 @@ def entries_to_book(
 
     Nothing if it is all booked: the same rerate twice writes nothing the second time.
     """
-    nothing = Effect()
+    months: dict[tuple[str, datetime], str] = {}
     entries = []
     for group in sorted(rerated):
-        one = rerated[group]
-        effect = one.effect - booked.get(group, nothing)
+        one, before = rerated[group], booked.get(group)
+        effect = one.effect if before is None else one.effect - before
         if effect:
-            period = calendars.month(group.tenant, group.used_at)
-            entries.append(Entry(group, effect, one.requests, period))
+            day = (group.tenant, group.used_at)
+            if day not in months:
+                months[day] = calendars.month(*day)
+            entries.append(Entry(group, effect, one.requests, months[day]))
     return entries
 
 
 def _middle(day: Period) -> datetime:
     """Return the middle of a day: so an entry is in its month also by the calendar of another time zone."""
     return datetime.fromtimestamp((day.start_s + day.end_s) // 2, UTC)
-
-
-def _price(group: UsageGroup, candidate: AnyCard | None, book: PriceBook) -> GroupCost | None:
-    """Return what a group costs by the card; `None` if it keeps its recorded price."""
-    if group.is_kept_answer or group.state == "failed":
-        return None
-    if candidate is None:
-        card = card_for(group, book)
-    elif is_for(candidate, group):
-        card = candidate.at_tier(group.tier)
-    else:
-        return None
-    cost = price_group(group, card)
-    return None if cost.total_pico_usd is None else cost
-
-
-def _effect(group: UsageGroup, cost: GroupCost) -> Effect:
-    amount = (cost.total_pico_usd or 0) - group.cost_pico_usd
-    was_unpriced = group.requests if group.state == "unpriced" else 0
-    was_partly = group.requests if group.state == "partly_unpriced" else 0
-    is_partly = group.requests if cost.unpriced else 0
-    missing = LEAVES if was_unpriced else tuple(leaf for leaf in LEAVES if was_partly and leaf in group.unpriced_leaves)
-    tokens_in, tokens_out = _tokens(group, missing)
-    still_in, still_out = _tokens(group, cost.unpriced)
-    return Effect(
-        amount,
-        -was_unpriced,
-        is_partly - was_partly,
-        still_in - tokens_in,
-        still_out - tokens_out,
-        amount if group.is_estimated else 0,
-        was_unpriced if group.is_estimated else 0,
-    )
-
-
-def _tokens(group: UsageGroup, leaves: Iterable[str]) -> tuple[int, int]:
-    """Return how many input and output tokens a group has of some kinds."""
-    counted = [(leaf, group.tokens[LEAVES.index(leaf)]) for leaf in leaves]
-    given = sum(count for leaf, count in counted if leaf in INPUT_LEAVES)
-    return given, sum(count for _, count in counted) - given

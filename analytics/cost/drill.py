@@ -1,7 +1,7 @@
-"""Costs as a tree: tenant, team, project, feature, key, model. Where one stands in it, and what lies below.
+"""Costs as a tree: tenant, team, project, tag, user, key, provider, model. Where one stands in it, and what lies below.
 
-A feature is the value of the tag `feature`. Above features and keys everything comes from sums; features and keys are
-not in these, so questions by them read requests.
+A tag is any that requests carry, such as `feature`. Tags, users, keys and providers are not in sums, so questions by
+them read requests.
 """
 
 from dataclasses import dataclass, field, replace
@@ -9,35 +9,50 @@ from datetime import datetime, timedelta
 from typing import Final, Literal, get_args
 from zoneinfo import ZoneInfo
 
-from analytics.cost.question import CostQuestion, Source
+from analytics.cost.question import TAG, CostQuestion, Source
 from analytics.cost.report import cost_report
 from analytics.cost.sums import CostSum, total_of
+from analytics.queries import query
+from analytics.rows import text_of
 from analytics.scope import HOURS_KEPT, Period, Scope
 from backends.store.client import StoreClient
 
-CostLevel = Literal["tenant", "team", "project", "feature", "key", "model"]
+CostLevel = Literal["tenant", "team", "project", "tag", "user", "key", "provider", "model"]
 LEVELS: Final[tuple[CostLevel, ...]] = get_args(CostLevel)
-_NOT_IN_SUMS: Final = frozenset({"feature", "key"})
+NOT_IN_SUMS: Final = frozenset({"tag", "user", "key", "provider"})
+DEFAULT_TAG: Final = "feature"
+_MOST_TAGS: Final = 100
 _HOUR: Final = 3_600
 _MARGIN: Final = timedelta(hours=2)  # as rollups forget: see `analytics.scope`
 
 
 @dataclass(frozen=True, slots=True)
 class CostPlace:
-    """What has been chosen of the tree; `None`: not yet. An empty name stands for what has none at that level."""
+    """What has been chosen of the tree; `None`: not yet. An empty name stands for what has none at that level.
+
+    `tag` is a value of the tag that `tag_name` names.
+    """
 
     tenant: str | None = None
     team: str | None = None
     project: str | None = None
-    feature: str | None = None
+    tag: str | None = None
+    user: str | None = None
     key: str | None = None
+    provider: str | None = None
     model: str | None = None
+    tag_name: str = DEFAULT_TAG
 
     @property
     def chosen(self) -> tuple[tuple[CostLevel, str], ...]:
         """Return the chosen names from the top."""
         named = ((level, getattr(self, level)) for level in LEVELS)
         return tuple((level, name) for level, name in named if name is not None)
+
+    @property
+    def is_in_sums(self) -> bool:
+        """Return whether sums tell the place's cost: nothing is chosen that only requests have."""
+        return all(level not in NOT_IN_SUMS for level, _ in self.chosen)
 
     @property
     def open_levels(self) -> tuple[CostLevel, ...]:
@@ -138,18 +153,31 @@ def read_lines(
     is_quick: bool = False,
 ) -> tuple[list[tuple[tuple[str, ...], CostSum]], Source]:
     """Read a place's lines by levels, each with its path, and from which table. Raises as `cost_report`."""
-    # A report asks for one tenant, team, project and model; one feature or key of them is picked out of its lines.
-    picked = tuple((level, name) for level, name in place.chosen if level in _NOT_IN_SUMS and level not in by)
+    # A report asks for one tenant, team, project and model; one tag, user, key or provider is picked out of its lines.
+    picked = tuple((level, name) for level, name in place.chosen if level in NOT_IN_SUMS and level not in by)
     levels = (*(level for level, _ in picked), *by)
-    question = question_of(place, within, tuple("tag:feature" if level == "feature" else level for level in levels))
+    asked = tuple(f"{TAG}{place.tag_name}" if level == "tag" else level for level in levels)
+    question = question_of(place, within, asked)
     report = cost_report(store, question, stays_with_sums=is_quick)
     wanted = tuple(name for _, name in picked)
     depth = len(wanted)
     return [(line.path[depth:], line.sums) for line in report.lines if line.path[:depth] == wanted], report.source
 
 
+def tag_names(store: StoreClient, place: CostPlace, within: CostRange) -> tuple[str, ...]:
+    """Return the tags that requests of a place carry, sorted by name. Raise StoreUnavailable."""
+    parameters = {
+        "tenant": place.tenant,
+        "team": place.team,
+        "start": within.period.start_s,
+        "end": within.period.end_s,
+        "line_limit": _MOST_TAGS,
+    }
+    return tuple(text_of(row["name"]) for row in store.query(query("tag_names"), parameters))
+
+
 def question_of(place: CostPlace, within: CostRange, by: tuple[str, ...] = ()) -> CostQuestion:
-    """Return the question about a place, as far as a report can be asked: its feature and key are left out."""
+    """Return the question about a place as far as a report can be asked: tag, user, key and provider are left out."""
     return CostQuestion(
         within.period.start,
         within.period.end,

@@ -24,6 +24,12 @@ DIMENSIONS: Final = (
     "prompt",
     "prompt_version",
     "price",
+    "session",
+    "repo",
+    "branch",
+    "pr",
+    "agent",
+    "tool",
     "tags",
 )
 TAG: Final = "tag:"

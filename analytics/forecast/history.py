@@ -1,13 +1,13 @@
 """What each tenant spent on each whole day (UTC), without holes: what forecasts and anomalies are made from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, cast
 
 from analytics.queries import query
 from analytics.rows import UnexpectedRow, money_of, number_of, text_of
-from backends.store.client import StoreClient
+from backends.store.client import Row, StoreClient
 from contracts.pricing.money import pico_usd
 
 PICO: Final = 10**12
@@ -44,15 +44,31 @@ def spend_histories(store: StoreClient, first: date, until: date, tenant: str | 
     Raises StoreUnavailable.
     """
     parameters = {"start": _seconds(first), "end": _seconds(until), "tenant": tenant}
+    return _histories(store.query(query("spend_days"), parameters), until)
+
+
+def partial_histories(
+    store: StoreClient, first: date, last: date, seconds: int, tenant: str | None = None
+) -> dict[str, SpendHistory]:
+    """Read the days from `first` to `last`, each as far as some seconds after its beginning (whole hours), by tenant.
+
+    Without booked corrections, which have no hour. Raises StoreUnavailable.
+    """
+    until = last + timedelta(days=1)
+    parameters = {"start": _seconds(first), "end": _seconds(until), "seconds": seconds, "tenant": tenant}
+    return _histories(store.query(query("spend_until"), parameters), until)
+
+
+def _histories(rows: Iterable[Row], until: date) -> dict[str, SpendHistory]:
     found: dict[str, SpendHistory] = {}
-    for row in store.query(query("spend_days"), parameters):
+    for row in rows:
         days, costs, counts = (cast(Sequence[Any], row[name]) for name in ("days", "cost_sums", "request_counts"))
         spent = {
             _day(day): (pico_usd(money_of(cost)), number_of(count))
             for day, cost, count in zip(days, costs, counts, strict=True)
         }
         name = text_of(row["tenant_label"])
-        found[name] = history_of(name, spent, until, number_of(row["unpriced_count"]))
+        found[name] = history_of(name, spent, until, number_of(row.get("unpriced_count", 0)))
     return found
 
 

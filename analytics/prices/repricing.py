@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from analytics.cost.question import CostQuestion
 from analytics.prices.usage_groups import LEVELS, UsageGroup, usage_groups
@@ -126,7 +126,18 @@ def _line(
     )
 
 
-def is_for(card: AnyCard, group: UsageGroup) -> bool:
+class Sold(Protocol):
+    """Usage as a card is chosen for it."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def provider(self) -> str: ...
+
+
+def is_for(card: AnyCard, group: Sold) -> bool:
     """Return whether a card is one for the group's model, tenant and provider, whenever it holds."""
     return card.model == group.model and card.tenant in ("", group.tenant) and card.provider in ("", group.provider)
 
@@ -141,26 +152,35 @@ def price_group(group: UsageGroup, card: AnyCard | None) -> GroupCost:
     """Price a group's sums with one card, as `contracts.pricing.prices.bill` does each of its requests."""
     if card is None or not group.is_billable:
         return GroupCost(None, {})
-    tokens = list(group.tokens)
     parts: dict[str, int] = {}
     unpriced: list[Leaf] = []
-    for place, leaf in enumerate(LEAVES):
-        if not tokens[place]:
+    for leaf, tokens, (sold_as, rate) in zip(
+        LEAVES, group.tokens, rates_of(card, group.input_tokens, is_engine=group.is_engine), strict=True
+    ):
+        if not tokens:
             continue
-        rate = card.rate(leaf, group.input_tokens)
-        if rate is None and leaf == "output_reasoning":
-            rate = card.rate("output_text", group.input_tokens)
-        if rate is None and leaf in _WRITES and group.is_engine:
-            # Our own engines' input is sold as input where their card has no price for keeping it.
-            rate, leaf = card.rate("input_text", group.input_tokens), "input_text"
         if rate is None:
             unpriced.append(leaf)
         else:
-            parts[leaf] = parts.get(leaf, 0) + tokens[place] * rate
+            parts[sold_as] = parts.get(sold_as, 0) + tokens * rate
     if card.request_pico_usd:
         parts["request"] = card.request_pico_usd * group.requests
     total = None if unpriced and not parts else sum(parts.values())
     return GroupCost(total, parts, card.version, tuple(unpriced))
+
+
+def rates_of(card: AnyCard, input_tokens: int | None, *, is_engine: bool) -> list[tuple[Leaf, int | None]]:
+    """Return for each of LEAVES the leaf that it is sold as and pico-USD per token, `None` if it has no price."""
+    found: list[tuple[Leaf, int | None]] = []
+    for leaf in LEAVES:
+        sold_as, rate = leaf, card.rate(leaf, input_tokens)
+        if rate is None and leaf == "output_reasoning":
+            rate = card.rate("output_text", input_tokens)
+        if rate is None and leaf in _WRITES and is_engine:
+            # Our own engines' input is sold as input where their card has no price for keeping it.
+            sold_as, rate = "input_text", card.rate("input_text", input_tokens)
+        found.append((sold_as, rate))
+    return found
 
 
 def repricing_as_json(repricing: Repricing) -> dict[str, object]:

@@ -86,8 +86,8 @@ def usage_groups(
     question.check_kept("requests")
     check_not_deleted(store, question)
     cards = list(cards)
-    thresholds = _thresholds(cards)
-    changes = _changes_ns(cards, question)
+    thresholds = thresholds_of(cards)
+    changes = changes_ns(cards, question)
     if starts is None:
         starts = [period.start_s for period in question.periods]
     parameters = {
@@ -115,7 +115,7 @@ def _group(
     shape = number_of(row["shape"])
     tier, segment = shape >> 20 & 0xFFF, shape >> 32
     has_input, has_output, needs_no_output = (bool(shape & 1 << bit) for bit in (11, 12, 13))
-    at = question.start if segment == 0 else _EPOCH + timedelta(microseconds=changes[segment - 1] // 1000)
+    at = moment_in(segment, question, changes)
     return UsageGroup(
         tenant=text_of(row["tenant_label"]),
         team=text_of(row["team_label"]),
@@ -145,16 +145,25 @@ def _group(
     )
 
 
-def _thresholds(cards: Sequence[AnyCard]) -> list[int]:
+def thresholds_of(cards: Sequence[AnyCard]) -> list[int]:
+    """Return the input tokens above which some card has other prices, ascending. Raise InvalidRequest if too many."""
     found = {tier.above_input_tokens for card in cards if isinstance(card, PriceCard) for tier in card.tiers}
     return _few(sorted(found), "thresholds of tiers")
 
 
-def _changes_ns(cards: Sequence[AnyCard], question: CostQuestion) -> list[int]:
-    """Return when a card begins or ends within the range: what lies outside changes nothing."""
+def changes_ns(cards: Sequence[AnyCard], question: CostQuestion) -> list[int]:
+    """Return when a card begins or ends within the range, in Unix nanoseconds: what lies outside changes nothing.
+
+    Raise InvalidRequest if there are too many.
+    """
     moments = {moment for card in cards for moment in (card.valid_from, card.valid_to) if moment is not None}
     within = sorted(moment for moment in moments if question.start < moment < question.end)
     return _few([(moment - _EPOCH) // timedelta(microseconds=1) * 1000 for moment in within], "changes of cards")
+
+
+def moment_in(segment: int, question: CostQuestion, changes: Sequence[int]) -> datetime:
+    """Return the first moment of a segment: the time between two changes of cards, counted from 0."""
+    return question.start if segment == 0 else _EPOCH + timedelta(microseconds=changes[segment - 1] // 1000)
 
 
 def _few(steps: list[int], what: str) -> list[int]:

@@ -44,9 +44,9 @@ class GeminiPart(msgspec.Struct, frozen=True, rename="camel"):
     function_call: GeminiCall | None = None
     function_response: GeminiResult | None = None
     thought: bool | None = None
-    file_data: msgspec.Raw | None = None
-    executable_code: msgspec.Raw | None = None
-    code_execution_result: msgspec.Raw | None = None
+    file_data: Any = None
+    executable_code: Any = None
+    code_execution_result: Any = None
 
 
 class GeminiContent(msgspec.Struct, frozen=True):
@@ -120,8 +120,8 @@ class GeminiRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     tools: list[GeminiTool] | None = None
     tool_config: ToolConfig | None = None
     generation_config: GenerationConfig | None = None
-    safety_settings: msgspec.Raw | None = None  # Google's filters, which other models do not have
-    labels: msgspec.Raw | None = None  # bookkeeping
+    safety_settings: Any = None  # Google's filters, which other models do not have
+    labels: Any = None  # bookkeeping
     cached_content: str | None = None  # not offered
 
     @property

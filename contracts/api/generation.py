@@ -68,4 +68,5 @@ class Result(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     continuation: Continuation | None = None  # of a call that failed on the way
     cold_start_ns: int | None = None  # for how long it waited for its model to wake or to be loaded
     service_tier: str | None = None  # that the target says it answered at; "": the standard one; none: not said
+    provider_usage: str = ""  # the usage object as a target of the client's own API sent it
     answer_bytes: int | None = None  # what a whole answer says, in UTF-8, where its target did not count its tokens

@@ -7,14 +7,24 @@ import msgspec
 
 from contracts.errors import InvalidRequest
 
-NativeApi = Literal["messages", "responses", "generateContent"]
+NativeApi = Literal["messages", "responses", "gemini"]
 
+MODEL_IN_PATH: Final = "{model}"
 # Where a target answers each API, below its url, which ends in /v1 (Gemini's: /v1beta).
-NATIVE_PATHS: Final[Mapping[NativeApi, str]] = {"messages": "/messages", "responses": "/responses"}
-# Fields that bound an answer.
+NATIVE_PATHS: Final[Mapping[NativeApi, str]] = {
+    "messages": "/messages",
+    "responses": "/responses",
+    "gemini": "/models/{model}:generateContent",
+}
+GEMINI_STREAM_PATH: Final = "/models/{model}:streamGenerateContent?alt=sse"
+# Fields that bound an answer, in the APIs that have them beside the prompt.
 OUTPUT_FIELDS: Final[Mapping[NativeApi, str]] = {"messages": "max_tokens", "responses": "max_output_tokens"}
 # Fields that hold what a model is told first.
-SYSTEM_FIELDS: Final[Mapping[NativeApi, str]] = {"messages": "system", "responses": "instructions"}
+SYSTEM_FIELDS: Final[Mapping[NativeApi, str]] = {
+    "messages": "system",
+    "responses": "instructions",
+    "gemini": "systemInstruction",
+}
 
 
 class NativeBody(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,10 @@
 """Answers of APIs that pass through: what the gateway reads of them, for accounting."""
 
+from typing import Any
+
 import msgspec
 
-from contracts.metering.native_usage import MessagesUsage, ResponsesUsage
+from contracts.metering.native_usage import GeminiUsage, MessagesUsage, ResponsesUsage
 
 
 class NativeError(msgspec.Struct, frozen=True):
@@ -104,3 +106,43 @@ class FailedEvent(msgspec.Struct, frozen=True):
     error: NativeError | None = None
     code: str | None = None
     message: str | None = None
+
+
+class GeminiCalled(msgspec.Struct, frozen=True):
+    """A call of a function."""
+
+    name: str | None = None
+    id: str | None = None
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class GeminiPiece(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of a candidate: only what accounting needs."""
+
+    text: str | None = None
+    thought: bool | None = None
+    function_call: GeminiCalled | None = None
+
+
+class GeminiSaid(msgspec.Struct, frozen=True):
+    """What a candidate says."""
+
+    parts: list[GeminiPiece] = []
+
+
+class GeminiCandidate(msgspec.Struct, frozen=True, rename="camel"):
+    """One of the answers, or a piece of it."""
+
+    content: GeminiSaid | None = None
+    finish_reason: str | None = None
+    index: int = 0
+
+
+class GeminiAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    """A response of the Gemini API, whole or one of a stream's."""
+
+    candidates: list[GeminiCandidate] | None = None
+    prompt_feedback: dict[str, Any] | None = None
+    usage_metadata: GeminiUsage | None = None
+    model_version: str | None = None
+    error: dict[str, Any] | None = None

@@ -96,3 +96,56 @@ def usage_from_responses(reported: ResponsesUsage) -> Usage:
             else CompletionTokensDetails(reasoning_tokens=made.reasoning_tokens),
         )
     )
+
+
+class _ModalityCount(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    modality: str = ""
+    token_count: int = 0
+
+
+class GeminiUsage(msgspec.Struct, frozen=True, rename="camel"):
+    """Google's `usageMetadata`: cached tokens are among the prompt's, thoughts stand beside the candidates."""
+
+    prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+    total_token_count: int | None = None
+    prompt_tokens_details: list[_ModalityCount] | None = None
+    cache_tokens_details: list[_ModalityCount] | None = None
+    candidates_tokens_details: list[_ModalityCount] | None = None
+
+
+def usage_from_gemini(reported: GeminiUsage) -> Usage:
+    """Return the leaves. Raise InvalidUsage on counts that no column can hold.
+
+    Example: prompt 100 of which 60 are cached and 30 of an image, candidates 7, thoughts 3 -> input_text 10,
+    input_image 30, cache_read_text 60, output_text 7, output_reasoning 3.
+    """
+    prompt, cached = reported.prompt_token_count, reported.cached_content_token_count
+    made, thought = reported.candidates_token_count, reported.thoughts_token_count
+    used = reported.tool_use_prompt_token_count or 0
+    if made is None and reported.total_token_count is not None and prompt is not None:
+        made = max(reported.total_token_count - prompt - used - (thought or 0), 0)
+    image, audio = (
+        max(_of(reported.prompt_tokens_details, kind) - _of(reported.cache_tokens_details, kind), 0)
+        for kind in ("IMAGE", "AUDIO")
+    )
+    heard = _of(reported.cache_tokens_details, "AUDIO")
+    drawn, spoken = _of(reported.candidates_tokens_details, "IMAGE"), _of(reported.candidates_tokens_details, "AUDIO")
+    return Usage(
+        input_text=None if prompt is None else max(prompt + used - (cached or 0) - image - audio, 0),
+        input_image=image or None,
+        input_audio=audio or None,
+        cache_read_text=None if cached is None else max(cached - heard, 0),
+        cache_read_audio=heard or None,
+        output_text=None if made is None else max(made - drawn - spoken, 0),
+        output_image=drawn or None,
+        output_audio=spoken or None,
+        output_reasoning=thought,
+    )
+
+
+def _of(details: list[_ModalityCount] | None, modality: str) -> int:
+    return sum([one.token_count for one in details or () if one.modality == modality])

@@ -4,9 +4,10 @@ A request's record never changes. Its cost is what was recorded when it ended, a
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
+from operator import add, attrgetter, neg, sub
 from typing import Final, Literal, NamedTuple
 
 # `rerate`: the difference between a card's price and the recorded one. `credit`: money given back or asked for beside
@@ -63,22 +64,23 @@ class Effect:
 
     def __add__(self, other: "Effect") -> "Effect":
         """Add another effect."""
-        return Effect(*(getattr(self, name) + getattr(other, name) for name in EFFECT_FIELDS))
+        return Effect(*map(add, _parts(self), _parts(other)))
 
     def __sub__(self, other: "Effect") -> "Effect":
         """Remove another effect."""
-        return self + -other
+        return Effect(*map(sub, _parts(self), _parts(other)))
 
     def __neg__(self) -> "Effect":
         """Return the effect that undoes this one."""
-        return Effect(*(-getattr(self, name) for name in EFFECT_FIELDS))
+        return Effect(*map(neg, _parts(self)))
 
     def __bool__(self) -> bool:
         """Return whether anything changes."""
-        return any(getattr(self, name) for name in EFFECT_FIELDS)
+        return any(_parts(self))
 
 
 EFFECT_FIELDS: Final = tuple(field.name for field in fields(Effect))
+_parts: Final[Callable[[Effect], tuple[int, ...]]] = attrgetter(*EFFECT_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,6 @@ def entries_digest(entries: Iterable[Entry]) -> str:
     digest = hashlib.sha256()
     for entry in entries:
         group = (*entry.group[:-1], entry.group.used_at.isoformat())
-        effect = tuple(getattr(entry.effect, name) for name in EFFECT_FIELDS)
+        effect = _parts(entry.effect)
         digest.update(repr((group, effect, entry.requests, entry.period)).encode())
     return digest.hexdigest()

@@ -182,6 +182,9 @@ REQUESTS: Final[Table[RequestRecord]] = Table(
         *_fields("u32?", "thinking_over_tokens", "upstream_status"),
         *_fields("label", "upstream_error"),
         *_fields("string", "upstream_message"),
+        *_fields("label[]", "tools"),
+        *_fields("u32[]", "tool_marks", "prompt_marks"),
+        *_fields("string", "provider_usage"),
     ),
 )
 

@@ -136,6 +136,11 @@ class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=
     upstream_status: int | None = None  # HTTP status of the last target's answer if it failed; none: no answer
     upstream_error: str = ""  # that answer's error type, as the target named it: "server_error"
     upstream_message: str = ""  # ... and its message, without what the caller sent, addresses and paths
+    tools: list[str] = []  # that the answer calls, in order, at most 64; of a tool call: the tool
+    tool_marks: list[int] = []  # a checksum of each of these calls: the same for the same tool and arguments
+    # Checksums of the prompt's parts: its tools, its instructions, then each message. Of agents' sessions alone.
+    prompt_marks: list[int] = []
+    provider_usage: str = ""  # the usage as a target of the client's own API reported it: a JSON object
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="attempt.1", kw_only=True):

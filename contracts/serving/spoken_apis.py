@@ -5,7 +5,7 @@ from typing import Any, Final, Literal, get_args
 from contracts.errors import ConfigurationError
 from contracts.serving.configuration import TargetSpec
 
-SpokenApi = Literal["chat", "messages", "responses"]
+SpokenApi = Literal["chat", "messages", "responses", "gemini"]
 
 _NAMES: Final = get_args(SpokenApi)
 _CHAT: Final[frozenset[str]] = frozenset(("chat",))

@@ -1,10 +1,12 @@
-"""The costs page: who spent how much on what, down from the tenants to a key and a model, and how that is made up."""
+"""The costs page: who spent how much on what, by tenant, tag, user, key, provider or model, and how it is made up."""
 
 from typing import Final
 
 import streamlit as st
 
 from analytics.cost.drill import (
+    DEFAULT_TAG,
+    NOT_IN_SUMS,
     CostBreakdown,
     CostLevel,
     CostPlace,
@@ -13,12 +15,13 @@ from analytics.cost.drill import (
     cost_breakdown,
     cost_range,
     summed_breakdown,
+    tag_names,
 )
 from analytics.cost.sums import CostSum
 from analytics.cost.unit_costs import unit_costs
 from contracts.pricing.money import usd
 from dashboard import address
-from dashboard.controls import segmented
+from dashboard.controls import segmented, select
 from dashboard.page import Page
 from dashboard.panels import Figure, note, show_figures
 from dashboard.slow_answers import Pending
@@ -38,8 +41,8 @@ _VIEWS: Final = {
     "savings": "Savings",
     "standard": "Standard against actual",
 }
-_NOT_IN_SUMS: Final = ("feature", "key")
 KEEP_SECONDS: Final = 60
+_TAG_NAME: Final = "tag_name"
 
 
 def draw(visit: Visit) -> None:
@@ -54,12 +57,14 @@ def draw(visit: Visit) -> None:
         return
     figures = st.container()
     level = _level(levels)
+    if level == "tag":
+        _choose_tag(visit, place, within)
     answer = _read(visit, place, within, level)
     if view != "compare":  # which has both periods' figures
         with figures:
             _figures(visit, None if isinstance(answer, Pending) else answer.total)
     if isinstance(answer, Pending):
-        note("Features and keys are computed from single requests; this appears in a few seconds.")
+        note("Tags, users, keys and providers are read from single requests; this appears in a few seconds.")
         return
     if view == "compare":
         draw_comparison(visit, place, within, level)
@@ -72,7 +77,7 @@ def draw(visit: Visit) -> None:
 
 def is_raw(place: CostPlace, level: CostLevel | None) -> bool:
     """Return whether a break-down is read from single requests, which takes longer than a page may."""
-    return level in _NOT_IN_SUMS or place.feature is not None or place.key is not None
+    return level in NOT_IN_SUMS or not place.is_in_sums
 
 
 def _read(visit: Visit, place: CostPlace, within: CostRange, level: CostLevel | None) -> CostBreakdown | Pending:
@@ -88,8 +93,24 @@ def _read(visit: Visit, place: CostPlace, within: CostRange, level: CostLevel | 
 
 def _place(visit: Visit) -> CostPlace:
     scope = visit.scope
-    feature = address.get("feature")
-    return CostPlace(scope.tenant, scope.team, scope.project, feature, scope.key_id, scope.model)
+    return CostPlace(
+        scope.tenant,
+        scope.team,
+        scope.project,
+        address.get("tag"),
+        address.get("user"),
+        scope.key_id,
+        address.get("provider"),
+        scope.model,
+        address.get(_TAG_NAME) or DEFAULT_TAG,
+    )
+
+
+def _choose_tag(visit: Visit, place: CostPlace, within: CostRange) -> None:
+    """Draw the choice of the tag whose values are shown; the address has it, so the next run reads it."""
+    names = visit.read_slow(tag_names, place, within, keep_seconds=KEEP_SECONDS)
+    known = {place.tag_name} if isinstance(names, Pending) else {DEFAULT_TAG, *names}
+    select(_TAG_NAME, "Tag", tuple(sorted(known)), default=DEFAULT_TAG)
 
 
 def _level(levels: tuple[CostLevel, ...]) -> CostLevel | None:

@@ -140,7 +140,7 @@ def series_frame(over_time: Series) -> Table:
 
 def dimension_of(place: CostPlace, level: CostLevel | None) -> AnyDimension | None:
     """Return what a chart over time can be grouped by here; `None` if sums do not hold the place."""
-    if place.feature is not None or place.key is not None:
+    if not place.is_in_sums:
         return None
     wanted = level if level in KINDS else "model"
     return cast(AnyDimension, wanted)
@@ -149,7 +149,7 @@ def dimension_of(place: CostPlace, level: CostLevel | None) -> AnyDimension | No
 def _over_time(visit: Visit, place: CostPlace, level: CostLevel | None) -> None:
     dimension = dimension_of(place, level)
     if dimension is None:
-        st.caption("Over time there are sums for tenants, teams, projects and models; features and keys have none.")
+        st.caption("No chart over time: sums by hour exist for tenants, teams, projects and models only.")
         return
     over_time = visit.read(series, visit.scope, dimension)
     colors = visit.colors(cast(Kind, dimension))

@@ -9,7 +9,7 @@ import streamlit as st
 
 from analytics.anomaly.drivers import DRIVERS, Change, Driver
 from analytics.cost.comparison import CostComparison, compare_costs, cost_drivers
-from analytics.cost.drill import CostLevel, CostPlace, CostRange, cost_range
+from analytics.cost.drill import NOT_IN_SUMS, CostLevel, CostPlace, CostRange, cost_range
 from analytics.scope import Period
 from contracts.pricing.money import usd
 from dashboard import charts
@@ -39,7 +39,7 @@ def draw_comparison(visit: Visit, place: CostPlace, within: CostRange, level: Co
     assert earlier is not None  # a comparison was just stated
     before = cost_range(earlier, visit.viewer.zone).period
     answer: CostComparison | Pending
-    if place.feature is not None or place.key is not None or level in ("feature", "key"):
+    if not place.is_in_sums or level in NOT_IN_SUMS:
         answer = visit.read_slow(compare_costs, place, within, before, level, keep_seconds=_KEEP_SECONDS)
     else:
         answer = visit.read(compare_costs, place, within, before, level)

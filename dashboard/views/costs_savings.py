@@ -43,7 +43,7 @@ def _saved(visit: Visit, place: CostPlace, within: CostRange, cards: CardList) -
     if isinstance(answer, Pending):
         note("Savings are computed from single requests; this appears in a few seconds.")
         return
-    if place.feature is not None or place.key is not None:
+    if not place.is_in_sums:
         note("Savings are for the whole project, not by feature.")
     _figures(visit, answer)
     show_table(

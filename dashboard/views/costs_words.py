@@ -14,12 +14,14 @@ LEVEL_NAMES: Final[Mapping[CostLevel, str]] = {
     "tenant": "Tenant",
     "team": "Team",
     "project": "Project",
-    "feature": "Feature",
+    "tag": "Tag",
+    "user": "User",
     "key": "Key",
+    "provider": "Provider",
     "model": "Model",
 }
 NO_NAME: Final = "(none)"
-# As `visit.colors` and the sums call a level; features have no colour of their own.
+# As `visit.colors` and the sums call a level; other levels have no colour of their own.
 KINDS: Final[Mapping[CostLevel, str]] = {"tenant": "tenant", "team": "team", "project": "project", "model": "model"}
 
 

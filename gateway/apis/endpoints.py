@@ -19,6 +19,7 @@ from contracts.errors import (
     TollkeeperError,
 )
 from contracts.serving.configuration import KeyEntry, Snapshot
+from gateway.apis.batches.message_batches import SERVED as MESSAGE_BATCHES
 from gateway.apis.gemini.operation import GENERATE_CONTENT, is_answered, is_gemini
 from gateway.apis.gemini.operation import SERVED as GEMINI_SERVED
 from gateway.apis.models import models_body, models_errors
@@ -49,7 +50,7 @@ _NO_NAME: Final = re.compile(
 )
 # What resources answer beside operations, below each API.
 _MORE: Final = {
-    _MESSAGES: ("POST /v1/messages/count_tokens",),
+    _MESSAGES: ("POST /v1/messages/count_tokens", *MESSAGE_BATCHES),
     "/v1/responses": (
         "POST /v1/responses/input_tokens",
         "GET and DELETE /v1/responses/{id}",

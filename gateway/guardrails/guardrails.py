@@ -267,7 +267,7 @@ def _replaced(life: RequestState, request: AnyRequest, operation: Operation, tex
         return operation.read(_JSON, body)
     native = request.native
     if native is not None and operation.native is not None:
-        chat: ChatRequest = operation.native.untranslated(_JSON, body)
+        chat: ChatRequest = operation.native.again(request, body)
         changed = {field: getattr(chat, field) for field in ChatRequest.__struct_fields__}
         native = msgspec.structs.replace(native, body=body)
         return msgspec.structs.replace(request, **changed, chat_body=body, native=native)

@@ -144,6 +144,8 @@ class RequestTexts:
         self.lines.append(line)
         if isinstance(told, list):
             told.append({"type": "text", "text": line})
+        elif isinstance(told, dict) and isinstance(told.get("parts"), list):  # Gemini's
+            told["parts"].append({"text": line})
         else:
             self.fields[name] = f"{told}\n\n{line}" if isinstance(told, str) and told else line
 

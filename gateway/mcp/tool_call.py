@@ -52,6 +52,7 @@ from gateway.mcp.screening import screened
 from gateway.mcp.servers import McpServers, Tool
 from gateway.records.recorder import Recorder
 from gateway.records.trace_context import TraceContext
+from gateway.replies.answer_facts import called_tool, mark_of
 from gateway.replies.reply import JSON
 from gateway.request.attempt import Attempt
 from gateway.request.charges.failed_attempts import failure_of
@@ -138,6 +139,8 @@ class ToolCalls:
         life.model, life.requested_model = ModelSpec(tool.name, ""), tool.name
         life.run_id = context.run_id
         life.conversation_id = context.conversation_id or session_label(exchange)
+        given = message.params.arguments
+        life.called = [called_tool(tool.name, mark_of(bytes(given) if isinstance(given, msgspec.Raw) else b""))]
         life.priority = key.policy.priority
         life.error = context.fault
         return life

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from backends.processes.native import mypyc_attr
+from contracts.api.chat import ChatRequest
 from contracts.api.generation import Result
 from contracts.api.requests import AnyRequest
 from contracts.errors import ClientGone, HedgeLost
 from contracts.metering.gaps import gap_units, pack_gaps
 from contracts.recording.records import AttemptRecord, GapClock, RequestRecord, decode_record, encode_record
+from gateway.apis.prompt_marks import marks_of
 from gateway.limits.demand import INPUT
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
 from gateway.observability.metrics.request_counts import RequestCounts
@@ -350,10 +352,22 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
         guard_held_ns=None if guard is None else guard.held_ns,
         unpriced_leaves=list(life.cost.unpriced),
         service_tier=life.cost.tier,
+        tools=[call.name for call in life.called],
+        tool_marks=[call.mark for call in life.called],
+        prompt_marks=_prompt_marks(life),
+        provider_usage=result.provider_usage,
         **_asked_by(life.request),
         **_target_of(attempt),
         **upstream_facts(attempt.error if attempt else None, life.body),
     )
+
+
+def _prompt_marks(life: RequestState) -> list[int]:
+    """Return the checksums of a prompt's parts, of sessions whose requests offer tools."""
+    request = life.request
+    if not life.conversation_id or not isinstance(request, ChatRequest) or not request.tools:
+        return []
+    return marks_of(life.exchange.body)
 
 
 def _asked_by(request: AnyRequest | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ and pays nothing.
 """
 
 from typing import Final, Literal
+from zlib import crc32
 
 import msgspec
 
@@ -18,9 +19,45 @@ class _Format(msgspec.Struct, frozen=True):
     type: str = ""
 
 
+class CalledTool(msgspec.Struct, frozen=True, gc=False):
+    """A tool that an answer calls. Calls of the same tool with the same arguments have the same mark."""
+
+    name: str
+    mark: int  # 32 bits
+
+
+class Findings(msgspec.Struct, frozen=True, gc=False):
+    """What was found in an answer; `None`: not known. `called` are the first tools it calls."""
+
+    tool_calls: int | None = None
+    schema_failed: bool | None = None
+    called: list[CalledTool] = []
+
+
+class _CalledFunction(msgspec.Struct, frozen=True):
+    name: str | None = None
+    arguments: str | None = None
+
+
 class _CallPiece(msgspec.Struct, frozen=True):
     index: int | None = None
     id: str | None = None
+    function: _CalledFunction | None = None
+
+
+class _WholeCall(msgspec.Struct, frozen=True):
+    function: _CalledFunction | None = None
+
+
+class _Seen:
+    """A call while its pieces come."""
+
+    __slots__ = ("id", "name", "mark")
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.name = ""
+        self.mark = 0
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -46,6 +83,9 @@ _WANTED: Final[dict[str, Wanted]] = {"json_schema": "json", "json_object": "obje
 _formats: Final = msgspec.json.Decoder(_Format)
 _pieces: Final = msgspec.json.Decoder(list[_CallPiece])
 _answers: Final = msgspec.json.Decoder(_Answer)
+_whole_calls: Final = msgspec.json.Decoder(_WholeCall)
+_MOST_CALLED: Final = 64  # that are named on a record
+_MAX_NAME: Final = 128
 _any_json: Final = msgspec.json.Decoder(msgspec.Raw)  # reads all of it and builds nothing
 
 
@@ -55,13 +95,14 @@ class AnswerFacts:
     def __init__(self, wanted: Wanted, *, offers_tools: bool) -> None:
         self._wanted = wanted
         self._offers_tools = offers_tools
-        self._calls: set[tuple[int, int, str]] = set()  # choice, place, id
-        self._ids: dict[tuple[int, int], str] = {}
+        self._calls: list[_Seen] = []
+        self._open: dict[tuple[int, int], _Seen] = {}  # by choice and place
         self._whole_calls: int | None = None
+        self._whole_called: list[CalledTool] = []
 
     def begin(self) -> None:
         """Forget what a failed attempt produced."""
-        self._calls, self._ids, self._whole_calls = set(), {}, None
+        self._calls, self._open, self._whole_calls, self._whole_called = [], {}, None, []
 
     def take(self, delta: Delta) -> None:
         """Note the tool calls that a delta begins. A call is told by its place, and by its id where places repeat."""
@@ -73,12 +114,16 @@ class AnswerFacts:
             return
         for piece in pieces:
             place = (delta.index, piece.index or 0)
-            known = self._ids.get(place)
-            if known is None or (piece.id and piece.id != known):
-                if known == "":
-                    self._calls.discard((*place, ""))  # its id came late
-                self._ids[place] = piece.id or ""
-                self._calls.add((*place, piece.id or ""))
+            seen = self._open.get(place)
+            if seen is None or (piece.id and seen.id and piece.id != seen.id):
+                seen = self._open[place] = _Seen(piece.id or "")
+                self._calls.append(seen)
+            elif piece.id:
+                seen.id = piece.id  # it came late
+            if piece.function is not None:
+                seen.name = seen.name or piece.function.name or ""
+                if piece.function.arguments:
+                    seen.mark = crc32(piece.function.arguments.encode("utf-8", "surrogatepass"), seen.mark)
 
     def tool_calls(self, *, is_complete: bool) -> int | None:
         """Return the tool calls seen; `None` if no tools were offered, or none came before the answer broke off."""
@@ -86,6 +131,12 @@ class AnswerFacts:
             return None
         seen = len(self._calls) if self._whole_calls is None else self._whole_calls
         return seen if seen or is_complete else None
+
+    def called(self) -> list[CalledTool]:
+        """Return the tools that were called, the first 64 calls."""
+        if self._whole_calls is not None:
+            return self._whole_called
+        return [called_tool(seen.name, seen.mark) for seen in self._calls[:_MOST_CALLED]]
 
     def judge(self, texts: list[str | None]) -> bool | None:
         """Return whether the text of any choice is not the JSON asked for; `None` if there is nothing to judge.
@@ -103,7 +154,9 @@ class AnswerFacts:
             choices = _answers.decode(body).choices or []
         except _BROKEN:
             return None
-        self._whole_calls = sum(len(choice.message.tool_calls or ()) for choice in choices if choice.message)
+        calls = [call for choice in choices if choice.message for call in choice.message.tool_calls or ()]
+        self._whole_calls = len(calls)
+        self._whole_called = [_called_in(call) for call in calls[:_MOST_CALLED]]
         return self.judge(list(map(_spoken, choices)))
 
     def _is_sound(self, text: str) -> bool:
@@ -112,6 +165,24 @@ class AnswerFacts:
         except _BROKEN:
             return False
         return self._wanted != "object" or text.lstrip().startswith("{")
+
+
+def called_tool(name: str, arguments_mark: int) -> CalledTool:
+    """Return a call of a tool whose arguments have this checksum."""
+    return CalledTool(name[:_MAX_NAME], crc32(name.encode("utf-8", "surrogatepass"), arguments_mark))
+
+
+def mark_of(arguments: bytes) -> int:
+    """Return the checksum of a call's arguments as they are spelled."""
+    return crc32(arguments)
+
+
+def _called_in(call: msgspec.Raw) -> CalledTool:
+    try:
+        function = _whole_calls.decode(call).function or _CalledFunction()
+    except _BROKEN:
+        function = _CalledFunction()
+    return called_tool(function.name or "", mark_of((function.arguments or "").encode("utf-8", "surrogatepass")))
 
 
 def facts_wanted(request: GenerationRequest) -> AnswerFacts | None:

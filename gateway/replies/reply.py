@@ -20,7 +20,7 @@ from gateway.guardrails.answer_filter import AnswerFilter
 from gateway.replies.allowance import WAIT, Allowance
 from gateway.replies.answer_copy import AnswerCopy
 from gateway.replies.answer_digest import AnswerDigest
-from gateway.replies.answer_facts import facts_wanted
+from gateway.replies.answer_facts import Findings, facts_wanted
 from gateway.replies.chunk_relay import ChunkRelay
 from gateway.replies.piece import part_of
 from gateway.replies.progress import Progress
@@ -32,6 +32,7 @@ from gateway.wire.served import lines_of, served_headers
 EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
 JSON: Final = b"application/json"
 
+_NOTHING_FOUND: Final = Findings()
 _NO_TEXTS: Final[list[WholeText]] = []
 _NO_CHOICES: Final[set[int]] = set()
 _NONE_WAITING: Final[list[tuple[bytes, Delta]]] = []
@@ -210,9 +211,9 @@ class Reply:
 
     # what the dispatcher calls
 
-    def findings(self, *, is_complete: bool) -> tuple[int | None, bool | None]:
-        """Return how many tools the answer calls, and whether its text is not the JSON asked for; `None`: not known."""
-        return None, None
+    def findings(self, *, is_complete: bool) -> Findings:
+        """Return which tools the answer calls, and whether its text is not the JSON asked for."""
+        return _NOTHING_FOUND
 
     def prepare_end(self, usage: Usage) -> int:
         """Render what is still to be sent of a good answer and give its size in bytes."""
@@ -511,18 +512,18 @@ class GeneratedReply(Reply):
             for index in open_choices:
                 self._collect(Delta(0, index=index, finish_reason=why.ends_with))
 
-    def findings(self, *, is_complete: bool) -> tuple[int | None, bool | None]:
+    def findings(self, *, is_complete: bool) -> Findings:
         """Return what the request's own wishes make worth knowing; text is judged where the answer is sent whole."""
         facts = self._facts
         if facts is None:
-            return None, None
+            return _NOTHING_FOUND
         schema_failed: bool | None = None
         if is_complete and not self._is_streamed:
             if self._choices:
                 schema_failed = facts.judge([choice.spoken for choice in self._choices])
             elif self._body is not None:
                 schema_failed = facts.read_whole(self._body)
-        return facts.tool_calls(is_complete=is_complete), schema_failed
+        return Findings(facts.tool_calls(is_complete=is_complete), schema_failed, facts.called())
 
     def prepare_end(self, usage: Usage) -> int:
         """Render what is still to be sent of a good answer and give its size in bytes."""

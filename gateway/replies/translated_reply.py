@@ -10,6 +10,7 @@ from contracts.errors import TollkeeperError, UpstreamBroken
 from contracts.guardrails.finding import Verdict
 from contracts.metering.usage import Usage
 from gateway.apis.rendering import AnswerRenderer
+from gateway.replies.answer_facts import CalledTool, Findings
 from gateway.replies.progress import Progress
 from gateway.replies.reply import GeneratedReply, ReplyFacts
 
@@ -47,8 +48,8 @@ class NativePassage(Protocol):
     def ending(self, why: TollkeeperError, usage: Usage) -> bytes:
         """Return the events that end the stream where the gateway cut it."""
 
-    def calls_in(self, body: bytes) -> int | None:
-        """Return how many tools a whole answer calls; `None` if it cannot be read."""
+    def calls_in(self, body: bytes) -> list[CalledTool] | None:
+        """Return the tools that a whole answer calls; `None` if it cannot be read."""
 
 
 _answers: Final = msgspec.json.Decoder(_Answer)
@@ -121,12 +122,13 @@ class TranslatedReply(GeneratedReply):
             self._body = bytes(_held.decode(judged).choices[0])
         return through.blocked
 
-    def findings(self, *, is_complete: bool) -> tuple[int | None, bool | None]:
-        """Return how many tools the answer calls, and whether its text is not the JSON asked for; `None`: unknown."""
+    def findings(self, *, is_complete: bool) -> Findings:
+        """Return which tools the answer calls, and whether its text is not the JSON asked for."""
         facts = self._facts
         if not self._is_native or self._is_streamed or facts is None or self._body is None or self._passage is None:
             return super().findings(is_complete=is_complete)
-        return self._passage.calls_in(self._body) if is_complete else None, None
+        called = self._passage.calls_in(self._body) if is_complete else None
+        return Findings(None if called is None else len(called), None, called or [])
 
     @property
     def _passes(self) -> bool:

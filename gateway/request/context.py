@@ -6,6 +6,8 @@ from typing import Final
 from contracts.errors import TollkeeperError
 from contracts.recording.ids import UUID_RANDOM_TAIL
 from contracts.rules.limits import PriorityClass
+from gateway.apis.agent_labels import HEADERS as AGENT_HEADERS
+from gateway.apis.agent_labels import read_labels, with_labels
 from gateway.apis.reading import read_latency_budget, read_priority, read_tags
 from gateway.records.trace_context import UNTRACED, TraceContext, attempt_name, child_span_id
 
@@ -16,10 +18,8 @@ _TAGS: Final = b"x-tollkeeper-tags"
 _PRIORITY: Final = b"x-tollkeeper-priority"
 _LATENCY_BUDGET: Final = b"x-tollkeeper-latency-budget-ms"
 _TRACEPARENT: Final = b"traceparent"
-# Sessions of coding agents, which are conversations: Claude Code, Codex.
-_SESSIONS: Final = (b"x-claude-code-session-id", b"session-id")
 # Most requests have none of these, which is seen at one look.
-_OWN_HEADERS: Final = frozenset((_RUN_ID, _CONVERSATION_ID, _TAGS, _PRIORITY, _LATENCY_BUDGET, *_SESSIONS))
+_OWN_HEADERS: Final = frozenset((_RUN_ID, _CONVERSATION_ID, _TAGS, _PRIORITY, _LATENCY_BUDGET)) | AGENT_HEADERS
 _HEADERS: Final = _OWN_HEADERS | {_TRACEPARENT}
 
 
@@ -104,11 +104,12 @@ def read_context(headers: Mapping[bytes, bytes], trace: TraceContext) -> Request
         latency_budget_ms = read_latency_budget(_text(headers, _LATENCY_BUDGET))
     except TollkeeperError as error:
         fault = error
+    session, labels = read_labels(headers)
     return RequestContext(
         trace,
         _text(headers, _RUN_ID)[:_MAX_ID_LENGTH],
-        _conversation_in(headers)[:_MAX_ID_LENGTH],
-        tags,
+        (_text(headers, _CONVERSATION_ID) or session)[:_MAX_ID_LENGTH],
+        with_labels(tags, labels),
         _text(headers, _PRIORITY),
         latency_budget_ms,
         fault,
@@ -120,12 +121,6 @@ def trace_parent(trace: TraceContext, span_id: bytes, attempt: int) -> str:
     if not attempt:
         return TraceContext(trace.trace_id, span_id, "", trace.is_sampled).header()
     return TraceContext(trace.trace_id, child_span_id(span_id, attempt_name(attempt))).header()
-
-
-def _conversation_in(headers: Mapping[bytes, bytes]) -> str:
-    """Return the conversation that the caller names, or else the session of its agent. It is a label."""
-    named = _text(headers, _CONVERSATION_ID)
-    return named or next((session for name in _SESSIONS if (session := _text(headers, name))), "")
 
 
 def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:

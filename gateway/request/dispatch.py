@@ -161,6 +161,7 @@ class Dispatcher(Driver):
     async def _lead(self, life: RequestState, waiting: Awaitable[None]) -> None:
         """Wait for a stage, go on along the list, and end the request, however that goes."""
         life.has_task_begun = True
+        is_cut = is_to_be_cancelled = False  # compiled code must not wait while it handles an error
         try:
             if life.is_left:
                 if isinstance(waiting, Coroutine):
@@ -177,19 +178,21 @@ class Dispatcher(Driver):
             if life.ended_by is None:
                 self._leave(life)
             else:
-                await self._end_early(life, life.ended_by)
+                is_cut = True
         except TollkeeperError as error:
             if life.ended_by is None:
                 fail(life, error)
             else:  # the gateway had ended the answer, and what its target did before it was stopped changes nothing
-                await _be_cancelled()
-                await self._end_early(life, life.ended_by)
+                is_cut = is_to_be_cancelled = True
         except RecursionError:  # what the reading of a body just bore, its further way may not
             fail(life, MalformedBody("the body is nested too deeply"))
         except Exception:  # as in `_run`
             self._fault(life)
-            if life.ended_by is not None:
-                await _be_cancelled()
+            is_to_be_cancelled = life.ended_by is not None
+        if is_to_be_cancelled:
+            await _be_cancelled()
+        if is_cut and life.ended_by is not None:
+            await self._end_early(life, life.ended_by)
         await self.finish.slowly(life)
 
     async def _inspect(self, life: RequestState) -> None:

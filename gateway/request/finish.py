@@ -121,7 +121,8 @@ class Finish:
                 life.response_bytes += reply.end_bytes
             return
         try:
-            life.tool_calls, life.schema_failed = reply.findings(is_complete=life.error is None)
+            found = reply.findings(is_complete=life.error is None)
+            life.tool_calls, life.schema_failed, life.called = found.tool_calls, found.schema_failed, found.called
             if life.error is None:
                 life.response_bytes += reply.prepare_end(life.usage)
         except Exception:

@@ -31,6 +31,7 @@ from gateway.limits.grant import Grant
 from gateway.limits.reservation import Reservation
 from gateway.records.trace_context import UNTRACED, TraceContext
 from gateway.replies.allowance import Allowance
+from gateway.replies.answer_facts import CalledTool
 from gateway.request.attempt import Attempt, answering
 from gateway.request.endings import Ending
 from gateway.routing.replicas.choice import Choice
@@ -196,6 +197,7 @@ class RequestState(Ending):
         self.delivered_tokens: int | None = None  # of an answer that its allowance ended
         self.thinking_over: int | None = None  # reasoning tokens beyond the key's cap
         self.tool_calls: int | None = None  # in the answer, where tools were offered
+        self.called: Sequence[CalledTool] = ()  # those tools, as far as they are named
         self.schema_failed: bool | None = None  # JSON was asked for, and the answer's text is none
         # How its route led it.
         self.route_decision = ""

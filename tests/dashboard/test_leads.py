@@ -31,7 +31,7 @@ RANGE = {"range": "24h"}
 # The parts of pages that an address chooses.
 PARTS: dict[str, tuple[dict[str, str], ...]] = {
     "costs": tuple({"view": view} for view in ("compare", "units", "savings", "standard"))
-    + ({"level": "key"}, {"feature": "secret-tag"}),
+    + ({"level": "key"}, {"level": "user"}, {"level": "tag"}, {"tag": "secret-tag"}, {"user": "secret-user"}),
     "latency": ({"time": "end_to_end"}, {"objective": "secret-objective"}),
     "requests": ({"sort": "cost"}, {"outcome": "error"}, {"p": "2"}),
     "budgets": tuple({"tab": tab} for tab in ("alerts", "rules", "channels", "silences", "notices")),

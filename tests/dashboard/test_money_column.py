@@ -29,6 +29,13 @@ def test_columns_of_money_are_in_the_viewers_currency(
     assert table["Cost"] == [3.0, None], "what is exported"
 
 
+@pytest.mark.parametrize(("amount", "title", "written"), [(-0.5, "Cost $", "%.4f"), (0.0, "Cost", "$%.4f")])
+def test_the_title_has_the_currency_if_an_amount_is_below_zero(amount: float, title: str, written: str) -> None:
+    _, configured = in_currency(Table({"Cost": [3.0, amount]}), COLUMNS, Formats())
+    label = configured["Cost"].get("label") or "Cost"
+    assert label == title and configured["Cost"]["type_config"]["format"] == written
+
+
 def test_a_chart_of_cost_says_its_currency() -> None:
     assert charts.cost_in(EURO).title == "Cost in EUR"
     assert charts.cost_in(EURO).value(Point(cost_usd=Decimal(3))) == 1.5

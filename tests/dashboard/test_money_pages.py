@@ -172,7 +172,7 @@ def test_the_costs_page_says_what_the_report_says_and_what_has_no_price_apart(
 def test_estimates_failures_and_unknown_usage_are_told_apart_on_the_costs_page(
     record: Callable[[Sequence[RequestRecord]], None],
 ) -> None:
-    failed = {"outcome": "error", "cost_basis": "free", "usage": Usage()}
+    failed: dict[str, Any] = {"outcome": "error", "cost_basis": "free", "usage": Usage()}
     record(
         [
             used(5 * USD, cost_basis="price_card"),

@@ -190,3 +190,31 @@ async def test_an_answer_that_the_gateway_puts_together_is_judged_like_any_other
     await gateway.chat(response_format=JSON_OBJECT, tools=TOOLS)
     [record] = gateway.requests()
     assert (record.tool_calls, record.schema_failed) == (0, True), "the scripted model speaks no JSON"
+
+
+def test_called_tools_are_named_and_equal_calls_have_equal_marks_streamed_or_whole():
+    streamed = wanted(tools=TOOLS)
+    whole = wanted(tools=TOOLS)
+    assert streamed is not None and whole is not None
+    begun = {"index": 0, "id": "a", "function": {"name": "Bash", "arguments": ""}}
+    streamed.take(calls(begun))
+    for piece in ('{"c":', "1}"):
+        streamed.take(calls({"index": 0, "function": {"arguments": piece}}))
+    again = {"index": 1, "id": "b", "function": {"name": "Bash", "arguments": '{"c":1}'}}
+    other = {"index": 2, "id": "c", "function": {"name": "Read", "arguments": '{"c":1}'}}
+    streamed.take(calls(again, other))
+    assert streamed.tool_calls(is_complete=True) == 3
+    first, second, third = streamed.called()
+    assert first == second and (first.name, third.name) == ("Bash", "Read") and first.mark != third.mark
+    message = {"tool_calls": [{**begun, "function": {"name": "Bash", "arguments": '{"c":1}'}}, {"id": "x"}]}
+    whole.read_whole(json.dumps({"choices": [{"message": message}]}).encode())
+    assert [call.name for call in whole.called()] == ["Bash", ""] and whole.called()[0] == first
+
+
+@pytest.mark.parametrize("count", [63, 64, 65])
+def test_at_most_64_calls_are_named_and_all_are_counted(count):
+    facts = wanted(tools=TOOLS)
+    assert facts is not None
+    for number in range(count):
+        facts.take(calls({"index": number, "id": str(number), "function": {"name": "f", "arguments": "{}"}}))
+    assert (len(facts.called()), facts.tool_calls(is_complete=True)) == (min(count, 64), count)

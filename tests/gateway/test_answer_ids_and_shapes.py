@@ -111,7 +111,7 @@ async def test_what_cannot_be_read_is_refused_in_anthropics_shape(gateway, path,
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/messages/batches", "/v1/messages/batches/b/results", "/v1/messages/", "/v1/messages/x"]
+    "path", ["/v1/messages/batch", "/v1/messages/batches/b/lines", "/v1/messages/", "/v1/messages/x"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 async def test_unknown_paths_below_messages_are_not_found_in_anthropics_shape(gateway, method, path):
@@ -142,7 +142,7 @@ async def test_a_draining_gateway_answers_in_the_shape_of_the_path(gateway):
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("POST", "/v1/responses/compact"),
+        ("POST", "/v1/responses/expand"),
         ("PUT", "/v1/responses/compact"),
         ("POST", "/v1/models/scripted-1:predict"),
         ("POST", "/v1/files/upload"),

@@ -52,9 +52,14 @@ def open_entries(tmp_path) -> int:
 
 
 @pytest.mark.parametrize(
-    "headers", ["", "x-tollkeeper-tags: job=7", "traceparent: 00-" + "a" * 32 + "-" + "b" * 16 + "-01"]
+    ("headers", "streamed"),
+    [
+        ("", False),
+        ("", True),
+        ("x-tollkeeper-tags: job=7", True),
+        ("traceparent: 00-" + "a" * 32 + "-" + "b" * 16 + "-01", False),
+    ],
 )
-@pytest.mark.parametrize("streamed", [False, True])
 async def test_what_was_with_a_model_server_has_a_record_after_the_next_start(
     start, kit, upstream, tmp_path, headers, streamed
 ):

@@ -1,6 +1,7 @@
 """An engine's plain text, rendered without a delta for each token, reaches clients and books as any other output."""
 
 from collections.abc import Callable
+from itertools import count
 from uuid import UUID
 
 import pytest
@@ -19,6 +20,7 @@ from gateway.replies.allowance import Allowance
 from gateway.replies.chat_reply import ChatReply
 from gateway.replies.progress import Progress
 from gateway.replies.reply import ReplyFacts
+from gateway.request.clock import Clock
 from gateway.wire.exchange import Exchange, Line, RequestHead
 
 REQUEST_ID = UUID(int=1)
@@ -47,18 +49,10 @@ class Wire(Line):
         raise AssertionError("nobody waits for it")
 
 
-class Ticks:
-    """A clock that goes on by a millisecond at each look."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0
-
-    def monotonic_ns(self) -> int:
-        self.now_ns += MS
-        return self.now_ns
-
-    def wall_ns(self) -> int:
-        return self.monotonic_ns()
+def ticking_clock() -> Clock:
+    """Return a clock that goes on by a millisecond at each look."""
+    ticks = count(MS, MS)
+    return Clock(ticks.__next__, ticks.__next__)
 
 
 class DeltasOnly:
@@ -89,7 +83,7 @@ class Answer:
         self.wire = Wire()
         head = RequestHead("POST", "/v1/chat/completions", "", version, {}, True)
         self.exchange = Exchange(self.wire, head, b"", "")
-        self.reply = ChatReply(ReplyFacts(self.exchange, str(REQUEST_ID), 1, Ticks()), request)  # type: ignore[arg-type]
+        self.reply = ChatReply(ReplyFacts(self.exchange, str(REQUEST_ID), 1, ticking_clock()), request)
         self.progress = Progress()
         self.told: list[int] = []
         self.reply.tell(self.told.append)

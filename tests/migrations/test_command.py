@@ -80,17 +80,16 @@ def test_a_control_database_that_is_gone_is_said_once(new_store: Any) -> None:
 
 @pytest.mark.parametrize("arguments", [(), ("--check",)])
 def test_a_store_of_a_newer_release_is_refused_before_anything_is_written(
-    new_store: Any, arguments: tuple[str, ...]
+    migrated_store: Any, arguments: tuple[str, ...]
 ) -> None:
-    new_store.start()
-    assert run(new_store, "--only", "store").returncode == 0
-    client = new_store.client()
+    migrated_store.start()
+    client = migrated_store.client()
     client.command("INSERT INTO schema_migrations (version, name, checksum) VALUES (9999, 'of_later', 'x')")
-    refused = run(new_store, *arguments)
+    refused = run(migrated_store, *arguments)
     assert refused.returncode == 2
     assert "9999_of_later" in refused.stderr
     assert "install the version that migrated it" in refused.stderr
-    assert not (new_store.data / "control.db").exists()
+    assert not (migrated_store.data / "control.db").exists()
     client.close()
 
 

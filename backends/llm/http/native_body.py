@@ -18,6 +18,8 @@ _SETTINGS: Final[Mapping[NativeApi, Mapping[str, str]]] = {
     "messages": {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"},
     "responses": {"temperature": "temperature", "top_p": "top_p"},
 }
+_GEMINI_SETTINGS: Final = {"temperature": "temperature", "top_p": "topP", "top_k": "topK", "stop": "stopSequences"}
+_MOST: Final = ("high", "xhigh", "max")
 
 _decode: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -91,6 +93,9 @@ def _after_blank(body: bytes, place: int) -> int:
 def native_body(call: ModelCall, native: NativeBody, model: str) -> bytes:
     """Return the body to send: as it came, but for the model's name and what a rule changes."""
     body = EditedBody(native.body)
+    if native.api == "gemini":
+        _edit_gemini(body, call)
+        return body.encoded()
     body.set("model", model)
     for name, value in (call.set_fields or {}).items():
         own = _SETTINGS[native.api].get(name)
@@ -103,6 +108,46 @@ def native_body(call: ModelCall, native: NativeBody, model: str) -> bytes:
         reasoning = body.get("reasoning")
         body.set("reasoning", {**(reasoning if isinstance(reasoning, dict) else {}), "effort": call.reasoning_effort})
     return body.encoded()
+
+
+def _edit_gemini(body: EditedBody, call: ModelCall) -> None:
+    """Set what a rule changes: in this API it stands in `generationConfig`, and the model in the path."""
+    name = "generationConfig" if body.get("generation_config") is None else "generation_config"
+    given = body.get(name)
+    config = dict(given) if isinstance(given, dict) else {}
+    for field, value in (call.set_fields or {}).items():
+        own = _GEMINI_SETTINGS.get(field)
+        if own is not None:
+            config[own] = [value] if field == "stop" and isinstance(value, str) else value
+    stated = config.pop("max_output_tokens", None)
+    limits = [config.get("maxOutputTokens"), stated, (call.set_fields or {}).get("max_tokens"), call.max_output]
+    known = [one for one in limits if isinstance(one, int)]
+    if known:
+        config["maxOutputTokens"] = min(known)
+    if call.reasoning_effort is not None or call.max_thinking is not None:
+        asked = config.pop("thinking_config", None) or config.get("thinkingConfig")
+        config["thinkingConfig"] = _gemini_thinking(asked if isinstance(asked, dict) else {}, call)
+    if config or isinstance(given, dict):
+        body.set(name, config)
+
+
+def _gemini_thinking(asked: dict[str, object], call: ModelCall) -> dict[str, object]:
+    """Return how much a model of Google's may think: an effort in place of what was asked, within the key's cap."""
+    thinking = dict(asked)
+    budget = thinking.get("thinkingBudget", thinking.pop("thinking_budget", None))
+    if call.reasoning_effort is not None:
+        thinking.pop("thinkingBudget", None)
+        if call.reasoning_effort == "none":
+            budget = 0
+        else:
+            thinking["thinkingLevel"] = "HIGH" if call.reasoning_effort in _MOST else call.reasoning_effort.upper()
+            budget = None
+    if call.max_thinking is not None and call.reasoning_effort != "none":
+        budget = min(budget, call.max_thinking) if isinstance(budget, int) and budget >= 0 else call.max_thinking
+    if budget is not None:
+        thinking.pop("thinkingLevel", None)
+        thinking["thinkingBudget"] = budget
+    return thinking
 
 
 def _limit(body: EditedBody, call: ModelCall, field: str) -> None:

@@ -9,7 +9,7 @@ from backends.llm.base import Sink
 from backends.llm.http.http_reply import ReplyReader
 from backends.llm.http.openai_errors import broken
 from backends.llm.http.sse import data_of
-from contracts.api.generation import Delta
+from contracts.api.generation import Delta, Result
 from contracts.api.native_answers import (
     FailedEvent,
     MessageBlock,
@@ -34,10 +34,21 @@ from contracts.serving.configuration import TargetSpec
 _OVERLOADED: Final = 529  # Anthropic's
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{0,60}")
 _encode: Final = msgspec.json.Encoder().encode
+_MAX_USAGE_BYTES: Final = 4096  # of a usage object that is kept
 _NONE: Final[tuple[Delta, ...]] = ()
 
 
 _errors: Final = msgspec.json.Decoder(NativeErrorBody)
+
+
+class _UsageHolder(msgspec.Struct, frozen=True):
+    usage: dict[str, msgspec.Raw] | None = None
+    message: "_UsageHolder | None" = None
+    response: "_UsageHolder | None" = None
+    usageMetadata: dict[str, msgspec.Raw] | None = None  # Gemini's
+
+
+_usages: Final = msgspec.json.Decoder(_UsageHolder)
 
 
 class NativeReader(ReplyReader):
@@ -48,6 +59,13 @@ class NativeReader(ReplyReader):
         self._native_sink = sink
         self._lessons = 1 << 30  # the shapes of chunks are those of chats
         self._is_announced = False
+        self._provider_usage: dict[str, msgspec.Raw] = {}
+
+    def account(self) -> Result:
+        """Return the account of an answer that is concluded, with the usage as the provider reported it."""
+        said = _encode(self._provider_usage) if self._provider_usage else b""
+        kept = said.decode("utf-8", "replace") if len(said) <= _MAX_USAGE_BYTES else ""
+        return msgspec.structs.replace(super().account(), provider_usage=kept)
 
     def take_event(self, event: bytes) -> None:
         """Accept one complete server-sent event. Raise UpstreamBroken on an error, or on what cannot be read."""
@@ -84,6 +102,14 @@ class NativeReader(ReplyReader):
 
     def _read_whole(self, body: bytes) -> None:
         """Note a whole reply's usage and end."""
+
+    def _keep_usage(self, data: bytes) -> None:
+        """Keep the usage object of an event or a whole answer; a later one replaces an earlier one field by field."""
+        holder = _usages.decode(data)
+        nested = holder.message or holder.response
+        usage = holder.usage or holder.usageMetadata or (None if nested is None else nested.usage)
+        for name, value in (usage or {}).items():
+            self._provider_usage[name] = msgspec.Raw(bytes(value))  # a copy: the event's memory may be used again
 
     def _announce(self) -> None:
         """Notify the sink, before the first of the answer, that it is in the client's own API."""
@@ -156,9 +182,9 @@ class MessagesReader(NativeReader):
             return self._begun(event.index, event.content_block)
         if kind == "message_start" and event.message is not None:
             self._name(event.message.model, None)
-            self._take_reported(event.message.usage)
+            self._take_reported(event.message.usage, data)
         elif kind == "message_delta" and event.delta is not None:
-            self._take_reported(event.usage)
+            self._take_reported(event.usage, data)
             if event.delta.stop_reason is not None:
                 return (_end_of(event.delta.stop_reason, event.delta.stop_sequence),)
         elif kind == "message_stop":
@@ -198,12 +224,13 @@ class MessagesReader(NativeReader):
         if message.content is None:
             raise broken(self._message_in(body), f"target {self._target!r} sent a reply without content")
         self._name(message.model, None)
-        self._take_reported(message.usage)
+        self._take_reported(message.usage, body)
         self.finish_reason = _STOPS.get(message.stop_reason or "", "stop")
 
-    def _take_reported(self, usage: MessagesUsage | None) -> None:
+    def _take_reported(self, usage: MessagesUsage | None, said: bytes) -> None:
         if usage is None:
             return
+        self._keep_usage(said)
         self._stated = self._stated.updated(usage)
         if usage.service_tier is not None or usage.speed is not None:
             self._take_tier(usage.speed, usage.service_tier)
@@ -260,7 +287,7 @@ class ResponsesReader(NativeReader):
             self._name(event.response.model, None)
         elif kind in _ENDS:
             if event.response is not None:
-                self._take_response(event.response)
+                self._take_response(event.response, data)
             self.is_done = True
             return (Delta(0, finish_reason=_finish_of(event.response)),)
         elif kind in ("response.failed", "error"):
@@ -285,14 +312,15 @@ class ResponsesReader(NativeReader):
         if response.output is None or response.status == "failed":
             raise self._broken_by(body)
         self._name(response.model, None)
-        self._take_response(response)
+        self._take_response(response, body)
         self.finish_reason = _finish_of(response)
 
-    def _take_response(self, response: ResponseBody) -> None:
+    def _take_response(self, response: ResponseBody, said: bytes) -> None:
         if response.service_tier is not None:
             self._take_tier(response.service_tier, None)
         if response.usage is None:
             return
+        self._keep_usage(said)
         try:
             self._take(usage_from_responses(response.usage))
         except InvalidUsage:

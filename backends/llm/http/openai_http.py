@@ -4,8 +4,9 @@ A stream's events go out as the bytes they came in; they are read only for accou
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, cast
+from urllib.parse import quote
 
 import msgspec
 
@@ -15,13 +16,14 @@ from backends.http_client.http_origin import Origin
 from backends.http_client.http_pool import Exchange, HttpPool
 from backends.llm.base import ModelCall, PassingSink, SendAgain, Sink
 from backends.llm.encoding_room import LARGE_BODY_BYTES
+from backends.llm.http.gemini_reply import GeminiReader
 from backends.llm.http.http_abilities import read_abilities, read_paths
 from backends.llm.http.http_credentials import HttpCredentials
 from backends.llm.http.http_reply import CredentialsRefused, ReplyReader
 from backends.llm.http.http_settings import read_headers, read_timeouts, read_tls
 from backends.llm.http.known_shapes import KnownShapes
 from backends.llm.http.native_body import native_body
-from backends.llm.http.native_reply import MessagesReader, ResponsesReader
+from backends.llm.http.native_reply import MessagesReader, NativeReader, ResponsesReader
 from backends.llm.http.openai_body import BodyFields, ThinkingCapField, body_for, with_usage
 from backends.llm.http.openai_settings import OpenAISettings
 from backends.llm.http.quick_target import QuickTarget, SentRequest
@@ -29,7 +31,7 @@ from backends.llm.parameters import fields_of, refuse_named
 from backends.network.tls import LiveContext
 from contracts.api.chat import GenerationRequest, TranslatedChat
 from contracts.api.generation import Continuation, Result
-from contracts.api.native import NativeBody
+from contracts.api.native import MODEL_IN_PATH, NativeApi, NativeBody
 from contracts.api.requests import AnyRequest
 from contracts.errors import ConfigurationError, UnsupportedParameter, UpstreamError
 from contracts.metering.usage import Usage
@@ -43,6 +45,13 @@ _ANTHROPIC: Final = "api.anthropic.com"
 # Its own API takes a key in another header than those of OpenAI's shape do.
 _BEARER: Final = b"\r\nauthorization: Bearer "
 _ANTHROPIC_KEY: Final = b"\r\nx-api-key: "
+_GOOGLE: Final = "generativelanguage.googleapis.com"
+_GOOGLE_KEY: Final = b"\r\nx-goog-api-key: "
+_READERS: Final[Mapping[NativeApi, type[NativeReader]]] = {
+    "messages": MessagesReader,
+    "responses": ResponsesReader,
+    "gemini": GeminiReader,
+}
 
 
 class OpenAIHttpTarget(QuickTarget):
@@ -63,6 +72,7 @@ class OpenAIHttpTarget(QuickTarget):
         self._pool = HttpPool(origin, read_timeouts(spec), tls, server_name)
         self._credentials = HttpCredentials(spec, read_headers(spec), resolve_key)
         self._is_anthropic = origin.host == _ANTHROPIC or self._apis == {"messages"}
+        self._is_google = origin.host == _GOOGLE or self._apis == {"gemini"}
         self._renew_head()
         self._credentials.watch(self._renew_head)
 
@@ -137,11 +147,13 @@ class OpenAIHttpTarget(QuickTarget):
         else:
             body = await asyncio.to_thread(native_body, call, native, model)
         path = native.path if self._paths is None else self._paths.get(native.path, native.path)
+        path = path.replace(MODEL_IN_PATH, quote(model, safe="/"), 1)
         head = self._head_of(path, _trace_of(call) + native.head, str(call.request_id), len(body))
         if native.api == "messages" and self._is_anthropic:
             head = head.replace(_BEARER, _ANTHROPIC_KEY, 1)
-        make = MessagesReader if native.api == "messages" else ResponsesReader
-        reader = make(self.spec, sink, call.request, self._credentials.values)
+        elif native.api == "gemini" and self._is_google:
+            head = head.replace(_BEARER, _GOOGLE_KEY, 1)
+        reader = _READERS[native.api](self.spec, sink, call.request, self._credentials.values)
         return await self._pool.send(head, body, reader), reader
 
     def passes_on(self, model: str) -> bool:

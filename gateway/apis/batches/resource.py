@@ -78,7 +78,7 @@ class BatchesResource:
         elif found is None:
             body = await self._page(exchange, key)
         elif found.group(2):
-            body = batch_object(await self._cancel(found.group(1), key))
+            body = batch_object(await self.cancel(found.group(1), key))
         else:
             batch = await (await self._kept.store()).find(owner_of(key), found.group(1))
             body = batch_object(_found(batch, found.group(1)))
@@ -86,21 +86,9 @@ class BatchesResource:
 
     async def _create(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> Batch:
         request = read_batch_request(exchange.header(b"content-type"), exchange.body, self._operations)
-        tags = exchange.header(b"x-tollkeeper-tags")
-        read_tags(tags)  # what is wrong with them is said now, and not once a line
-        if key.digest not in snapshot.keys:
-            raise PermissionDenied(
-                "a batch runs for up to a day, longer than a token of an identity provider is good: create it with an "
-                "API key",
-                code="key_required",
-            )
-        api = self._operations[request.endpoint].api
-        if key.endpoints is not None and api not in key.endpoints:
-            allowed = ", ".join(sorted(key.endpoints))
-            raise PermissionDenied(f"this key may not use {api}; it may use {allowed}", param="endpoint")
-        owner, now_ns = owner_of(key), self._clock.wall_ns()
-        now_unix = now_ns // 1_000_000_000
-        file = await (await self._files.store()).find(owner, request.input_file_id, now_unix)
+        self.check_payer(key, snapshot, request.endpoint)
+        now_unix = self._clock.wall_ns() // 1_000_000_000
+        file = await (await self._files.store()).find(owner_of(key), request.input_file_id, now_unix)
         if file is None:
             raise no_such_file(request.input_file_id, "input_file_id")
         if file.purpose != "batch":
@@ -109,17 +97,54 @@ class BatchesResource:
                 param="input_file_id",
             )
         expiry = request.output_expires_after
+        return await self.begin(
+            key,
+            request.endpoint,
+            file.id,
+            exchange.header(b"x-tollkeeper-tags"),
+            metadata=request.metadata,
+            expires_after_seconds=None if expiry is None else expiry.seconds,
+        )
+
+    def check_payer(self, key: KeyEntry, snapshot: Snapshot, endpoint: str) -> None:
+        """Raise PermissionDenied if a key may not pay for a batch of an endpoint's requests."""
+        if key.digest not in snapshot.keys:
+            raise PermissionDenied(
+                "a batch runs for up to a day, longer than a token of an identity provider is good: create it with an "
+                "API key",
+                code="key_required",
+            )
+        api = self._operations[endpoint].api
+        if key.endpoints is not None and api not in key.endpoints:
+            allowed = ", ".join(sorted(key.endpoints))
+            raise PermissionDenied(f"this key may not use {api}; it may use {allowed}", param="endpoint")
+
+    async def begin(
+        self,
+        key: KeyEntry,
+        endpoint: str,
+        file_id: str,
+        tags: str,
+        *,
+        metadata: dict[str, str] | None = None,
+        expires_after_seconds: int | None = None,
+        prefix: str = "batch_",
+    ) -> Batch:
+        """Create a batch of a file's requests, and wake the runner. Raises InvalidRequest on tags that are none."""
+        read_tags(tags)  # what is wrong with them is said now, and not once a line
+        now_ns = self._clock.wall_ns()
+        now_unix = now_ns // 1_000_000_000
         batch = Batch(
-            id=f"batch_{uuid7(now_ns).hex}",
-            owner=owner,
+            id=f"{prefix}{uuid7(now_ns).hex}",
+            owner=owner_of(key),
             payer=Payer(key.digest, key.identity.key_id),
-            endpoint=request.endpoint,
-            input_file_id=file.id,
+            endpoint=endpoint,
+            input_file_id=file_id,
             created_unix=now_unix,
             expires_unix=now_unix + WINDOW_SECONDS,
-            metadata=request.metadata,
+            metadata=metadata,
             tags=tags,
-            output_expires_after_seconds=None if expiry is None else expiry.seconds,
+            output_expires_after_seconds=expires_after_seconds,
         )
         await (await self._kept.store()).create(batch, _MAX_LIVE, self._runner.lease())
         self._runner.wake()
@@ -131,7 +156,8 @@ class BatchesResource:
         found = await store.list(owner_of(key), limit=wish.limit + 1, after=wish.after)
         return page_of([batch_object(batch) for batch in found], wish.limit)
 
-    async def _cancel(self, batch_id: str, key: KeyEntry) -> Batch:
+    async def cancel(self, batch_id: str, key: KeyEntry) -> Batch:
+        """Let a batch come to its end. Raises NotFound, or InvalidRequest if it has ended."""
         store, now_unix = await self._kept.store(), self._clock.wall_ns() // 1_000_000_000
         batch = _found(await store.cancel(owner_of(key), batch_id, now_unix), batch_id)
         if not batch.is_live and batch.state != "cancelled":

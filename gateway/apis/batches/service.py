@@ -1,8 +1,10 @@
 """Files and batches as one part of the data plane: its paths, and what works off batches behind them."""
 
 from collections.abc import Collection
+from typing import Final
 
 from gateway.apis.batches.kept_batches import KeptBatches
+from gateway.apis.batches.message_batches import MessageBatches
 from gateway.apis.batches.resource import BatchesResource, batched_operations
 from gateway.apis.batches.runner import BatchRunner, RunnerState
 from gateway.apis.batches.settings import BatchSettings
@@ -14,6 +16,8 @@ from gateway.apis.resource import Resource
 from gateway.config.directory import Directory
 from gateway.request.clock import Clock
 from gateway.request.dispatch import Dispatcher
+
+_MESSAGES: Final = "/v1/messages"
 
 
 class BatchService:
@@ -33,9 +37,11 @@ class BatchService:
         self._kept = kept
         self._is_shared = settings.is_shared
         self._runner = BatchRunner(settings.runner, batches, files, dispatcher, directory, batched, clock)
+        resource = BatchesResource(batches, files, batched, clock, self._runner)
         self.resources: tuple[Resource, ...] = (
             FilesResource(files, settings.files, clock, self._runner.start),
-            BatchesResource(batches, files, batched, clock, self._runner),
+            resource,
+            MessageBatches(resource, batches, files, settings.files, batched[_MESSAGES], clock),
         )
 
     @property

@@ -10,12 +10,16 @@ import msgspec
 
 from contracts.api.chat import TranslatedChat
 from contracts.api.gemini import GeminiRequest
+from contracts.api.native import GEMINI_STREAM_PATH, NATIVE_PATHS
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidRequest, NotFound
 from contracts.serving.configuration import Snapshot
 from gateway.apis.gemini.errors import GEMINI_ERRORS
+from gateway.apis.gemini.passage import GeminiPassage
 from gateway.apis.gemini.reading import read_gemini
 from gateway.apis.gemini.rendering import GeminiRenderer
+from gateway.apis.gemini.untranslated import read_untranslated_gemini
+from gateway.apis.native.reading import NativeReading, Readers
 from gateway.apis.operations import CHAT, Operation
 from gateway.replies.progress import Progress
 from gateway.replies.reply import Reply, ReplyFacts
@@ -32,6 +36,7 @@ SERVED: Final = (
 # Google's SDKs say v1, v1beta or v1alpha, by their release and settings.
 _PATH: Final = re.compile(r"/v1(?:beta|alpha)?/models/(.+):([a-z]+[A-Z][A-Za-z]*)")
 _BETA: Final = ("/v1beta/", "/v1alpha/")
+_JSON: Final = "application/json"
 _STREAM: Final = "streamGenerateContent"
 _VERBS: Final = frozenset(("generateContent", _STREAM))
 
@@ -44,7 +49,7 @@ class GeminiReply(TranslatedReply):
         self._new = partial(
             GeminiRenderer, facts.request_id.hex, request.model, shows_thinking=request.origin.shows_thinking
         )
-        super().__init__(facts, request, self._new())
+        super().__init__(facts, request, self._new(), None if request.native is None else GeminiPassage())
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
         """Count the next attempt's tokens; forget what a failed one said."""
@@ -58,11 +63,30 @@ class GeminiOperation(Operation):
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
         """Return what reads a request of this path. Raise InvalidRequest on a stream that is no event stream."""
+        _, verb = model_and_verb(exchange.path)
+        if verb == _STREAM and parse_qs(exchange.query, max_num_fields=100).get("alt", [""])[-1] != "sse":
+            raise InvalidRequest("streams are server-sent events: add ?alt=sse to the address", param="alt")
+        return super().reader(exchange, snapshot)
+
+
+class GeminiReading(NativeReading):
+    """How requests are read. The model, and whether the answer is a stream, stand in the path."""
+
+    def again(self, request: TranslatedChat, body: bytes) -> TranslatedChat:
+        """Read a request of which the gateway has changed the body."""
+        return read_untranslated_gemini(request.model, _JSON, body, is_streamed=request.is_streamed)
+
+    def _model_in(self, exchange: Exchange) -> str | None:
+        return model_and_verb(exchange.path)[0]
+
+    def _readers(self, exchange: Exchange) -> Readers:
         model, verb = model_and_verb(exchange.path)
         is_streamed = verb == _STREAM
-        if is_streamed and parse_qs(exchange.query, max_num_fields=100).get("alt", [""])[-1] != "sse":
-            raise InvalidRequest("streams are server-sent events: add ?alt=sse to the address", param="alt")
-        return partial(read_gemini, model, is_streamed=is_streamed)
+        return Readers(
+            partial(read_gemini, model, is_streamed=is_streamed),
+            partial(read_untranslated_gemini, model, is_streamed=is_streamed),
+            GEMINI_STREAM_PATH if is_streamed else NATIVE_PATHS["gemini"],
+        )
 
 
 def is_gemini(path: str) -> bool:
@@ -93,7 +117,14 @@ def _reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
     return GeminiReply(facts, request)
 
 
-GENERATE_CONTENT: Final = GeminiOperation("generate_content", CHAT.name, CHAT.path, (), _unread, _reply, GEMINI_ERRORS)
+def _unread_untranslated(content_type: str, body: bytes) -> TranslatedChat:
+    raise InvalidRequest("the model of this API stands in the path")
+
+
+_NATIVE: Final = GeminiReading("gemini", _unread, _unread_untranslated, ())
+GENERATE_CONTENT: Final = GeminiOperation(
+    "generate_content", CHAT.name, CHAT.path, (), _unread, _reply, GEMINI_ERRORS, native=_NATIVE
+)
 
 
 def model_page(visible: dict[str, int]) -> bytes:

@@ -8,6 +8,7 @@ from backends.llm.http.sse import data_of
 from contracts.errors import TollkeeperError
 from contracts.metering.usage import Usage
 from gateway.apis.messages.rendering import cut_events
+from gateway.replies.answer_facts import CalledTool, called_tool, mark_of
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -17,6 +18,8 @@ class _Event(msgspec.Struct, frozen=True):
 
 class _Block(msgspec.Struct, frozen=True):
     type: str = ""
+    name: str = ""
+    input: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Message(msgspec.Struct, frozen=True):
@@ -44,10 +47,10 @@ class MessagePassage:
         """Return the events that end the stream."""
         return cut_events(self._open, why, usage)
 
-    def calls_in(self, body: bytes) -> int | None:
-        """Return how many tools a whole message calls; `None` if it cannot be read."""
+    def calls_in(self, body: bytes) -> list[CalledTool] | None:
+        """Return the tools that a whole message calls; `None` if it cannot be read."""
         try:
             content = _messages.decode(body).content
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
-        return sum([block.type == "tool_use" for block in content])
+        return [called_tool(block.name, mark_of(bytes(block.input))) for block in content if block.type == "tool_use"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,17 @@ class _Named(msgspec.Struct, frozen=True):
 
 _named: Final = msgspec.json.Decoder(_Named)
 
+_JSON: Final = "application/json"
+
 Reader = Callable[[str, bytes], AnyRequest]
+
+
+class Readers(NamedTuple):
+    """What reads one request, and where a target of the API answers it."""
+
+    translate: Reader
+    untranslated: Callable[[str, bytes], TranslatedChat]
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +58,45 @@ class NativeReading:
 
     def reaches(self, exchange: Exchange, snapshot: Snapshot) -> Reach:
         """Return how many of the targets that may answer speak the API."""
-        name = _model_in(exchange.body)
+        name = self._model_in(exchange)
         return "none" if name is None else self.reach.of(name, snapshot)
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Reader:
         """Return what reads a request, by who may answer it."""
-        name = _model_in(exchange.body)
+        name, readers = self._model_in(exchange), self._readers(exchange)
         if name is None:
-            return self.translate  # which says what is wrong
+            return readers.translate  # which says what is wrong
         reach = self.reach.of(name, snapshot)
-        translate = self.translate
+        translate = readers.translate
         if reach != "all" and self.reach.lets_drop(name, snapshot):
-            translate = partial(read_dropping, self.translate)
-        return translate if reach == "none" else partial(self._read, reach, translate, self._head_of(exchange))
+            translate = partial(read_dropping, readers.translate)
+        if reach == "none":
+            return translate
+        return partial(self._read, readers._replace(translate=translate), reach, self._head_of(exchange))
 
-    def _read(self, reach: Reach, translate: Reader, head: str, content_type: str, body: bytes) -> AnyRequest:
-        chat = self.untranslated(content_type, body)
+    def again(self, request: TranslatedChat, body: bytes) -> TranslatedChat:
+        """Read a request of which the gateway has changed the body."""
+        return self.untranslated(_JSON, body)
+
+    def _model_in(self, exchange: Exchange) -> str | None:
+        """Return the model that is asked for; `None` if the body cannot be read."""
+        return _model_in(exchange.body)
+
+    def _readers(self, exchange: Exchange) -> "Readers":
+        return Readers(self.translate, self.untranslated, NATIVE_PATHS[self.api])
+
+    def _read(self, readers: "Readers", reach: Reach, head: str, content_type: str, body: bytes) -> AnyRequest:
+        chat = readers.untranslated(content_type, body)
         refusal: InvalidRequest | None = _UNTRANSLATED
         if reach == "some":
             try:
-                translated = translate(content_type, body)
+                translated = readers.translate(content_type, body)
                 assert isinstance(translated, TranslatedChat)
                 chat, refusal = translated, None
             except InvalidRequest as error:
                 error.__traceback__ = None
                 refusal = error
-        native = NativeBody(api=self.api, path=NATIVE_PATHS[self.api], body=body, head=head, refusal=refusal)
+        native = NativeBody(api=self.api, path=readers.path, body=body, head=head, refusal=refusal)
         return msgspec.structs.replace(chat, native=native)
 
     def _head_of(self, exchange: Exchange) -> str:

@@ -1,5 +1,6 @@
 """Follow a native stream of the Responses API, and end it where the gateway cuts it."""
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,7 @@ from contracts.errors import TollkeeperError
 from contracts.metering.usage import Usage
 from gateway.apis.responses.output import CUT_REASONS
 from gateway.apis.responses.rendering import cause, response_usage
+from gateway.replies.answer_facts import CalledTool, called_tool, mark_of
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -21,6 +23,9 @@ class _Event(msgspec.Struct, frozen=True):
 
 class _Item(msgspec.Struct, frozen=True):
     type: str = ""
+    name: str = ""
+    arguments: str = ""  # of a function
+    input: str = ""  # of a custom tool
 
 
 class _Response(msgspec.Struct, frozen=True):
@@ -29,6 +34,7 @@ class _Response(msgspec.Struct, frozen=True):
 
 _events: Final = msgspec.json.Decoder(_Event)
 _responses: Final = msgspec.json.Decoder(_Response)
+_KIND: Final = re.compile(rb'"type"\s*:\s*"response\.([a-z_.]+)"')
 _encode: Final = msgspec.json.Encoder().encode
 _CALLS: Final = ("function_call", "custom_tool_call")
 
@@ -37,11 +43,26 @@ class ResponsePassage:
     """One stream. Its events were read before, so they can be read."""
 
     def __init__(self) -> None:
-        self._passed: list[bytes] = []  # to be read if the stream is cut
+        # Events to be read if the stream is cut: its begin, its whole items, and the pieces of the open one.
+        self._created: list[bytes] = []
+        self._items: list[bytes] = []
+        self._open: list[bytes] = []
+        self._last: list[bytes] = []
 
     def take(self, data: bytes) -> None:
-        """Accept an event."""
-        self._passed.append(data)
+        """Accept an event. Pieces of an item are let go once the item is whole."""
+        found = _KIND.search(data)
+        kind = b"" if found is None else found.group(1)
+        self._last = [data]
+        if kind == b"output_text.delta":
+            self._open.append(data)
+        elif kind == b"output_item.added":
+            self._open = [data]
+        elif kind == b"output_item.done":
+            self._items.append(data)
+            self._open = []
+        elif kind == b"created":
+            self._created = [data]
 
     def ending(self, why: TollkeeperError, usage: Usage) -> bytes:
         """Return the event that ends the stream: the response, with the items so far."""
@@ -49,9 +70,8 @@ class ResponsePassage:
         output: list[dict[str, Any]] = []
         open_item: dict[str, Any] | None = None
         text = ""
-        last = -1
-        for event in [_events.decode(data_of(passed)) for passed in self._passed]:
-            last = event.sequence_number
+        kept = (*self._created, *self._items, *self._open)
+        for event in [_events.decode(data_of(passed)) for passed in kept]:
             if event.type == "response.created" and event.response is not None:
                 response = event.response
             elif event.type == "response.output_item.added":
@@ -72,13 +92,15 @@ class ResponsePassage:
             "usage": response_usage(usage),
             "tollkeeper": {"ended_by": cause(why)},
         }
+        last = _events.decode(data_of(self._last[0])).sequence_number if self._last else -1
         data = _encode({"type": "response.incomplete", "sequence_number": last + 1, "response": response})
         return b"event: response.incomplete\ndata: %b\n\n" % data
 
-    def calls_in(self, body: bytes) -> int | None:
-        """Return how many tools a whole response calls; `None` if it cannot be read."""
+    def calls_in(self, body: bytes) -> list[CalledTool] | None:
+        """Return the tools that a whole response calls; `None` if it cannot be read."""
         try:
             output = _responses.decode(body).output
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
-        return sum([item.type in _CALLS for item in output])
+        calls = [item for item in output if item.type in _CALLS]
+        return [called_tool(item.name, mark_of((item.arguments or item.input).encode())) for item in calls]

@@ -22,6 +22,7 @@ def test_a_day_is_read_once_and_again_after_five_minutes_or_at_midnight(monkeypa
         return (f"read {len(read)}",)
 
     monkeypatch.setattr(remembered, "spend_anomalies", answer)
+    monkeypatch.setattr(remembered, "anomalies_of_today", lambda store, now: ())
     ask: Callable[..., Any] = RememberedAnomalies()
     store = cast(StoreClient, None)
     moments = [timedelta(0), timedelta(seconds=299), timedelta(seconds=300), timedelta(minutes=-1)]
@@ -41,4 +42,5 @@ def test_a_store_that_is_away_is_told_and_forgets_nothing(monkeypatch: pytest.Mo
     with pytest.raises(StoreUnavailable):
         ask(store, NOON)
     monkeypatch.setattr(remembered, "spend_anomalies", lambda store, now: ("found",))
-    assert ask(store, NOON) == ("found",)
+    monkeypatch.setattr(remembered, "anomalies_of_today", lambda store, now: ("today",))
+    assert ask(store, NOON) == ("found", "today")

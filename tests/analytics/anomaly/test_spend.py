@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from analytics.anomaly.spend import is_unusual, spend_anomalies, usual_day
+from analytics.anomaly.spend import Contributor, anomalies_of_today, is_unusual, spend_anomalies, usual_day
 from analytics.forecast.history import SpendHistory
 from backends.store.client import StoreClient
 from contracts.access.identity import Identity
@@ -103,3 +103,33 @@ def test_an_anomaly_in_the_store_is_found_and_its_parts_are_the_difference(
     for day in (now.date(), now.date() + timedelta(days=1)):
         with pytest.raises(InvalidRequest, match="is not over"):
             spend_anomalies(reader, now, tenant=tenant, day=day)
+
+
+def test_a_runaway_agent_is_found_the_same_morning_and_named(
+    reader: StoreClient, record: Callable[[Sequence[RequestRecord]], None]
+) -> None:
+    tenant, day = f"tenant-{uuid4()}", datetime(2026, 11, 18, tzinfo=UTC)
+
+    def used(at: datetime, dollars: int, who: Identity) -> RequestRecord:
+        return RequestRecord(
+            request_id=uuid4().bytes,
+            started_at_ns=int(at.timestamp()) * 10**9,
+            duration_ns=1,
+            who=who,
+            model="m",
+            usage=Usage(input_text=1_000, output_text=100),
+            cost_pico_usd=dollars * USD,
+        )
+
+    team, agent = Identity(tenant, key_id="key_team"), Identity(tenant, key_id="key_agent", user="robot")
+    made = [used(day - timedelta(days=back) + timedelta(hours=2), 3, team) for back in range(29)]
+    made += [used(day - timedelta(days=back) + timedelta(hours=20), 50, team) for back in range(1, 29)]
+    made += [used(day + timedelta(hours=8, minutes=minute), 2, agent) for minute in range(10)]
+    record(made)
+    assert anomalies_of_today(reader, day + timedelta(hours=8, minutes=59), tenant=tenant) == ()  # the hour is not over
+    (found,) = anomalies_of_today(reader, day + timedelta(hours=9, minutes=5), tenant=tenant)
+    assert (found.day, found.until) == (DAY, day + timedelta(hours=9))
+    assert (found.observed_usd, found.expected_usd) == (Decimal(23), Decimal(3))  # of such mornings, not of whole days
+    assert found.contributor == Contributor("key_agent", "robot", "m", Decimal(20), 10)
+    assert "key_agent" in found.contributor.action and sum(found.parts.values()) == 20 * USD
+    assert anomalies_of_today(reader, day + timedelta(minutes=30), tenant=tenant) == ()  # no hour is over

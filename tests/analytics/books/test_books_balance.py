@@ -37,7 +37,7 @@ from backends.store.client import StoreClient
 from contracts.access.identity import Identity
 from contracts.control import BookAdjustment, BookEntry
 from contracts.errors import Conflict
-from contracts.metering.usage import Usage
+from contracts.metering.usage import Leaf, Usage
 from contracts.recording.records import RequestRecord
 from contracts.rules.periods import zone_of
 from tests.analytics.cost.records import request
@@ -57,6 +57,7 @@ operations = st.one_of(
         st.none() | st.integers(0, 10**12),
     ),
     st.tuples(st.just("rerate"), st.integers(0, 2), st.sampled_from(MODELS), st.integers(0, 3)),
+    st.tuples(st.just("late card"), st.integers(0, 2), st.sampled_from(MODELS), st.sampled_from([7, 11])),
     st.tuples(st.just("close"), st.integers(0, 1)),
     st.tuples(st.just("reopen"), st.integers(0, 1)),
     st.tuples(st.just("credit"), st.integers(0, 1), st.integers(1, 10**13)),
@@ -74,6 +75,7 @@ class OwnBooks:
     closed: set[int] = field(default_factory=set)
     issued: dict[int, str] = field(default_factory=dict)
     credited_on: dict[str, int] = field(default_factory=dict)
+    late_cards: dict[str, int] = field(default_factory=dict)  # USD per million tokens, by model
 
     def cost(self, month: int) -> int:
         return sum(cost or 0 for of, _, _, _, cost in self.requests if of == month)
@@ -124,6 +126,8 @@ def play(own: OwnBooks, books: Installation, operation: tuple[Any, ...]) -> None
         record(books, month, model, tokens, cost, len(own.requests))
     elif kind == "rerate":
         rerate(own, books, month, *rest)
+    elif kind == "late card":
+        late_card(own, books, month, *rest)
     elif kind == "close":
         close(own, books, month)
     elif kind == "reopen":
@@ -154,8 +158,28 @@ def rerate(own: OwnBooks, books: Installation, month: int, model: str, card: int
     period = books.month(month)
     first, after = (at.astimezone(ZONE).date() for at in (period.start, period.end))
     question = RerateQuestion(first, after, NOW, books.tenant, model)
-    wish = RerateWish(question, books.card(model, card), "test")
-    price = books.prices[card] * 10**6
+    rerate_at(own, books, RerateWish(question, books.card(model, card), "test"), month, books.prices[card])
+
+
+def late_card(own: OwnBooks, books: Installation, month: int, model: str, price: int) -> None:
+    """A card that holds for all three months is made after their requests, and they are priced by what holds now."""
+    if model not in own.late_cards:
+        own.late_cards[model] = price
+        rates: dict[Leaf, Decimal] = {"input_text": Decimal(price), "output_text": Decimal(price)}
+        start, end = books.month(0).start, books.month(2).end
+        new = NewPrice(
+            model, f"{model}/late/{books.tenant}", rates, valid_from=start, valid_to=end, tenant=books.tenant
+        )
+        with books.database.session() as session:
+            create_price(session, books.author(), new)
+    period = books.month(month)
+    first, after = (at.astimezone(ZONE).date() for at in (period.start, period.end))
+    wish = RerateWish(RerateQuestion(first, after, NOW, books.tenant, model), reason="test")
+    rerate_at(own, books, wish, month, own.late_cards[model])
+
+
+def rerate_at(own: OwnBooks, books: Installation, wish: RerateWish, month: int, usd_per_mtok: int) -> None:
+    price, model = usd_per_mtok * 10**6, wish.question.model
     of_it = [one for one in own.requests if one[0] == month and one[1] == model]
     changes = any(one[4] != one[2] * price for one in of_it)
     if changes and month in own.closed:

@@ -23,6 +23,7 @@ from analytics.cost.drill import (
     cost_breakdown,
     cost_range,
     summed_breakdown,
+    tag_names,
 )
 from analytics.cost.question import CostQuestion
 from analytics.cost.report import cost_report
@@ -84,7 +85,7 @@ def test_at_every_level_the_parts_are_the_place_s_whole(reader: StoreClient, ten
         assert quick.total.priced_pico_usd == whole.priced_pico_usd
         assert quick.total.unpriced_tokens == 1_000
         assert completed(quick, answer) == answer
-        assert answer.source == ("requests" if level in ("feature", "key") else "requests_day")
+        assert answer.source == ("requests" if level in ("tag", "user", "key", "provider") else "requests_day")
 
 
 def test_sums_tell_what_unpriced_requests_used_beside_priced_ones(reader: StoreClient, record: Record) -> None:
@@ -118,8 +119,10 @@ def test_each_step_down_is_the_line_it_was_opened_from(reader: StoreClient, tena
     steps: tuple[tuple[CostLevel, str], ...] = (
         ("team", "red"),
         ("project", "search"),
-        ("feature", "chat"),
+        ("tag", "chat"),
+        ("user", ""),
         ("key", "key_1"),
+        ("provider", ""),
         ("model", "llama"),
     )
     for level, name in steps:
@@ -131,10 +134,22 @@ def test_each_step_down_is_the_line_it_was_opened_from(reader: StoreClient, tena
 
 
 def test_the_dearest_part_comes_first_and_what_has_no_name_is_a_part_too(reader: StoreClient, tenant: str) -> None:
-    lines = cost_breakdown(reader, CostPlace(tenant=tenant), day(), "feature").lines
+    lines = cost_breakdown(reader, CostPlace(tenant=tenant), day(), "tag").lines
     assert [(name, sums.priced_pico_usd) for name, sums in lines] == [("chat", 7 * USD), ("sum", 3 * USD), ("", 0)]
-    nameless = cost_breakdown(reader, CostPlace(tenant=tenant, feature=""), day(), "model").lines
+    nameless = cost_breakdown(reader, CostPlace(tenant=tenant, tag=""), day(), "model").lines
     assert [(name, sums.unpriced_requests) for name, sums in nameless] == [("qwen", 1)]
+
+
+def test_any_tag_breaks_costs_down_and_is_found_by_its_name(reader: StoreClient, record: Record) -> None:
+    name = f"drill-{uuid4().hex[:8]}"
+    tags: tuple[dict[str, str], ...] = ({"cost-center": "4711", "stage": "live"}, {"cost-center": "4712"}, {})
+    record([used(name, NOON, cost * USD, tags=each) for cost, each in enumerate(tags, start=1)])
+    place = CostPlace(tenant=name, tag_name="cost-center")
+    lines = cost_breakdown(reader, place, day(), "tag").lines
+    assert [(value, sums.priced_pico_usd) for value, sums in lines] == [("", 3 * USD), ("4712", 2 * USD), ("4711", USD)]
+    assert cost_breakdown(reader, replace(place, tag="4711"), day(), "user").total.priced_pico_usd == USD
+    assert tag_names(reader, place, day()) == ("cost-center", "stage")
+    assert tag_names(reader, place, day(NOON - timedelta(days=1))) == ()
 
 
 def test_a_comparison_s_drivers_are_its_change(reader: StoreClient, tenant: str) -> None:

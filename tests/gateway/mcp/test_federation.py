@@ -234,6 +234,7 @@ async def test_calls_have_the_callers_run_conversation_tags_and_session_on_their
     await call(gateway, "weather__say", {"text": "x"}, headers=headers)
     [record] = tool_calls(gateway)
     assert (record.run_id, record.conversation_id, record.who.tags) == ("run-1", "made-up", {"repo": "shop"})
+    assert record.tools == ["weather__say"] and len(record.tool_marks) == 1
 
 
 async def test_a_key_that_is_held_to_other_endpoints_may_not_use_mcp(start_gateway, serve_mcp):

@@ -63,6 +63,33 @@ async def test_a_body_and_its_headers_arrive_byte_for_byte_and_so_does_the_answe
     assert record.cost_pico_usd == 10_000_000 + 10_000_000 + 3_750_000 + 4_000_000 + 14_000_000
 
 
+async def test_an_agents_session_tools_prompt_and_the_providers_usage_are_on_the_record(start, upstream, kit):
+    call = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls"}}
+    events = provider.message_events(TEXT, call, stop_reason="tool_use")
+    whole = provider.message(TEXT, call, stop_reason="tool_use", server_tool_use={"web_search_requests": 1})
+    upstream.then(upstream.streamed(*events))
+    upstream.then(upstream.whole(whole))
+    upstream.then(upstream.whole(whole))
+    gateway = await start()
+    headers = {"x_claude_code_session_id": "s1", "x_claude_code_agent_id": "sub", "x_tollkeeper_repo": "acme/shop"}
+    await gateway.ask(post(kit, BODY.replace(b'{ "max', b'{ "stream":true, "max'), **headers))
+    await gateway.ask(post(kit, BODY, **headers))
+    await gateway.ask(post(kit, BODY))
+    streamed, answered, outside = gateway.requests()
+    for record in (streamed, answered):
+        assert (record.conversation_id, record.who.tags) == ("s1", {"agent": "sub", "repo": "acme/shop"})
+        assert (record.tools, record.tool_calls, len(record.tool_marks)) == (["Bash"], 1, 1)
+        assert len(record.prompt_marks) == 3
+        assert json.loads(record.provider_usage)["cache_creation"] == {
+            "ephemeral_5m_input_tokens": 3,
+            "ephemeral_1h_input_tokens": 2,
+        }
+    assert streamed.prompt_marks == answered.prompt_marks
+    assert json.loads(streamed.provider_usage)["output_tokens"] == 7
+    assert json.loads(answered.provider_usage)["server_tool_use"] == {"web_search_requests": 1}
+    assert (outside.conversation_id, outside.prompt_marks) == ("", [])
+
+
 async def test_only_the_models_name_is_changed_where_the_provider_has_another(start, upstream, kit):
     upstream.always(upstream.whole(provider.message(TEXT)))
     gateway = await start({"model": "claude-sonnet-4-5"})

@@ -68,8 +68,8 @@ async def test_counts_of_a_model_that_passes_through_are_estimates_of_the_whole_
 @pytest.mark.parametrize(
     ("path", "named"),
     [
-        ("/v1/messages/batches", "POST /v1/messages/count_tokens"),
-        ("/v1/responses/compact", "POST /v1/responses/input_tokens"),
+        ("/v1/messages/batch", "POST /v1/messages/batches"),
+        ("/v1/responses/expand", "POST /v1/responses/input_tokens"),
         ("/v1/nothing", "POST /v1/chat/completions"),
     ],
 )

@@ -158,3 +158,45 @@ async def test_a_limit_is_clipped_under_the_apis_own_name(start, upstream, kit):
     assert (await gateway.ask(post(kit, body))).status == 200
     sent = upstream.requests[0].json["max_output_tokens"]
     assert 0 < sent < 150 and upstream.requests[0].body == body.replace(b"900", b"%d" % sent)
+
+
+COMPACTION = {
+    "id": "resp_001",
+    "object": "response.compaction",
+    "created_at": 1764967971,
+    "output": [
+        {"id": "msg_000", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+        {"id": "cmp_001", "type": "compaction", "encrypted_content": "gAAAAABpM0Yj"},
+    ],
+    "usage": {
+        "input_tokens": 139,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": 438,
+        "output_tokens_details": {"reasoning_tokens": 64},
+        "total_tokens": 577,
+    },
+}
+
+
+async def test_a_history_is_compacted_by_the_provider_and_metered(start, upstream, kit):
+    whole = json.dumps(COMPACTION).encode()
+    upstream.always(upstream.whole(whole))
+    gateway = await start()
+    body = BODY.replace(b'"stream":true,', b"")
+    answer = await gateway.ask(kit.request(body, path="/v1/responses/compact"))
+    assert (answer.status, answer.body) == (200, whole)
+    [sent] = upstream.requests
+    assert (sent.line, sent.body) == ("POST /v1/responses/compact HTTP/1.1", body)
+    [record] = gateway.requests()
+    assert record.usage == Usage(input_text=139, cache_read_text=0, output_text=374, output_reasoning=64)
+    assert record.cost_pico_usd is not None and json.loads(record.provider_usage) == COMPACTION["usage"]
+
+
+async def test_compaction_is_refused_by_name_where_no_target_can(start, kit):
+    gateway = await start(apis=("chat",))
+    answer = await gateway.ask(kit.request(BODY, path="/v1/responses/compact"))
+    assert answer.status == 400 and "apis: [responses]" in answer.error["message"]
+    gateway = await start()
+    body = BODY[:-1] + b',"previous_response_id":"resp_1"}'
+    answer = await gateway.ask(kit.request(body, path="/v1/responses/compact"))
+    assert (answer.status, answer.error["param"]) == (400, "previous_response_id")

@@ -1,0 +1,209 @@
+"""One session's timeline: turns and tool calls, what caches saved in each, and which edit broke a prompt's prefix."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+
+from analytics.agents.sessions import LOOP_LENGTH
+from analytics.prices.card_list import CardList
+from analytics.queries import query
+from analytics.rows import column_of, number_of, text_of, texts_of
+from analytics.scope import Scope
+from backends.store.client import StoreClient
+from contracts.metering.usage import Leaf
+from contracts.pricing.money import usd
+from contracts.pricing.prices import PriceBook
+
+MOST_TURNS: Final = 2000
+CACHE_SECONDS: Final = 300  # that providers keep a prompt's prefix at least
+
+_TOOL_CALL: Final = "execute_tool"
+_WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One request of a session, a model's turn or a tool call that the gateway made.
+
+    `saved_usd` is what tokens read from a cache cost less than plain input, without what writing cost above it;
+    `None` without a price. `broken_by` says why less of the prompt was cached than the turn before left; empty: it was
+    not so. `lost_tokens` were then paid as new.
+    """
+
+    request_id: str
+    began: datetime
+    took_ns: int
+    operation: str
+    model: str
+    provider: str
+    agent: str
+    outcome: str
+    status: int
+    error_code: str
+    finish_reason: str
+    limit: str
+    input_tokens: int
+    cached_tokens: int
+    written_tokens: int
+    output_tokens: int
+    cost_usd: Decimal | None
+    tools: tuple[str, ...] = ()
+    tool_marks: tuple[int, ...] = ()
+    prompt_marks: tuple[int, ...] = field(default=(), repr=False)
+    saved_usd: Decimal | None = None
+    broken_by: str = ""
+    lost_tokens: int = 0
+    repeats: int = 0  # how often its call has come in a row, with this one; 0: it calls nothing
+
+    @property
+    def is_tool_call(self) -> bool:
+        """Return whether the gateway called a tool, rather than a model."""
+        return self.operation == _TOOL_CALL
+
+    @property
+    def is_loop(self) -> bool:
+        """Return whether it is the third or a later call in a row of the same tool with the same arguments."""
+        return self.repeats >= LOOP_LENGTH
+
+
+def session_turns(
+    store: StoreClient, scope: Scope, tenant: str, key_id: str, session: str, cards: CardList
+) -> tuple[Turn, ...]:
+    """Return a session's first 2,000 requests in a scope, in their order. Raises StoreUnavailable."""
+    within = scope.covered
+    parameters = {
+        "start": within.start_s,
+        "end": within.end_s,
+        "team": scope.team,
+        "tenant": tenant,
+        "key": key_id,
+        "session": session,
+        "row_limit": MOST_TURNS,
+    }
+    book = PriceBook(cards.cards)
+    return judged([_turn(row, tenant, book) for row in store.query(query("agent_turns"), parameters)])
+
+
+def judged(turns: Iterable[Turn]) -> tuple[Turn, ...]:
+    """Return turns with what each says of loops and of prefixes that broke. Each subagent has a prompt of its own."""
+    found: list[Turn] = []
+    before: dict[tuple[str, str], Turn] = {}
+    last_mark: int | None = None
+    in_a_row = 0
+    for turn in turns:
+        if not turn.is_tool_call:
+            repeats = 0
+            for mark in turn.tool_marks:
+                in_a_row = in_a_row + 1 if mark == last_mark else 1
+                last_mark, repeats = mark, max(repeats, in_a_row)
+            turn = replace(turn, repeats=repeats)
+            if turn.outcome == "ok":
+                name = (turn.agent, turn.model)
+                if name in before:
+                    turn = _compared(before[name], turn)
+                before[name] = turn
+        found.append(turn)
+    return tuple(found)
+
+
+def first_difference(before: Sequence[int], after: Sequence[int]) -> str:
+    """Return which part of a prompt was edited, so that its prefix is another: empty if all of it is still there.
+
+    Parts are checksums of the tools, the instructions, and each message.
+    """
+    if not before or not after:
+        return ""
+    for place, mark in enumerate(before):
+        if place >= len(after):
+            return f"message {place - 1} was removed"
+        if after[place] != mark:
+            return (
+                ("the tools changed", "the instructions changed")[place]
+                if place < 2
+                else (f"message {place - 1} changed")
+            )
+    return ""
+
+
+def _compared(before: Turn, turn: Turn) -> Turn:
+    kept = before.cached_tokens + before.written_tokens
+    lost = min(kept, before.input_tokens) - turn.cached_tokens
+    if lost <= 0:
+        return turn
+    edit = first_difference(before.prompt_marks, turn.prompt_marks)
+    if not edit:
+        idle = (turn.began - before.began).total_seconds()
+        if before.provider != turn.provider:
+            edit = f"another provider answered ({turn.provider or 'unknown'})"
+        elif idle > CACHE_SECONDS:
+            edit = f"{idle / 60:.0f} minutes without a turn"
+        elif before.prompt_marks and turn.prompt_marks:
+            edit = "the provider had evicted it"
+        else:
+            edit = "unknown: the prompt's parts are not on the record"
+    return replace(turn, broken_by=edit, lost_tokens=lost)
+
+
+def _turn(row: Mapping[str, object], tenant: str, book: PriceBook) -> Turn:
+    began_ns = number_of(row["began_ns"])
+    began = datetime.fromtimestamp(began_ns // 1_000_000_000, UTC)
+    model, provider = text_of(row["model_label"]), text_of(row["provider_label"])
+    tokens = {
+        "cache_read_text": number_of(row["cached_count"]),
+        "cache_write_5m": number_of(row["written_5m_count"]),
+        "cache_write_1h": number_of(row["written_1h_count"]),
+    }
+    input_tokens = number_of(row["input_count"])
+    is_priced = text_of(row["state_label"]) in ("priced", "failed")
+    return Turn(
+        request_id=text_of(row["request_label"]),
+        began=began.replace(microsecond=began_ns % 1_000_000_000 // 1000),
+        took_ns=number_of(row["took_ns"]),
+        operation=text_of(row["operation"]),
+        model=model,
+        provider=provider,
+        agent=text_of(row["agent_label"]),
+        outcome=text_of(row["outcome"]),
+        status=number_of(row["status"]),
+        error_code=text_of(row["error_label"]),
+        finish_reason=text_of(row["finish_label"]),
+        limit=text_of(row["limit_label"]),
+        input_tokens=input_tokens,
+        cached_tokens=tokens["cache_read_text"],
+        written_tokens=tokens["cache_write_5m"] + tokens["cache_write_1h"],
+        output_tokens=number_of(row["output_count"]),
+        cost_usd=usd(number_of(row["cost_pico"])) if is_priced else None,
+        tools=_texts(row["called"]),
+        tool_marks=tuple(column_of(row["marks"])) if row["marks"] else (),
+        prompt_marks=tuple(column_of(row["parts"])) if row["parts"] else (),
+        saved_usd=_saved(book, model, tenant, began, provider, input_tokens, tokens),
+    )
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    assert isinstance(value, Sequence)
+    return tuple(texts_of(value)) if value else ()
+
+
+def _saved(
+    book: PriceBook,
+    model: str,
+    tenant: str,
+    at: datetime,
+    provider: str,
+    input_tokens: int,
+    tokens: Mapping[str, int],
+) -> Decimal | None:
+    card = book.card_for(model, tenant, at, provider)
+    plain = None if card is None else card.rate("input_text", input_tokens)
+    if card is None or plain is None:
+        return None
+    saved = 0
+    for leaf in ("cache_read_text", *_WRITES):
+        count, rate = tokens[leaf], card.rate(leaf, input_tokens)
+        if count and rate is None:
+            return None
+        saved += count * (plain - (rate or 0)) if count else 0
+    return usd(saved)

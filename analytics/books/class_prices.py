@@ -1,0 +1,109 @@
+"""The prices of recorded requests by class: the rates of each kind of token, as columns that the store joins."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from analytics.cost.question import CostQuestion
+from analytics.prices.repricing import is_for, rates_of
+from analytics.prices.usage_groups import changes_ns, moment_in, thresholds_of
+from analytics.queries import query
+from analytics.rows import number_of, text_of
+from backends.store.client import Row, StoreClient
+from contracts.pricing.prices import AnyCard, PriceBook
+
+# Of one query: the columns travel in its address, which the store limits to a megabyte.
+CLASSES_AT_ONCE: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class PriceClass:
+    """Requests that any card prices alike. `tenant` and `provider` are empty if no card is made for them.
+
+    `input_tokens` is a number in the same tier as theirs, `at` a moment at which the same cards hold.
+    """
+
+    tenant: str
+    model: str
+    provider: str
+    tier: str
+    is_engine: bool
+    tier_number: int
+    segment: int
+    input_tokens: int
+    at: datetime
+
+
+def price_parameters(question: CostQuestion, cards: Sequence[AnyCard]) -> dict[str, object]:
+    """Return the parameters by which queries tell classes apart. Raise InvalidRequest if the cards have too many."""
+    return {
+        "own_tenants": sorted({card.tenant for card in cards if card.tenant}),
+        "own_providers": sorted({card.provider for card in cards if card.provider}),
+        "thresholds": thresholds_of(cards),
+        "changes": changes_ns(cards, question),
+        "tenant": question.tenant,
+        "model": question.model,
+    }
+
+
+def class_columns(
+    store: StoreClient,
+    question: CostQuestion,
+    parameters: Mapping[str, object],
+    candidate: AnyCard | None,
+    book: PriceBook,
+) -> Iterator[dict[str, object]]:
+    """Yield the classes of a question's requests that have a price, as columns for `rerated_usage.sql`, in pieces.
+
+    `candidate` prices all that it is made for; without one, the card of `book` that holds. `parameters` are those of
+    `price_parameters`, with the range. Raise StoreUnavailable.
+    """
+    priced: list[tuple[PriceClass, list[int], int]] = []
+    for row in store.query(query("price_classes"), parameters):
+        one = _class(row, question, parameters)
+        card = _card(one, candidate, book)
+        if card is not None:
+            rates = [
+                -1 if rate is None else rate for _, rate in rates_of(card, one.input_tokens, is_engine=one.is_engine)
+            ]
+            priced.append((one, rates, card.request_pico_usd))
+    for first in range(0, len(priced), CLASSES_AT_ONCE):
+        part = priced[first : first + CLASSES_AT_ONCE]
+        classes = [one for one, _, _ in part]
+        yield {
+            "class_tenants": [one.tenant for one in classes],
+            "class_models": [one.model for one in classes],
+            "class_providers": [one.provider for one in classes],
+            "class_service_tiers": [one.tier for one in classes],
+            "class_engines": [int(one.is_engine) for one in classes],
+            "class_tiers": [one.tier_number for one in classes],
+            "class_segments": [one.segment for one in classes],
+            "class_rates": [rates for _, rates, _ in part],
+            "class_fees": [fee for _, _, fee in part],
+        }
+
+
+def _class(row: Row, question: CostQuestion, parameters: Mapping[str, object]) -> PriceClass:
+    number, segment = number_of(row["tier_number"]), number_of(row["segment"])
+    thresholds, changes = parameters["thresholds"], parameters["changes"]
+    assert isinstance(thresholds, list) and isinstance(changes, list)
+    return PriceClass(
+        text_of(row["class_tenant"]),
+        text_of(row["class_model"]),
+        text_of(row["class_provider"]),
+        text_of(row["class_service_tier"]),
+        bool(number_of(row["class_is_engine"])),
+        number,
+        segment,
+        thresholds[number - 1] + 1 if number else 0,
+        moment_in(segment, question, changes),
+    )
+
+
+def _card(one: PriceClass, candidate: AnyCard | None, book: PriceBook) -> AnyCard | None:
+    if candidate is None:
+        card = book.card_for(one.model, one.tenant, one.at, one.provider)
+    else:
+        card = candidate if is_for(candidate, one) else None
+    return None if card is None else card.at_tier(one.tier)

@@ -1,0 +1,165 @@
+"""Shared costs distributed among the payers of a report by stated rules, exactly: all parts sum to the whole."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from algorithms.gpu_time.attribution import split_exactly
+from analytics.cost.question import CostQuestion
+from analytics.cost.report import cost_report
+from analytics.cost.sums import CostSum, total_of
+from analytics.gpu.books import gpu_books
+from analytics.gpu.cost import IDLE_LINES, gpu_cost
+from backends.store.client import StoreClient
+from contracts.errors import InvalidRequest
+from contracts.pricing.money import pico_usd
+from contracts.pricing.rates import RateBook
+from contracts.serving.rollouts import PLATFORM_TENANT
+
+# `unallocated`: requests that state no name at the level. `platform`: the installation's own requests, such as shadow
+# copies. `idle_gpu`: GPU time that nobody used, at its rates. `fixed`: an amount that the rule states.
+Source = Literal["unallocated", "platform", "idle_gpu", "fixed"]
+Basis = Literal["cost", "requests", "tokens", "even"]
+_LARGEST_WEIGHT: Final = 1_000_000
+
+
+class SharedRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One shared cost and how it is divided: by a basis, or by fixed weights of payers."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    source: Source
+    by: Basis | dict[str, Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_WEIGHT)]] = "cost"
+    usd: str = ""  # of a fixed one: USD for the whole range, as decimal text
+
+
+class AllocationRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A saved allocation: the level whose names pay (as in a cost report), and the shared costs in their order."""
+
+    by: str
+    shared: list[SharedRule] = msgspec.field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedLine:
+    """A payer: its own cost, and its part of each shared cost, in the order of the rules. Money in pico-USD."""
+
+    name: str
+    direct: CostSum
+    shares_pico_usd: tuple[int, ...]
+
+    @property
+    def total_pico_usd(self) -> int:
+        """Return own and shared cost together."""
+        return self.direct.priced_pico_usd + sum(self.shares_pico_usd)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """All payers, the most expensive first. `left_pico_usd` is the part of each shared cost that nobody took."""
+
+    rules: AllocationRules
+    lines: tuple[AllocatedLine, ...]
+    shared_pico_usd: tuple[int, ...]
+    left_pico_usd: tuple[int, ...]
+
+    @property
+    def direct_pico_usd(self) -> int:
+        """Return the payers' own cost."""
+        return sum(line.direct.priced_pico_usd for line in self.lines)
+
+    @property
+    def total_pico_usd(self) -> int:
+        """Return own and shared cost together: the lines and what is left sum to it."""
+        return self.direct_pico_usd + sum(self.shared_pico_usd)
+
+
+def allocate_costs(store: StoreClient, question: CostQuestion, rules: AllocationRules, rates: RateBook) -> Allocation:
+    """Read a range's costs by the level of the rules and distribute the shared ones. `question.by` is not used.
+
+    Raise InvalidRequest on a level or an amount that cannot be, StoreUnavailable.
+    """
+    by = ("tenant",) if rules.by == "tenant" else ("tenant", rules.by)
+    asked = CostQuestion(question.start, question.end, by, None, question.zone, asked_at=question.asked_at)
+    direct: dict[str, list[CostSum]] = {}
+    platform: list[CostSum] = []
+    for line in cost_report(store, asked, with_attempts=False).lines:
+        if line.path[0] == PLATFORM_TENANT:
+            platform.append(line.sums)
+        else:
+            direct.setdefault(line.path[-1], []).append(line.sums)
+    payers = {name: total_of(sums) for name, sums in direct.items()}
+    sources = {rule.source for rule in rules.shared}
+    amounts: dict[Source, int] = {}
+    if "platform" in sources:
+        amounts["platform"] = total_of(platform).priced_pico_usd
+    elif platform:
+        payers[PLATFORM_TENANT] = total_of(platform)
+    if "unallocated" in sources:
+        amounts["unallocated"] = payers.pop("", CostSum()).priced_pico_usd
+    if "idle_gpu" in sources:
+        books = gpu_books(store, asked.periods[0])
+        cost = gpu_cost(books.ledger, books.use, rates, books.models, "platform", {})
+        amounts["idle_gpu"] = sum(cost.lines_pico_usd.get(line, 0) for line in IDLE_LINES)
+    return distribute(rules, payers, amounts)
+
+
+def distribute(rules: AllocationRules, payers: Mapping[str, CostSum], amounts: Mapping[Source, int]) -> Allocation:
+    """Divide each shared cost among payers by its rule; what has nobody to take it is left.
+
+    `amounts` are those of all sources but fixed ones. Raise InvalidRequest on a fixed amount that is none.
+    """
+    names = sorted(payers)
+    shared, left = [], []
+    parts: dict[str, list[int]] = {name: [] for name in names}
+    for rule in rules.shared:
+        amount = _fixed(rule) if rule.source == "fixed" else amounts.get(rule.source, 0)
+        weights = [_weight(rule, name, payers[name]) for name in names]
+        sign = -1 if amount < 0 else 1  # credits on requests without a name may exceed their cost
+        given = [sign * part for part in split_exactly(abs(amount), weights)]
+        for name, part in zip(names, given, strict=True):
+            parts[name].append(part)
+        shared.append(amount)
+        left.append(amount - sum(given))
+    lines = (AllocatedLine(name, payers[name], tuple(parts[name])) for name in names)
+    ordered = sorted(lines, key=lambda line: (-line.total_pico_usd, line.name))
+    return Allocation(rules, tuple(ordered), tuple(shared), tuple(left))
+
+
+def check_rules(rules: AllocationRules) -> None:
+    """Raise InvalidRequest if a source is used twice, or a fixed cost lacks its amount, or another one has it."""
+    seen: set[str] = set()
+    for rule in rules.shared:
+        if rule.source != "fixed" and rule.source in seen:
+            raise InvalidRequest(f"{rule.source} is shared twice; divide it by one rule", param="shared")
+        seen.add(rule.source)
+        if (rule.source == "fixed") != bool(rule.usd):
+            raise InvalidRequest(f"the shared cost {rule.name!r}: `usd` belongs to source fixed, and only to it",
+                                 param="usd")  # fmt: skip
+        if rule.source == "fixed":
+            _fixed(rule)
+
+
+def _fixed(rule: SharedRule) -> int:
+    try:
+        amount = pico_usd(Decimal(rule.usd))
+    except (InvalidOperation, ValueError) as error:
+        raise InvalidRequest(
+            f"the shared cost {rule.name!r}: {rule.usd[:40]!r} is no amount in USD", param="usd"
+        ) from error
+    if amount < 0:
+        raise InvalidRequest(f"the shared cost {rule.name!r} is {rule.usd} USD; give an amount from 0", param="usd")
+    return amount
+
+
+def _weight(rule: SharedRule, name: str, sums: CostSum) -> int:
+    if isinstance(rule.by, dict):
+        return rule.by.get(name, 0)
+    return {
+        "cost": max(sums.priced_pico_usd, 0),  # credits may make it less than nothing
+        "requests": sums.requests,
+        "tokens": sums.input_tokens + sums.output_tokens,
+        "even": 1,
+    }[rule.by]

@@ -1,0 +1,148 @@
+"""Which list prices have changed since their cards were imported, and what that costs at a month's usage.
+
+Only cards that `tollkeeper prices import` made are compared: a card that somebody wrote is not the list's.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from analytics.cost.question import CostQuestion
+from analytics.prices.listing import Sold, adjusted, listed_cards
+from analytics.prices.litellm_table import LitellmTable
+from analytics.prices.repricing import price_group
+from analytics.prices.usage_groups import usage_groups
+from analytics.scope import Period
+from backends.store.client import StoreClient
+from contracts.errors import TollkeeperError
+from contracts.pricing.prices import AnyCard, PriceBook, PriceCard
+
+_LISTS: Final = ("genai-prices-", "litellm-")  # what versions of imported cards begin with
+_AGAIN: Final = "~"  # between a version that is taken and the day of the refresh
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChange:
+    """A card that holds, and the one that the list asks for in its place from the refresh on."""
+
+    old: PriceCard
+    new: PriceCard
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCost:
+    """What requests of a period that the old card would price cost by the old and by the new one, in pico-USD."""
+
+    requests: int = 0
+    old_pico_usd: int = 0
+    new_pico_usd: int = 0
+    unpriced_requests: int = 0  # by the new card
+
+    @property
+    def difference_pico_usd(self) -> int:
+        """Return how much more the new card asks."""
+        return self.new_pico_usd - self.old_pico_usd
+
+
+def price_changes(
+    sold: Iterable[Sold], known: Sequence[AnyCard], table: LitellmTable | None, now: datetime
+) -> tuple[list[PriceChange], list[str]]:
+    """Return the imported cards whose list has another price now, and why others cannot be compared.
+
+    A percentage and a tenant that a card was imported with are kept.
+    """
+    changes: list[PriceChange] = []
+    refused: list[str] = []
+    versions = {card.version for card in known}
+    for one in sold:
+        for old in known:
+            if not isinstance(old, PriceCard) or not old.is_valid_at(now):
+                continue
+            percent = _percent(old)
+            if percent is None or (old.model, old.provider) not in ((one.model, one.provider), (one.model, "")):
+                continue
+            try:
+                listed = _holding(listed_cards(one, table), now)
+            except TollkeeperError as error:
+                refused.append(f"{old.version} stays as it is: {error.message}")
+                continue
+            if listed is None:
+                refused.append(f"{old.version} stays as it is: the list has no price that holds now")
+                continue
+            new = adjusted(replace(listed, provider=old.provider), old.tenant, percent)
+            if _prices(new) != _prices(old):
+                version = new.version if new.version not in versions else f"{new.version}{_AGAIN}{now:%Y-%m-%d}"
+                versions.add(version)
+                changes.append(PriceChange(old, replace(new, version=version, valid_from=now, valid_to=old.valid_to)))
+    return changes, refused
+
+
+def change_costs(
+    store: StoreClient, changes: Sequence[PriceChange], known: Sequence[AnyCard], period: Period, asked_at: datetime
+) -> dict[str, ChangeCost]:
+    """Return what each change comes to at a period's usage, by the old card's version: requests count for the card
+    that would price them now, whatever they were recorded at.
+
+    Raise InvalidRequest if the requests are no longer kept, StoreUnavailable.
+    """
+    book, by_version = PriceBook(known), {change.old.version: change for change in changes}
+    cards = [*known, *(change.new for change in changes)]
+    costs = {version: ChangeCost() for version in by_version}
+    for model in sorted({change.old.model for change in changes}):
+        asked = CostQuestion(period.start, period.end, model=model, asked_at=asked_at)
+        for group in usage_groups(store, asked, cards):
+            card = book.card_for(group.model, group.tenant, asked_at, group.provider)
+            change = None if card is None else by_version.get(card.version)
+            if change is None or group.is_kept_answer or group.state == "failed":
+                continue
+            old, new = (price_group(group, each.at_tier(group.tier)) for each in (change.old, change.new))
+            known_cost = costs[change.old.version]
+            costs[change.old.version] = ChangeCost(
+                known_cost.requests + group.requests,
+                known_cost.old_pico_usd + (old.total_pico_usd or 0),
+                known_cost.new_pico_usd + (new.total_pico_usd or 0),
+                known_cost.unpriced_requests + (group.requests if new.total_pico_usd is None else 0),
+            )
+    return costs
+
+
+def rates_changed(change: PriceChange) -> str:
+    """Return what changes as a sentence: USD per million tokens of each kind, and that other prices do."""
+    kinds = [leaf for leaf in sorted({*change.old.rates, *change.new.rates}) if _differ(change, leaf)]
+    parts = [f"{leaf} {_usd(change.old, leaf)} -> {_usd(change.new, leaf)}" for leaf in kinds]
+    if change.old.tiers != change.new.tiers:
+        parts.append("prices above a number of input tokens")
+    if change.old.service_tiers != change.new.service_tiers:
+        parts.append("prices of service tiers")
+    if change.old.request_pico_usd != change.new.request_pico_usd:
+        parts.append("the price of a request")
+    return ", ".join(parts)
+
+
+def _differ(change: PriceChange, leaf: str) -> bool:
+    return _usd(change.old, leaf) != _usd(change.new, leaf)
+
+
+def _usd(card: PriceCard, leaf: str) -> str:
+    rate = next((rate for name, rate in card.rates.items() if name == leaf), None)
+    return "none" if rate is None else f"{rate / 10**6:.6f}".rstrip("0").rstrip(".")
+
+
+def _prices(card: PriceCard) -> tuple[object, ...]:
+    return dict(card.rates), card.tiers, card.request_pico_usd, dict(card.service_tiers)
+
+
+def _holding(cards: Sequence[PriceCard], now: datetime) -> PriceCard | None:
+    return next((card for card in cards if card.is_valid_at(now)), None)
+
+
+def _percent(card: PriceCard) -> int | None:
+    """Return the percentage that an imported card was adjusted by; `None` if a card was not imported."""
+    if not card.version.startswith(_LISTS):
+        return None
+    own = rf"@{re.escape(card.tenant)}" if card.tenant else ""
+    pattern = rf".*/{re.escape(card.model)}(?:/\d{{4}}-\d\d-\d\d)?{own}(?P<percent>[+-]\d+)?(?:{_AGAIN}[\d-]+)?"
+    found = re.fullmatch(pattern, card.version)
+    return None if found is None else int(found["percent"] or 0)

@@ -1,0 +1,49 @@
+-- Sessions of agents (conversation_id), the most expensive first: turns, tools, tokens and cost, and the longest run of
+-- one call: the same tool with the same arguments, again and again. Calls that the gateway itself made (execute_tool)
+-- cost money and are no turns. A session is one key's. Money in pico-USD.
+SELECT
+    tenant AS tenant_label,
+    key_id AS key_label,
+    conversation_id AS session_label,
+    any(team) AS team_label,
+    any(end_user) AS user_label,
+    anyIf(tags['repo'], tags['repo'] != '') AS repo_label,
+    anyIf(tags['branch'], tags['branch'] != '') AS branch_label,
+    anyIf(tags['pr'], tags['pr'] != '') AS pr_label,
+    uniqExactIf(tags['agent'], tags['agent'] != '') AS agent_count,
+    arraySort(groupUniqArray(8)(model)) AS models,
+    toInt64(toUnixTimestamp64Milli(min(started_at))) AS began_ms,
+    toInt64(toUnixTimestamp64Milli(max(started_at))) AS last_ms,
+    countIf(operation != 'execute_tool') AS turn_count,
+    countIf(outcome = 'error' OR outcome = 'rejected') AS failed_count,
+    countIf(limit_name != '') AS limited_count,
+    sum(if(operation = 'execute_tool', 0, toUInt64(ifNull(tool_calls, 0)))) AS called_count,
+    sum(
+        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
+        + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
+        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
+    ) AS input_sum,
+    sum(ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)) AS cached_sum,
+    sum(ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)) AS output_sum,
+    reinterpret(sum(ifNull(cost_usd, toDecimal64(0, 12))), 'Int128') AS cost_pico_sum,
+    countIf(price_state IN ('unpriced', 'unknown_usage', 'partly_unpriced')) AS unpriced_count,
+    arrayFlatten(
+        arrayMap(turn -> turn.2, arraySort(groupArrayIf((started_at, tool_marks), operation != 'execute_tool')))
+    ) AS marks,
+    arrayMax(
+        arrayMap(
+            (mark, place) -> place - arrayLastIndex((other, at) -> at < place AND other != mark, marks, arrayEnumerate(marks)),
+            marks,
+            arrayEnumerate(marks)
+        )
+    ) AS longest_run
+FROM requests
+WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
+    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
+    AND conversation_id != ''
+    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+    AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
+    AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+GROUP BY tenant_label, key_label, session_label
+ORDER BY cost_pico_sum DESC, began_ms DESC, tenant_label, key_label, session_label
+LIMIT {row_limit:UInt32}

@@ -1,0 +1,97 @@
+"""Read a reply of a server that speaks Google's Gemini API: for accounting, its bytes go on as they came."""
+
+from typing import Final
+
+import msgspec
+
+from backends.llm.base import Sink
+from backends.llm.http.native_reply import NativeReader
+from backends.llm.http.openai_errors import broken
+from contracts.api.generation import Delta
+from contracts.api.native_answers import GeminiAnswer, GeminiCandidate
+from contracts.api.requests import AnyRequest
+from contracts.errors import InvalidUsage
+from contracts.metering.least_tokens import least_tokens
+from contracts.metering.native_usage import usage_from_gemini
+from contracts.serving.configuration import TargetSpec
+
+_LENGTH: Final = "MAX_TOKENS"
+_FILTERED: Final = frozenset(
+    (
+        *("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
+        *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"),
+    )
+)
+_encode: Final = msgspec.json.Encoder().encode
+_answers: Final = msgspec.json.Decoder(GeminiAnswer)
+
+
+class GeminiReader(NativeReader):
+    """Reads a response, or the responses of a stream. Each says how much was used up to it."""
+
+    def __init__(self, spec: TargetSpec, sink: Sink, request: AnyRequest, sent_credentials: tuple[str, ...]) -> None:
+        super().__init__(spec, sink, request, sent_credentials)
+        self._calls = 0
+
+    def _deltas_in(self, data: bytes) -> tuple[Delta, ...]:
+        answer = _answers.decode(data)
+        if answer.error is not None:
+            raise self._broken_by(data)
+        self._take_facts(answer, data)
+        found: list[Delta] = []
+        for candidate in answer.candidates or ():
+            found += self._deltas_of(candidate)
+        if answer.candidates is None and answer.prompt_feedback is not None:
+            found.append(Delta(0, finish_reason="content_filter"))
+        return tuple(found)
+
+    def _read_whole(self, body: bytes) -> None:
+        answer = _answers.decode(body)
+        if answer.candidates is None and answer.prompt_feedback is None:
+            raise broken(self._message_in(body), f"target {self._target!r} sent a reply without candidates")
+        self._take_facts(answer, body)
+        first = answer.candidates[0] if answer.candidates else None
+        self.finish_reason = "content_filter" if first is None else _finish_of(first)
+
+    def _take_facts(self, answer: GeminiAnswer, said: bytes) -> None:
+        if answer.model_version is not None:
+            self._name(answer.model_version, None)
+        if answer.usage_metadata is None:
+            return
+        self._keep_usage(said)
+        try:
+            self._take(usage_from_gemini(answer.usage_metadata))
+        except InvalidUsage:
+            return  # contradictory: the reply stands, its usage stays unknown
+
+    def _deltas_of(self, candidate: GeminiCandidate) -> list[Delta]:
+        place = candidate.index
+        found: list[Delta] = []
+        for part in candidate.content.parts if candidate.content is not None else ():
+            if part.text:
+                tokens = least_tokens(part.text)
+                if part.thought:
+                    found.append(Delta(tokens, reasoning=part.text, reasoning_tokens=tokens, index=place))
+                else:
+                    found.append(Delta(tokens, part.text, index=place))
+            call = part.function_call
+            if call is not None:
+                arguments = bytes(call.args).decode()
+                function = {"name": call.name or "", "arguments": arguments}
+                piece = {"index": self._calls, "id": call.id or "", "type": "function", "function": function}
+                self._calls += 1
+                found.append(Delta(max(least_tokens(arguments), 1), index=place, tool_calls=_encode([piece])))
+        if candidate.finish_reason is not None:
+            reason = "tool_calls" if self._calls and candidate.finish_reason == "STOP" else _finish_of(candidate)
+            found.append(Delta(0, index=place, finish_reason=reason))
+        return found
+
+
+def _finish_of(candidate: GeminiCandidate) -> str:
+    reason = candidate.finish_reason or "STOP"
+    if reason == _LENGTH:
+        return "length"
+    if reason in _FILTERED:
+        return "content_filter"
+    parts = candidate.content.parts if candidate.content is not None else ()
+    return "tool_calls" if any([part.function_call is not None for part in parts]) else "stop"

@@ -1,0 +1,248 @@
+"""The agents page: what sessions, repositories and developers cost, loops, prompt caches; and one session's turns."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, cast
+
+import streamlit as st
+
+from analytics.agents.sessions import MOST_SESSIONS, AgentGroup, GroupedBy, Session, agent_groups, agent_sessions
+from analytics.attribution.saved import SavedReport, saved_report
+from analytics.cost.question import CostQuestion
+from analytics.prices.card_list import card_list
+from contracts.pricing.money import usd
+from dashboard import address
+from dashboard.controls import segmented
+from dashboard.money_column import Money
+from dashboard.page import Page
+from dashboard.panels import Figure, contained, note, show_figures, show_table
+from dashboard.slow_answers import Pending
+from dashboard.table import Table
+from dashboard.views.agents_session import draw_session
+from dashboard.visit import Visit
+
+_AT_ONCE: Final = timedelta(days=1)
+_KEPT_SECONDS: Final = 60.0
+_SESSIONS: Final = "agents_sessions"
+_GROUP_NAMES: Final[dict[str, str]] = {
+    "repo": "Repository",
+    "pr": "Pull request",
+    "developer": "Developer",
+    "agent": "Subagent",
+    "tool": "Tools",
+}
+_ABOUT: Final = "What coding agents cost by session, repository and developer, where they loop, and what caches save."
+_EMPTY: Final = (
+    "No request of an agent's session in this range. Claude Code, Codex and opencode name their session by themselves; "
+    "other clients send the header x-tollkeeper-conversation-id."
+)
+_number: Final = st.column_config.NumberColumn
+_text: Final = st.column_config.TextColumn
+
+
+def draw(visit: Visit) -> None:
+    """Draw the session that the address names, else what all sessions came to."""
+    session = address.get("session")
+    if session is not None:
+        draw_session(visit, session)
+        return
+    sessions = _sessions(visit)
+    if isinstance(sessions, Pending):
+        note("Sessions are being read.")
+        return
+    if not sessions:
+        note(_EMPTY)
+        return
+    _figures(visit, sessions)
+    with contained():
+        _groups(visit)
+    _loops(visit, sessions)
+    _list(visit, sessions)
+
+
+def _sessions(visit: Visit) -> tuple[Session, ...] | Pending:
+    scope = visit.scope
+    if scope.end - scope.start <= _AT_ONCE:
+        return visit.read(agent_sessions, scope)
+    return visit.read_slow(agent_sessions, scope.settled, keep_seconds=_KEPT_SECONDS)
+
+
+def _figures(visit: Visit, sessions: Sequence[Session]) -> None:
+    formats = visit.formats
+    cost = sum((one.cost_usd for one in sessions), usd(0))
+    tokens, cached = sum(one.input_tokens for one in sessions), sum(one.cached_tokens for one in sessions)
+    loops = [one for one in sessions if one.loops]
+    many = len(sessions) == MOST_SESSIONS
+    figures = [
+        Figure(
+            "Sessions",
+            f"{formats.count(len(sessions))}{'+' if many else ''}",
+            formats.counted(len({one.developer for one in sessions}), "developer"),
+            f"The {MOST_SESSIONS} most expensive sessions with a request in the range." if many else "With a request.",
+        ),
+        Figure(
+            "Cost",
+            formats.money(cost),
+            f"{formats.money(cost / len(sessions))} a session",
+            "Cost of the sessions' model requests and tool calls in the range.",
+        ),
+        Figure(
+            "Prompt cache",
+            formats.percent(cached / tokens if tokens else None),
+            f"of {formats.count(tokens)} prompt tokens",
+            "Share of prompt tokens that were read from providers' caches.",
+        ),
+        _saved(visit),
+        Figure(
+            "Loops",
+            formats.count(len(loops)),
+            f"{formats.money(sum((one.cost_usd for one in loops), usd(0)))} in these sessions",
+            "Sessions in which the same tool was called with the same arguments three times in a row or more.",
+            "bad" if loops else "good",
+        ),
+    ]
+    show_figures(figures)
+
+
+def _saved(visit: Visit) -> Figure:
+    help_text = "Cost of cached tokens as plain input, less their actual cost and the surcharge for cache writes."
+    scope = visit.scope
+    question = CostQuestion(
+        scope.start.replace(microsecond=0),
+        scope.end.replace(microsecond=0),
+        tenant=scope.tenant,
+        team=scope.team,
+        model=scope.model,
+    )
+    cards = visit.read_control(card_list, visit.viewer.tenant)
+    answer: SavedReport | Pending = visit.read_beside(saved_report, question, cards, keep_seconds=_KEPT_SECONDS)
+    if isinstance(answer, Pending):
+        return Figure("Saved by caches", "—", "being computed", help_text)
+    read = sum(one.read_tokens for one in answer.caches)
+    value = visit.formats.money(usd(answer.caches_pico_usd))
+    return Figure("Saved by caches", value, f"{visit.formats.count(read)} tokens read, all requests", help_text)
+
+
+def _groups(visit: Visit) -> None:
+    by = segmented("by", "Cost by", tuple(_GROUP_NAMES), default="repo", format_func=_GROUP_NAMES.__getitem__)
+    scope = visit.scope
+    if scope.end - scope.start <= _AT_ONCE:
+        groups: tuple[AgentGroup, ...] | Pending = visit.read(agent_groups, scope, cast(GroupedBy, by))
+    else:
+        groups = visit.read_slow(agent_groups, scope.settled, cast(GroupedBy, by), keep_seconds=_KEPT_SECONDS)
+    if isinstance(groups, Pending):
+        note("Costs are being added up.")
+        return
+    name = _GROUP_NAMES[by]
+    show_table(
+        f"Cost by {name.lower()}",
+        Table(
+            [
+                {
+                    name: one.name or "not stated",
+                    "Tenant": one.tenant,
+                    "Sessions": one.sessions,
+                    "Turns": one.turns,
+                    "Prompt tokens": one.input_tokens,
+                    "Cached": _percent(one.cached_tokens / one.input_tokens if one.input_tokens else None),
+                    "Output tokens": one.output_tokens,
+                    "Cost": float(one.cost_usd),
+                }
+                for one in groups
+            ]
+        ),
+        key="agents_groups",
+        columns={name: _text(width="large"), "Cached": _cached(), "Cost": Money(4, "Model requests and tool calls")},
+        formats=visit.formats,
+        help="Lines add up to what the sessions of the range cost. Turns that call several tools are on the line of "
+        "these tools together.",
+    )
+
+
+def _loops(visit: Visit, sessions: Sequence[Session]) -> None:
+    found = sorted((one for one in sessions if one.loops), key=lambda one: -one.longest_run)
+    if not found:
+        return
+    show_table(
+        "Loops",
+        Table(
+            [
+                {
+                    "Session": one.id,
+                    "Developer": one.developer,
+                    "Repository": one.repo,
+                    "Same call in a row": one.longest_run,
+                    "Tool calls": one.tool_calls,
+                    "Stopped by a limit": one.limited,
+                    "Cost": float(one.cost_usd),
+                }
+                for one in found
+            ]
+        ),
+        key="agents_loops",
+        columns={"Cost": Money(4)},
+        formats=visit.formats,
+        help="The same tool with the same arguments, three times in a row or more. A limit of level conversation stops "
+        "a session at an amount (docs/agents.md).",
+        on_select=partial(_choose, "agents_loops", found),
+    )
+
+
+def _list(visit: Visit, sessions: Sequence[Session]) -> None:
+    show_table(
+        "Sessions",
+        Table(
+            [
+                {
+                    "Last turn": one.last.astimezone(visit.viewer.zone),
+                    "Session": one.id,
+                    "Developer": one.developer,
+                    "Repository": one.repo,
+                    "Branch": one.branch,
+                    "PR": one.pull_request,
+                    "Turns": one.turns,
+                    "Tool calls": one.tool_calls,
+                    "Subagents": one.subagents,
+                    "Failed": one.failed,
+                    "Prompt tokens": one.input_tokens,
+                    "Cached": _percent(one.cached_share),
+                    "Cost": float(one.cost_usd),
+                    "No price": one.unpriced,
+                    "Models": ", ".join(one.models),
+                }
+                for one in sessions
+            ]
+        ),
+        key=_SESSIONS,
+        columns={
+            "Last turn": st.column_config.DatetimeColumn(format="D MMM HH:mm"),
+            "Cached": _cached(),
+            "Cost": Money(4, "Model requests and tool calls in the range"),
+            "No price": _number(format="localized", help="Requests without a full price"),
+        },
+        formats=visit.formats,
+        help="The most expensive first. Choose a line to see its turns.",
+        on_select=partial(_choose, _SESSIONS, list(sessions)),
+    )
+
+
+def _choose(table: str, sessions: Sequence[Session]) -> None:
+    """Open the session of the chosen line, by the lines as they were drawn."""
+    rows = st.session_state[table].selection.rows
+    if rows and rows[0] < len(sessions):
+        one = sessions[rows[0]]
+        address.change({"session": one.id, "of_key": one.key_id, "of_tenant": one.tenant})
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _cached() -> Any:
+    return _number(format="%.1f %%", help="Prompt tokens read from providers' caches")
+
+
+AGENTS = Page(
+    "Agents", "agents", ":material/smart_toy:", draw, filters=("range", "tenant", "team", "model"), about=_ABOUT
+)

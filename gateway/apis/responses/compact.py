@@ -1,0 +1,60 @@
+"""POST /v1/responses/compact: a history made shorter, by targets that speak the Responses API alone."""
+
+from typing import Final
+
+from contracts.api.chat import TranslatedChat
+from contracts.api.requests import AnyRequest
+from contracts.errors import InvalidRequest, NotOffered
+from gateway.apis.native.reading import NativeReading, Readers
+from gateway.apis.operations import CHAT, Operation
+from gateway.apis.responses.asked import AskedResponse
+from gateway.apis.responses.operation import RESPONSE_ERRORS
+from gateway.apis.responses.passage import ResponsePassage
+from gateway.apis.responses.rendering import ResponseFacts, ResponseRenderer
+from gateway.apis.responses.untranslated import read_untranslated_response
+from gateway.replies.reply import Reply, ReplyFacts
+from gateway.replies.translated_reply import TranslatedReply
+from gateway.wire.exchange import Exchange
+
+_PATH: Final = "/responses/compact"
+
+
+class _Reading(NativeReading):
+    def _readers(self, exchange: Exchange) -> Readers:
+        return Readers(self.translate, self.untranslated, _PATH)
+
+
+def _untranslatable(content_type: str, body: bytes) -> AnyRequest:
+    raise NotOffered(
+        "this model's targets cannot compact a prompt: only those that speak the Responses API can "
+        "(apis: [responses] in a target's settings)",
+        param="model",
+    )
+
+
+def _read(content_type: str, body: bytes) -> TranslatedChat:
+    request = read_untranslated_response(content_type, body)
+    assert isinstance(request.origin, AskedResponse)
+    if request.origin.request.previous_response_id is not None:
+        raise InvalidRequest(
+            "previous_response_id is not taken here; give the whole history as input", param="previous_response_id"
+        )
+    return request
+
+
+def _reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    assert isinstance(request, TranslatedChat) and isinstance(request.origin, AskedResponse)
+    about = ResponseFacts(facts.request_id, facts.created_unix, facts.clock, request.origin, request)
+    return TranslatedReply(facts, request, ResponseRenderer(about), ResponsePassage())
+
+
+COMPACT: Final = Operation(
+    api="responses",
+    name=CHAT.name,
+    path=CHAT.path,
+    paths=("/v1/responses/compact",),
+    read=_untranslatable,
+    reply=_reply,
+    errors=RESPONSE_ERRORS,
+    native=_Reading("responses", _untranslatable, _read, ((b"openai-beta", ""),)),
+)
