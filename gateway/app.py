@@ -302,6 +302,7 @@ class Gateway:
             self._server.stop(drain_seconds, notice_seconds=notice_seconds, hurry=self._hurry),
             self.batches.stop(drain_seconds),
         )
+        await self.rollouts.shadows.close()  # nobody waits for copies, and no new ones arise
         await self._serving.settled()
 
     async def stop(self, *, notice_seconds: float = 0.0) -> None:

@@ -81,7 +81,7 @@ class Reply:
         """Return whether the target has ended the answer."""
         return self._body is not None
 
-    def hold_ends(self, soon: "Soon") -> None:
+    def hold_ends(self, soon: "Soon | None") -> None:
         """Let a stream's end leave together with what comes in the same turn; `soon` does something at its end."""
         self._soon = soon
 

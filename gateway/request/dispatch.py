@@ -18,6 +18,7 @@ from contracts.serving.rollouts import RolloutSpec
 from contracts.serving.routes import RouteSpec
 from gateway.apis.operations import CHAT, Operation
 from gateway.guardrails.request_guard import cut_by
+from gateway.replies.reply import GeneratedReply
 from gateway.request.clock import Clock
 from gateway.request.context import read_trace
 from gateway.request.endings import Endings
@@ -96,10 +97,12 @@ class Dispatcher(Driver):
             else:
                 self._begin(life, key, shadow)
                 life.is_batched = is_batched
-        except Exception:  # it is understood anew, by the stage that also says what is wrong with it
+        except Exception:  # it is understood once more, by the stage that also says what is wrong with it
             _log.exception("a request's plan failed", extra={"request_id": text})
             self.hits.give_back(life)
+            life = RequestState(self, exchange, operation, made, text, now_ns, life.began_ns, snapshot)
             self._begin(life, key, shadow)
+            life.is_batched = is_batched
         self._run(life)
         return life
 
@@ -142,11 +145,15 @@ class Dispatcher(Driver):
         try:
             self.finish.now(life)
         except Exception:
-            if life.is_over:
-                _log.exception("a request could not be ended well", extra={"request_id": life.id_text})
-                return
-            self._fault(life)
-            self.finish.now(life)
+            self._finish_anyhow(life)
+
+    def _finish_anyhow(self, life: RequestState) -> None:
+        """End a request whose end has just failed: nobody waits for it for ever, and it keeps nothing."""
+        if life.is_over:
+            _log.exception("a request could not be ended well", extra={"request_id": life.id_text})
+            return
+        self._fault(life)
+        self.finish.anyhow(life)
 
     def _fault(self, life: RequestState) -> None:
         _log.exception("request failed by a fault of the gateway", extra={"request_id": life.id_text})
@@ -161,6 +168,18 @@ class Dispatcher(Driver):
     async def _lead(self, life: RequestState, waiting: Awaitable[None]) -> None:
         """Wait for a stage, go on along the list, and end the request, however that goes."""
         life.has_task_begun = True
+        try:
+            await self._go_along(life, waiting)
+            await self.finish.slowly(life)
+        except asyncio.CancelledError:
+            if not life.is_over:
+                self._leave(life)
+                self.finish.anyhow(life)
+        except Exception:
+            self._finish_anyhow(life)
+
+    async def _go_along(self, life: RequestState, waiting: Awaitable[None]) -> None:
+        """Wait for a stage, go on along the list, and note on the request how that went."""
         is_cut = is_to_be_cancelled = False  # compiled code must not wait while it handles an error
         try:
             if life.is_left:
@@ -193,7 +212,6 @@ class Dispatcher(Driver):
             await _be_cancelled()
         if is_cut and life.ended_by is not None:
             await self._end_early(life, life.ended_by)
-        await self.finish.slowly(life)
 
     async def _inspect(self, life: RequestState) -> None:
         """Let guardrails see the end of an answer, which they may stop."""
@@ -228,6 +246,7 @@ class Dispatcher(Driver):
         reply = life.reply
         assert reply is not None and life.task is not None
         life.task.uncancel()
+        _note_delivered(life)
         if life.guard is not None and not isinstance(why, ContentFiltered):
             try:
                 verdict = await reply.inspect()
@@ -242,8 +261,7 @@ class Dispatcher(Driver):
         last, reply = life.last_attempt, life.reply
         assert last is not None and reply is not None
         last.error = None
-        if life.allowance is not None and life.allowance.is_over:
-            life.delivered_tokens = life.allowance.delivered
+        _note_delivered(life)
         life.finish_reason = why.ends_with
         reply.end_early(why)
 
@@ -277,7 +295,7 @@ class Dispatcher(Driver):
         if life.run is None or why is None or reply is None:
             return
         if reply.is_complete:  # meanwhile: what is complete needs no end of ours
-            life.ended_by = None
+            _be_whole(life)
             return
         self._stop(life, ClientGone(_LEFT))
         self._cut(life, why)
@@ -300,8 +318,10 @@ class Dispatcher(Driver):
         if life.ended_by is not None:
             if not reply.is_complete:
                 return  # it is about to be ended
-            life.ended_by = None
-        self._call.prepare(life)
+            _be_whole(life)
+        self.prepare(life)
+        if life.run is not run:
+            return
         try:
             sent.conclude(error)
             if not life.is_streamed:
@@ -366,8 +386,22 @@ class Dispatcher(Driver):
         """Try the targets of a request that was sent to the first of them at once."""
         assert life.reply is not None
         life.to = life.template = None
+        if isinstance(life.reply, GeneratedReply):
+            life.reply.hold_ends(None)  # from here on chunks are sent as they come
         call = self._reserving.held_call(life)
         await self.stages.caller.call(life, life.reply, call, life.candidates, failed, is_counted=True)
+
+
+def _note_delivered(life: RequestState) -> None:
+    """Note how much of an answer its allowance has let through, if that has ended it."""
+    if life.allowance is not None and life.allowance.is_over:
+        life.delivered_tokens = life.allowance.delivered
+
+
+def _be_whole(life: RequestState) -> None:
+    """Note that an answer which was to be cut has come to its own end: no rule has clipped it."""
+    life.ended_by = None
+    life.limit = ""
 
 
 async def _be_cancelled() -> None:

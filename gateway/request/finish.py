@@ -68,6 +68,15 @@ class Finish:
         finally:
             self.conclude(life)
 
+    def anyhow(self, life: RequestState) -> None:
+        """End a request whose end has failed: each step is taken, whatever became of the one before it."""
+        life.ended_ns = life.ended_ns or self._clock.monotonic_ns()
+        for step in (self._price, self._charge, self._prepare, self._record, self.conclude):
+            try:
+                step(life)
+            except Exception:
+                _log.exception("a request could not be ended well", extra={"request_id": life.id_text})
+
     def _price(self, life: RequestState) -> None:
         last = life.last_attempt
         if last is not None and last.is_left:
@@ -81,21 +90,25 @@ class Finish:
             _log.error("usage cannot be settled", extra={"request_id": life.id_text})
         self._note_thinking(life)
         if life.place is not None:
-            life.place.leave(input_tokens=life.tokens_in, output_tokens=life.tokens_out)
+            tokens_in = life.usage.input_tokens if life.tokens_in is None else life.tokens_in
+            tokens_out = life.usage.output_tokens if life.tokens_out is None else life.tokens_out
+            life.place.leave(input_tokens=tokens_in, output_tokens=tokens_out)
 
     def _charge(self, life: RequestState) -> None:
         if life.is_charged:
             return
         life.is_charged = True
         self._reserving.open_grants -= life.grant is not None
-        self._stages.limiter.settle(life, life.grant)
-        self._note_limit(life)
-        if life.is_let_go and life.owes_nothing:
-            life.charged_pico_usd = 0  # what a failed model used is on no rule, as with every try that failed
-        if life.earlier:
-            self._reserving.settle_earlier(life)
-        if life.ticket is not None:
-            self._stages.admission.settle(life.ticket)
+        try:
+            self._stages.limiter.settle(life, life.grant)
+            self._note_limit(life)
+            if life.is_let_go and life.owes_nothing:
+                life.charged_pico_usd = 0  # what a failed model used is on no rule, as with every try that failed
+            if life.earlier:
+                self._reserving.settle_earlier(life)
+        finally:
+            if life.ticket is not None:
+                self._stages.admission.settle(life.ticket)
         if life.snapshot.routes:
             self._learn_paces(life)
 
@@ -206,7 +219,7 @@ def fail(life: RequestState, error: TollkeeperError) -> None:
 
 def _let_go(life: RequestState) -> None:
     # They lead back here, and would wait for the cycle collector, with all of the request's body.
-    life.reply = life.allowance = life.task = life.run = life.sent = life.again = None
+    life.reply = life.allowance = life.task = life.run = life.sent = life.again = life.call = None
     life.is_over = True
     if life.error is not None:
         life.error.__traceback__ = None

@@ -235,6 +235,8 @@ class Call(Stage):
             return True
         life.attempts.clear()
         life.to = life.run = life.template = None
+        if isinstance(life.reply, GeneratedReply):
+            life.reply.hold_ends(None)  # a task sends them as they come
         return False
 
     def _begin(self, life: RequestState, to: PlannedTarget) -> None:

@@ -237,7 +237,7 @@ def _trace_of(call: ModelCall) -> str:
 class _SentOnIdle(SentRequest):
     """A request that was sent on an idle connection."""
 
-    __slots__ = ("_connection", "_pool", "_reader", "_target")
+    __slots__ = ("_connection", "_is_released", "_pool", "_reader", "_target")
 
     def __init__(self, reader: ReplyReader, connection: Connection, pool: HttpPool, target: OpenAIHttpTarget) -> None:
         super().__init__()
@@ -245,6 +245,7 @@ class _SentOnIdle(SentRequest):
         self._connection = connection
         self._pool = pool
         self._target = target
+        self._is_released = False  # then the connection may be another request's
 
     def conclude(self, error: Exception | None) -> None:
         """Know what the reply was. Raises SendAgain if the connection was dead or the credentials are old."""
@@ -269,15 +270,18 @@ class _SentOnIdle(SentRequest):
 
     def release(self) -> None:
         """Release the connection, or close it where the reply has not ended."""
+        self._is_released = True
         self._connection.release()
 
     def pause(self) -> None:
-        """Stop reading, so that a slow client holds the target back."""
-        self._connection.pause()
+        """Stop reading, so that a slow client holds the target back; nothing once the connection is released."""
+        if not self._is_released:
+            self._connection.pause()
 
     def resume(self) -> None:
-        """Read again."""
-        self._connection.resume()
+        """Read again; nothing once the connection is released."""
+        if not self._is_released:
+            self._connection.resume()
 
 
 def _body_fields(spec: TargetSpec) -> BodyFields:

@@ -66,6 +66,7 @@ class CacheHits:
         except TollkeeperError:
             self.give_back(life)
             return False
+        self._answers.note_hit(cost.total_pico_usd, plan.prices[named.name][2])
         self._give(life, plan, named.request, kept, cost)
         if named is not question:
             self._known.note(exchange.headers[b"authorization"], exchange.body, named)
@@ -89,7 +90,7 @@ class CacheHits:
             settlement, now_ns = self._stages.settlement, life.started_at_ns
             card = settlement.card_of(answer.model, plan.tenant, answer.seller, now_ns, plan.snapshot)
             known = plan.prices[name] = (entry, *price_by(card, answer, plan.policy, settlement, CHAT.name))
-        _, cost, whole_pico_usd = known
+        cost = known[1]
         if cost.unpriced:
             return None
         total, counters = cost.total_pico_usd, plan.lines
@@ -102,7 +103,6 @@ class CacheHits:
                 return None
             life.reservation = Reservation(counters, [portion])
             life.grant = Grant(life.reservation, rates, 0, 0)
-        self._answers.note_hit(total, whole_pico_usd)
         return cost
 
     def _give(self, life: RequestState, plan: CachePlan, request: ChatRequest, kept: Kept, cost: Cost) -> None:

@@ -29,6 +29,27 @@ async def test_a_fault_of_a_plan_is_an_answer_and_not_a_lost_connection(pair, up
 
 
 @pytest.mark.interpreted
+@pytest.mark.parametrize("step", ["_price", "_charge", "_prepare", "_record"])
+async def test_a_request_whose_end_fails_is_answered_and_keeps_nothing(pair, upstream, monkeypatch, caplog, step):
+    both = await pair()
+    upstream.always(upstream.whole(upstream.completion()))
+
+    def broken(*_):
+        raise RuntimeError("a bug")
+
+    for one in (both.short, both.long):  # with a plan, and in a task
+        monkeypatch.setattr(one.gateway._dispatcher.finish, step, broken)
+        async with asyncio.timeout(30):
+            answer = await one.chat(model="mock")
+        assert answer.status == (500 if step != "_record" else answer.status)
+        assert one.gateway._dispatcher.open_grants == 0 or step == "_charge"
+        assert one.gateway.admission.in_flight == 0 or step == "_charge"
+    assert "a bug" in caplog.text
+    monkeypatch.undo()
+    assert [(await one.chat(model="mock")).status for one in (both.short, both.long)] == [200, 200]
+
+
+@pytest.mark.interpreted
 async def test_what_fails_after_an_answer_takes_nothing_from_it(pair, upstream, monkeypatch, caplog):
     both = await pair()
     upstream.always(upstream.whole(upstream.completion()))

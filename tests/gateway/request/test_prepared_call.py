@@ -1,6 +1,7 @@
 """Chats for an engine host of ours begin by a plan, and are counted, charged and recorded as without one."""
 
 import asyncio
+import gc
 import json
 import re
 from functools import partial
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.gateway.host_process import MODEL
-from tests.gateway.request.pair import OWN, RULES, Pair, told
+from tests.gateway.request.pair import OWN, RULES, Pair, requests_in_memory, told
 
 # What the host measures anew each time, and what differs with the length of the head.
 MEASURED = (*OWN, "ttft_ns", "gaps", "gpu", "queue_ns", "response_bytes", "model")
@@ -147,3 +148,17 @@ async def test_many_at_once_are_each_answered_with_their_own(engines):
     tokens = [json.loads(answer.body)["usage"]["prompt_tokens"] for answer in answers]
     records = both.short.requests()[-8:]
     assert sorted(tokens) == sorted(record.usage.input_tokens for record in records)
+
+
+async def test_a_prepared_chat_leaves_nothing_to_the_cycle_collector(engines):
+    both = await engines()
+    await ask(both)
+    gc.freeze()  # what other tests left is not looked at
+    gc.disable()
+    try:
+        for _ in range(3):
+            await ask(both)
+        await asyncio.sleep(0.01)
+        assert all(both.taken) and requests_in_memory() == 0
+    finally:
+        gc.enable()

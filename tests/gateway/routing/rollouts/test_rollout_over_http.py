@@ -259,3 +259,12 @@ async def test_a_rollout_that_cannot_stand_stops_the_start_by_name_and_line(star
     with pytest.raises(ConfigurationError, match=words) as refused:
         await start(**rollout)
     assert "line" in refused.value.message and "rollouts" in refused.value.message
+
+
+async def test_a_stop_does_not_wait_for_a_slow_candidates_copies(start):
+    gateway = await start(new={"first_ms": 600_000}, shadow={"percent": 100, "max_usd_per_day": "1"})
+    await ask(gateway, "c1")
+    async with asyncio.timeout(60):
+        await gateway.gateway.drain(notice_seconds=0.0)
+    copies = [record for record in gateway.requests() if record.arm == "shadow"]
+    assert [(one.outcome, one.model) for one in copies] == [("cancelled", "new")]
