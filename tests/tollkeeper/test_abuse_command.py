@@ -21,7 +21,7 @@ def _run(data: Path, *words: str, status: int = 0) -> str:
 
 
 def test_incidents_are_listed_and_explained(data: Path) -> None:
-    assert "no abuse goes on" in _run(data, "list")
+    assert "no abuse is open" in _run(data, "list")
     seen = Sighting("flood", "throttle", 61, 60, 60, facts={"variants": 2})
     database = ControlDatabase(f"sqlite:///{data.parent / 'control.db'}")
     with database.session() as session:
