@@ -125,7 +125,7 @@ def _saved(visit: Visit) -> Figure:
 
 
 def _groups(visit: Visit) -> None:
-    by = segmented("by", "Cost by", tuple(_GROUP_NAMES), default="repo", format_func=_GROUP_NAMES.__getitem__)
+    by = segmented("cost_by", "Cost by", tuple(_GROUP_NAMES), default="repo", format_func=_GROUP_NAMES.__getitem__)
     scope = visit.scope
     if scope.end - scope.start <= _AT_ONCE:
         groups: tuple[AgentGroup, ...] | Pending = visit.read(agent_groups, scope, cast(GroupedBy, by))

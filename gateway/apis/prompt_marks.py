@@ -5,16 +5,26 @@ up to, and moves from turn to turn, is left out.
 """
 
 import re
-from typing import Final
+from typing import Annotated, Final, Literal
 from zlib import crc32
 
 import msgspec
+from msgspec import Meta
 
 MOST_MARKS: Final = 1000
 
-_CACHE_MARK: Final = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
-# A message of one text is sent as a string or as a list of one block; a place to cache up to needs the latter.
-_LONE_TEXT: Final = re.compile(rb'\[\{"type":\s*"text",\s*"text":\s*("(?:[^"\\]|\\.)*+")\}\]')
+_CACHE_MARK: Final = re.compile(rb'"cache_control"\s*:\s*\{[^{}]*\}\s*,?')
+_LAST_COMMA: Final = re.compile(rb",\s*\}")  # that a mark has left, if it was the last of its object
+
+
+class _Plain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    role: str
+    content: msgspec.Raw
+
+
+class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    type: Literal["text"]
+    text: msgspec.Raw
 
 
 class _Prompt(msgspec.Struct, frozen=True):
@@ -29,6 +39,9 @@ class _Prompt(msgspec.Struct, frozen=True):
 
 
 _prompts: Final = msgspec.json.Decoder(_Prompt)
+_plain: Final = msgspec.json.Decoder(_Plain)
+_lone_text: Final = msgspec.json.Decoder(Annotated[list[_Text], Meta(min_length=1, max_length=1)])
+_ROLE: Final = b'{"role"'
 
 
 def marks_of(body: bytes) -> list[int]:
@@ -51,7 +64,15 @@ def marks_of(body: bytes) -> list[int]:
 
 def _mark(part: bytes) -> int:
     if b'"cache_control"' in part:
-        part = _CACHE_MARK.sub(b"", part)
-    if b'[{"type"' in part:
-        part = _LONE_TEXT.sub(rb"\1", part)
-    return crc32(part)
+        part = _LAST_COMMA.sub(b"}", _CACHE_MARK.sub(b"", part))
+    if not part.startswith(_ROLE):
+        return crc32(part)
+    # A message of one text is sent as a string or as a list of one block; a place to cache up to needs the latter.
+    try:
+        message = _plain.decode(part)
+        text = bytes(message.content)
+        if text.startswith(b"["):
+            text = bytes(_lone_text.decode(text)[0].text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return crc32(part)
+    return crc32(text, crc32(message.role.encode("utf-8", "surrogatepass")))

@@ -55,7 +55,7 @@ def test_sessions_loops_and_costs_by_repository_are_shown(session: Any) -> None:
     [("developer", "Developer", ["ada"]), ("tool", "Tools", ["Bash"]), ("agent", "Subagent", ["not stated"])],
 )
 def test_costs_are_shown_by_what_is_chosen(session: Any, by: str, column: str, names: list[str]) -> None:
-    assert frame(opened("agents", {"by": by}), column)[column].tolist() == names
+    assert frame(opened("agents", {"cost_by": by}), column)[column].tolist() == names
 
 
 def test_a_session_opens_to_its_turns_and_says_what_broke_its_prefix(session: Any) -> None:
