@@ -126,7 +126,8 @@ class Endpoints:
         path, method = exchange.path, exchange.method
         expected = self._methods_of(path)
         is_offered = method in expected or (method == "HEAD" and "GET" in expected)
-        if not expected or (path == METRICS and self._metrics is None) or (not is_offered and _NO_NAME.match(path)):
+        is_name = self._operation_at(path) is not None or not _NO_NAME.match(path)
+        if not expected or (path == METRICS and self._metrics is None) or not (is_offered or is_name):
             raise NotFound(f"there is no {path[:100]!r} here; {self._served_near(path)}")
         if not is_offered:
             raise MethodNotAllowed(f"{path[:100]} answers {', '.join(expected)}, not {method}")

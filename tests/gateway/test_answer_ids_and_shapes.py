@@ -143,7 +143,7 @@ async def test_a_draining_gateway_answers_in_the_shape_of_the_path(gateway):
     ("method", "path"),
     [
         ("POST", "/v1/responses/expand"),
-        ("PUT", "/v1/responses/compact"),
+        ("PUT", "/v1/responses/expand"),
         ("POST", "/v1/models/scripted-1:predict"),
         ("POST", "/v1/files/upload"),
         ("DELETE", "/v1/batches/all"),

@@ -2,13 +2,16 @@
 
 from typing import Final
 
+import msgspec
+
 from contracts.api.chat import TranslatedChat
+from contracts.api.native import NativeBody
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidRequest, NotOffered
 from gateway.apis.native.reading import NativeReading, Readers
 from gateway.apis.operations import CHAT, Operation
 from gateway.apis.responses.asked import AskedResponse
-from gateway.apis.responses.operation import RESPONSE_ERRORS
+from gateway.apis.responses.operation import RESPONSE_ERRORS, read_response
 from gateway.apis.responses.passage import ResponsePassage
 from gateway.apis.responses.rendering import ResponseFacts, ResponseRenderer
 from gateway.apis.responses.untranslated import read_untranslated_response
@@ -24,12 +27,18 @@ class _Reading(NativeReading):
         return Readers(self.translate, self.untranslated, _PATH)
 
 
-def _untranslatable(content_type: str, body: bytes) -> AnyRequest:
-    raise NotOffered(
-        "this model's targets cannot compact a prompt: only those that speak the Responses API can "
-        "(apis: [responses] in a target's settings)",
-        param="model",
-    )
+_REFUSED: Final = NotOffered(
+    "this model's targets cannot compact a prompt: only those that speak the Responses API can "
+    "(apis: [responses] in a target's settings)",
+    param="model",
+)
+
+
+def _untranslated(content_type: str, body: bytes) -> AnyRequest:
+    """Read a request that targets of other APIs refuse; what else is wrong with it, or its caller, is told first."""
+    _read(content_type, body)
+    native = NativeBody(api="responses", path=_PATH, body=body, refusal=_REFUSED)
+    return msgspec.structs.replace(read_response(content_type, body), native=native)
 
 
 def _read(content_type: str, body: bytes) -> TranslatedChat:
@@ -53,8 +62,8 @@ COMPACT: Final = Operation(
     name=CHAT.name,
     path=CHAT.path,
     paths=("/v1/responses/compact",),
-    read=_untranslatable,
+    read=_untranslated,
     reply=_reply,
     errors=RESPONSE_ERRORS,
-    native=_Reading("responses", _untranslatable, _read, ((b"openai-beta", ""),)),
+    native=_Reading("responses", _untranslated, _read, ((b"openai-beta", ""),)),
 )

@@ -30,12 +30,12 @@ def responses(keeper: ResponseKeeper) -> Operation:
         name="chat",
         path="/chat/completions",
         paths=(PATH,),
-        read=_read,
+        read=read_response,
         reply=partial(_reply, keeper),
         errors=RESPONSE_ERRORS,
         resolve=keeper.resolve,
         keeps=True,
-        native=NativeReading("responses", _read, read_untranslated_response, ((b"openai-beta", ""),)),
+        native=NativeReading("responses", read_response, read_untranslated_response, ((b"openai-beta", ""),)),
     )
 
 
@@ -44,7 +44,8 @@ RESPONSE_ERRORS: Final = ErrorShape(
 )
 
 
-def _read(content_type: str, body: bytes) -> AnyRequest:
+def read_response(content_type: str, body: bytes) -> TranslatedChat:
+    """Read a request as a chat. Raises InvalidRequest, MalformedBody or UnsupportedMediaType."""
     asked = read_asked(content_type, body)
     tools = asked.request.tools or ()
     left_out = [f"tools[{place}]" for place, tool in enumerate(tools) if is_left_out(tool)]

@@ -194,7 +194,8 @@ async def test_a_history_is_compacted_by_the_provider_and_metered(start, upstrea
 
 async def test_compaction_is_refused_by_name_where_no_target_can(start, kit):
     gateway = await start(apis=("chat",))
-    answer = await gateway.ask(kit.request(BODY, path="/v1/responses/compact"))
+    plain = json.dumps({"model": json.loads(BODY)["model"], "input": "Hello"}).encode()
+    answer = await gateway.ask(kit.request(plain, path="/v1/responses/compact"))
     assert answer.status == 400 and "apis: [responses]" in answer.error["message"]
     gateway = await start()
     body = BODY[:-1] + b',"previous_response_id":"resp_1"}'
