@@ -183,7 +183,7 @@ COMMANDS: Final = (
         "app",
         "Providers' bills, compared with recorded usage: every difference has a cause.",
     ),
-    LazyCommand("cost", "tollkeeper.cost", "app", "Costs: reports, exports, invoices, repricing."),
+    LazyCommand("cost", "tollkeeper.cost", "app", "Costs: reports, shared costs, exports, invoices."),
     LazyCommand("gpu", "tollkeeper.gpu", "app", "GPU time: ledger, cost, standard cost cards."),
     LazyCommand("spool", "tollkeeper.spool", "app", "The collector's spool: records that wait on disk for the store."),
     LazyCommand("request", "tollkeeper.request", "app", "Find requests, and show where one's time and money went."),

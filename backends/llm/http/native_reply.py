@@ -10,6 +10,7 @@ from backends.llm.http.http_reply import ReplyReader
 from backends.llm.http.openai_errors import broken
 from backends.llm.http.sse import data_of
 from contracts.api.generation import Delta, Result
+from contracts.api.native import UsageHolder
 from contracts.api.native_answers import (
     FailedEvent,
     MessageBlock,
@@ -41,14 +42,7 @@ _NONE: Final[tuple[Delta, ...]] = ()
 _errors: Final = msgspec.json.Decoder(NativeErrorBody)
 
 
-class _UsageHolder(msgspec.Struct, frozen=True):
-    usage: dict[str, msgspec.Raw] | None = None
-    message: "_UsageHolder | None" = None
-    response: "_UsageHolder | None" = None
-    usageMetadata: dict[str, msgspec.Raw] | None = None  # Gemini's
-
-
-_usages: Final = msgspec.json.Decoder(_UsageHolder)
+_usages: Final = msgspec.json.Decoder(UsageHolder)
 
 
 class NativeReader(ReplyReader):
