@@ -87,7 +87,7 @@ def test_two_collectors_store_each_batch_once_though_the_store_dies_between_a_ta
 
 
 BEFORE_COPIES = 29  # the release before migration 0030, which fills rollups from the rows that are there
-UPSTREAM_ERRORS = 33  # the migration that adds the last columns of requests and attempts
+LATER_COLUMNS = (33, 34)  # the migrations after that one which add columns to requests and attempts
 OLDEST = 22  # tables without columns that rows of today have
 FILLED = ("tenant_hour", "model_hour", "tenant_model_day")
 
@@ -101,8 +101,10 @@ def add_later_columns(client: StoreClient) -> None:
 
     A collector waits where a column is missing. That of the release before did not know these.
     """
-    for statement in read_migrations()[UPSTREAM_ERRORS - 1].statements():
-        client.command(statement)
+    migrations = read_migrations()
+    for number in LATER_COLUMNS:
+        for statement in migrations[number - 1].statements():
+            client.command(statement)
 
 
 def settle(collector: Any) -> subprocess.CompletedProcess[str]:
