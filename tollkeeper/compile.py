@@ -60,6 +60,7 @@ HOT: Final = tuple(
     backends/http_client/http_head
     backends/http_client/http_pool
     backends/llm/answer_reader
+    backends/llm/http/gemini_reply
     backends/llm/http/http_reply
     backends/llm/http/known_shapes
     backends/llm/http/native_reply

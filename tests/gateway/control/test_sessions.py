@@ -22,7 +22,7 @@ from contracts.control import AuditEntry, Role, RoleGrant, User, UserSession
 from contracts.errors import AuthenticationFailed, LimitExceeded, PermissionDenied
 from gateway.control import sessions
 from gateway.control.sign_in_limit import PER_ACCOUNT, PER_ADDRESS, PER_PAIR, SignInLimit
-from tests.gateway.control.conftest import ON_SQLITE, AsRole
+from tests.gateway.control.conftest import AsRole
 
 pytestmark = [
     pytest.mark.parametrize("control_database_url", ["sqlite"], indirect=True),
@@ -226,7 +226,6 @@ def test_a_user_has_a_bounded_number_of_sessions_and_the_oldest_goes(owner: Test
     assert as_session(owner, tokens[1], "GET", "/v1/sessions/current").status_code == 200
 
 
-@ON_SQLITE
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
