@@ -158,7 +158,7 @@ async def test_tags_that_are_special_tokens_are_seen_where_they_are_looked_for(
     client = await (await running.client()).ready()
     ids = Tokenizer.from_str(json.dumps(facts)).get_vocab()
     opened = [*PROMPT, ids["<think>"]]
-    submit = make_submit(1, opened, max_tokens=8)
+    submit = make_submit(1, opened, max_tokens=8, logit_bias={ids["</think>"]: -100.0})  # it thinks on
     end = await client.run(submit)
     assert end.usage.output_reasoning == 8
     submit = make_submit(2, opened, max_tokens=8, logit_bias={ids["</think>"]: 100.0})
