@@ -2,10 +2,16 @@
 
 import asyncio
 import json
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
-from backends.llm.http.openai_http import OpenAIHttpTarget
+from backends.http_client.asker import Asker
+from backends.http_client.http_origin import Origin
+from backends.http_client.http_pool import HttpPool
+from backends.http_client.http_timeouts import Timeouts
+from backends.llm.http.openai_http import OpenAIHttpTarget, _SentOnIdle
 from contracts.errors import ConfigurationError, UpstreamBroken, UpstreamError, UpstreamRejected
 from contracts.metering.usage import Usage
 from contracts.serving.configuration import TargetSpec
@@ -198,3 +204,50 @@ def test_a_key_that_would_break_the_request_is_refused_without_showing_it(new_ta
     with pytest.raises(ConfigurationError) as refused:
         new_target("http://127.0.0.1:1/v1", key_ref=f"literal:{key}")
     assert "contains a space" in refused.value.message or "line end" in refused.value.message
+
+
+class _Ended(Asker):
+    """Is told of a reply's end, and lets go of its connection there."""
+
+    def __init__(self, at_end: Callable[[], None]) -> None:
+        self.ended = asyncio.Event()
+        self._at_end = at_end
+
+    def reply_ended(self, error: Exception | None) -> None:
+        self._at_end()
+        self.ended.set()
+
+
+@pytest.mark.interpreted
+async def test_a_connection_that_was_released_is_not_paused_for_its_next_request(upstream):
+    upstream.always(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+    pool = HttpPool(Origin.parse(upstream.url), Timeouts())
+    head = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+    await (await pool.send(head, b"", KeptReply())).finished()
+
+    def release_and_pause() -> None:  # a slow client's connection is full just then
+        sent.release()
+        sent.pause()
+
+    asker = _Ended(release_and_pause)
+    connection = pool.send_at_once(head, b"", asker)
+    assert connection is not None
+    sent = _SentOnIdle(cast(Any, None), connection, pool, cast(Any, None))
+    connection.receiver = KeptReply()
+    await asker.ended.wait()
+    async with asyncio.timeout(20):
+        await (await pool.send(head, b"", KeptReply())).finished()
+    assert upstream.accepted == 1
+    await pool.close()
+
+
+class KeptReply:
+    """Keeps a reply's body."""
+
+    def __init__(self) -> None:
+        self.body = b""
+
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None: ...
+
+    def on_body(self, data: bytes) -> None:
+        self.body += data
