@@ -80,7 +80,7 @@ class Limiter:
         self._gpu = GpuRates()
         self._clock = clock
         self._on_refused = on_refused
-        self.wall_ns = clock.wall_ns
+        self.steady_ns = clock.steady_ns
 
     def reserve_at_once(self, life: RequestState, plan: "RequestPlan", counted: int | None) -> bool:
         """Reserve what a request of a plan needs, if every counter has it and all it may need beyond that here and now.
@@ -137,7 +137,7 @@ class Limiter:
             if life.snapshot.pools[model.pool].kinds != _UNCOUNTED and not nothing_fits(lines, now_ns):
                 exact = await self._count(life, lines, count_input, retries)
                 tokens_in = tokens_in if exact is None else exact
-                now_ns = self._clock.wall_ns()
+                now_ns = self._clock.steady_ns()
         rates = self._rates(lines, life, model, tokens_in, now_ns)
         if not rates.is_priced:
             lines = _without_money(lines, model.id, life.asked_tier)
@@ -191,11 +191,11 @@ class Limiter:
             used = NOTHING  # all is taken together now
             return count
         finally:
-            held.settle(used, self._clock.wall_ns())
+            held.settle(used, self._clock.steady_ns())
 
     async def ask(self, who: Identity, life: RequestState | None, lines: Lines, retries: int | None) -> Reservation:
         """Accept a request and a slot. Raises LimitExceeded or CountersUnavailable."""
-        now_ns = self._clock.wall_ns()
+        now_ns = self._clock.steady_ns()
         portion = take(lines, FREE.at_start(0, 0), now_ns, "" if retries == 0 else who.key_id)
         if portion is not None:
             return Reservation(lines, [portion])
@@ -444,7 +444,7 @@ class Counting:
 
     async def __aexit__(self, *_: object) -> None:
         if self._held is not None:
-            self._held.settle(_ONE_REQUEST, self._limiter.wall_ns())
+            self._held.settle(_ONE_REQUEST, self._limiter.steady_ns())
 
 
 class _Purse:

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.request.clock import Clock
+from tests.gateway.conftest import KEY
 
 LIMIT = {"id": "each", "tenant": "acme", "level": "tenant", "metric": "requests", "amount": 5}
 BUDGET = {"id": "month", "tenant": "acme", "level": "tenant", "period": "day", "amount_usd": "0.001"}
 HOUR = 3600
+ASKED = f"GET /v1/responses/resp_1 HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {KEY}\r\n\r\n".encode()
 
 
 class SetClock:
@@ -63,6 +65,37 @@ async def test_a_limit_lets_its_amount_through_however_the_clock_is_set(start, w
     assert found.count(200) == 5
     wall.passed_seconds += {"minute": 61, "hour": HOUR + 61, "day": 24 * HOUR + 901}[window]
     assert [(await gateway.chat()).status for _ in range(6)].count(200) == 5
+
+
+@pytest.mark.parametrize("letters", [20, 20_000], ids=["short", "long"])
+async def test_a_limit_on_counted_prompts_lets_its_amount_through_however_the_clock_is_set(
+    start_gateway, kit, wall, letters
+):
+    """A long prompt is counted only once its request has been taken."""
+    limits = [
+        LIMIT | {"window": "minute"},
+        LIMIT | {"id": "read", "window": "minute", "metric": "tokens", "amount": 10**9},
+    ]
+    config = kit.configuration(("scripted-1", [kit.scripted(tokens=1)]), limits=limits)
+    gateway = await start_gateway(config)
+    found = []
+    for set_seconds in (0, 2 * HOUR, -HOUR, 25 * HOUR, -120, 90):
+        wall.set_seconds = set_seconds
+        found += [(await gateway.chat(messages=[{"role": "user", "content": "a" * letters}])).status for _ in range(3)]
+    assert found.count(200) == 5
+    wall.passed_seconds += 61
+    assert [(await gateway.chat()).status for _ in range(6)].count(200) == 5
+
+
+async def test_what_asks_no_model_is_counted_however_the_clock_is_set(start, wall):
+    gateway = await start([LIMIT | {"window": "minute"}])
+    found = []
+    for set_seconds in (0, 2 * HOUR, -HOUR, 25 * HOUR):
+        wall.set_seconds = set_seconds
+        for _ in range(3):
+            answer = await gateway.ask(ASKED)
+            found.append(answer.status)
+    assert found.count(404) == 5 and found.count(429) == 7
 
 
 async def test_a_budget_begins_again_when_its_period_ends_and_not_when_the_clock_is_set(start, wall):

@@ -56,7 +56,7 @@ def prepare_at_once(
     )
     if opened.lines is None or not opened.lines.counts_tokens:
         return PreparedCall(call, None)
-    if len(body) > _MOST_BYTES or body.find(_MARK) >= 0 or nothing_fits(opened.lines, life.started_at_ns):
+    if len(body) > _MOST_BYTES or body.find(_MARK) >= 0 or nothing_fits(opened.lines, stages.limiter.steady_ns()):
         return None
     counting = stages.targets.count_input(call, opened.snapshot.pools[opened.model.pool])
     try:
