@@ -159,3 +159,17 @@ async def test_a_restart_with_a_clock_set_back_does_not_empty_windows(start, wal
     wall.set_seconds = -HOUR
     again = await start([limit], data=tmp_path / "same")
     assert (await again.chat()).status == 429
+
+
+async def test_a_route_reads_the_budget_of_the_same_day_where_the_clock_is_set(start_gateway, upstream, kit, wall):
+    upstream.always(upstream.whole(upstream.completion(prompt=5, output=20)))
+    pools = [(name, [kit.http_target(upstream.url)]) for name in ("large", "small")]
+    config = kit.configuration(*pools, budgets=[BUDGET])
+    large = {"model": "large", "when": {"min_budget_left": 0.5}}
+    config["routes"] = [{"name": "assistant", "choose": [large], "fallbacks": [{"model": "small"}]}]
+    gateway = await start_gateway(config)
+    while gateway.requests()[-1:] == [] or gateway.requests()[-1].model == "large":
+        assert (await gateway.chat(model="assistant")).status == 200
+    wall.set_seconds = 2 * HOUR
+    assert (await gateway.chat(model="assistant")).status == 200
+    assert gateway.requests()[-1].model == "small"

@@ -42,7 +42,7 @@ class LiveStanding:
         plan = limiter.plans.plan_for(life.who, model.id, life.snapshot)
         if plan.is_empty:
             return None
-        now_ns = self._clock.wall_ns()
+        now_ns = limiter.steady_ns()
         lines = plan.lines_for(limiter.store, life.who, model.id, life.conversation_id)
         shares = [
             max(counter.state(now_ns).remaining, 0) / counter.rule.amount
