@@ -55,6 +55,13 @@ def column_of(value: object) -> Sequence[int]:
     raise UnexpectedRow(f"the store gave {type(value).__name__} for an array; run `python -m migrations`")
 
 
+def names_of(value: object) -> Sequence[str]:
+    """Read an array of strings."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return texts_of(value)
+    raise UnexpectedRow(f"the store gave {type(value).__name__} for an array; run `python -m migrations`")
+
+
 def texts_of(column: Sequence[object]) -> Sequence[str]:
     """Read a column of strings."""
     if set(map(type, column)) <= {str}:

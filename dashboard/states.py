@@ -89,7 +89,7 @@ def show_invalid(error: InvalidRequest) -> None:
     """Report what of the address cannot be read."""
     with st.container(border=True):
         st.markdown("#### This view cannot be shown")
-        st.markdown(escaped(error.message[:1].upper() + error.message[1:] + "."))
+        st.markdown(sentence(f"{error.message}."))
         st.button("Show the last hour", on_click=clear_filters, key="reset_filters")
 
 
@@ -139,7 +139,7 @@ def show_failure_in_panel(error: TollkeeperError) -> None:
     if isinstance(error, PermissionDenied):
         st.caption(f":material/lock: Not for you: {escaped(error.message)}.")
     else:
-        st.caption(f":material/error: {escaped(error.message[:1].upper() + error.message[1:])}.")
+        st.caption(f":material/error: {sentence(error.message)}.")
 
 
 def show_surprise() -> None:
@@ -154,7 +154,7 @@ def show_not_found(error: TollkeeperError) -> None:
     """Report that what the address names is not there, or not for this viewer; which of the two is not said."""
     with st.container(border=True):
         st.markdown("#### Not here")
-        st.markdown(escaped(error.message[:1].upper() + error.message[1:] + "."))
+        st.markdown(sentence(f"{error.message}."))
         st.button("Show all I may see", on_click=clear_filters, key="reset_filters")
 
 
@@ -162,7 +162,7 @@ def show_forbidden(error: TollkeeperError) -> None:
     """Report that this is for others."""
     with st.container(border=True):
         st.markdown("#### Not for your role")
-        st.markdown(escaped(error.message[:1].upper() + error.message[1:] + "."))
+        st.markdown(sentence(f"{error.message}."))
         st.caption("An administrator can change your role: `tollkeeper accounts grant`.")
 
 
@@ -189,6 +189,11 @@ def quoted(name: str) -> str:
 def is_same_name(typed: str, name: str) -> bool:
     """Return whether a viewer has typed a name; it may have been copied from where it was shown escaped."""
     return typed.replace(_WORD_JOINER, "") == name
+
+
+def sentence(text: str) -> str:
+    """Return a message from outside as Markdown that begins with a capital letter."""
+    return escaped(text[:1].upper() + text[1:])
 
 
 def escaped(text: str) -> str:

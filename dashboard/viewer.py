@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 from analytics.reach import EVERYTHING, Reach
 from contracts.control import Role
 
-_WRITERS: Final = frozenset({Role.OWNER, Role.ADMIN, Role.TEAM_LEAD})
+ADMINS: Final = frozenset({Role.OWNER, Role.ADMIN})
+_WRITERS: Final = ADMINS | {Role.TEAM_LEAD}
 
 
 @dataclass(frozen=True, slots=True)

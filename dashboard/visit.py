@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, cast
 
 from analytics.distinct import Kind, Seen, distinct, distinct_of_team
@@ -23,6 +23,7 @@ CHOICE_SECONDS: Final = 5  # how long the lists that filters choose from are kep
 MISS_SECONDS: Final = 1  # ... before a value that is not among them is said to be unknown
 # How much longer than the rhythm answers of a moment are kept: a page that waited for others is drawn from them again.
 _LINGER_SECONDS: Final = 10
+_AT_ONCE: Final = timedelta(days=1)
 
 Answer = TypeVar("Answer")
 
@@ -74,6 +75,19 @@ class Visit:
         Once it is drawn, the page waits for it a moment and is drawn again.
         """
         return slow_answers().ask(question, self.viewer.reach, keep_seconds, *arguments, **options)
+
+    def read_counted(
+        self, question: Callable[..., Answer], *arguments: Any, keep_seconds: float = 300
+    ) -> Answer | Pending:
+        """Ask what is counted from single requests of the scope: at once of a day or less, else as `read_slow`.
+
+        `question` is asked with the scope before `arguments`.
+        """
+        scope = self.scope
+        if scope.end - scope.start <= _AT_ONCE:
+            return self.read(question, scope, *arguments)
+        # One answer does for all who ask for as long as these hours or days last.
+        return self.read_slow(question, scope.settled, *arguments, keep_seconds=keep_seconds)
 
     def ahead_slow(self, question: Callable[..., Any], *arguments: Any, keep_seconds: float, **options: Any) -> None:
         """Begin to find what `read_slow` may be asked for later, perhaps by another page."""

@@ -1,13 +1,13 @@
 """Sessions of coding agents: what each came to, and what they came to by repository, developer or tool."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final, Literal
 
 from analytics.queries import query
-from analytics.rows import number_of, text_of, texts_of
+from analytics.rows import names_of, number_of, text_of
 from analytics.scope import Scope
 from backends.store.client import StoreClient
 from contracts.pricing.money import usd
@@ -105,8 +105,6 @@ def agent_groups(store: StoreClient, scope: Scope, by: GroupedBy) -> tuple[Agent
 
 
 def _session(row: Mapping[str, object]) -> Session:
-    models = row["models"]
-    assert isinstance(models, Sequence)
     return Session(
         tenant=text_of(row["tenant_label"]),
         key_id=text_of(row["key_label"]),
@@ -117,7 +115,7 @@ def _session(row: Mapping[str, object]) -> Session:
         branch=text_of(row["branch_label"]),
         pull_request=text_of(row["pr_label"]),
         subagents=number_of(row["agent_count"]),
-        models=tuple(texts_of(models)) if models else (),
+        models=tuple(names_of(row["models"])),
         began=_moment(row["began_ms"]),
         last=_moment(row["last_ms"]),
         turns=number_of(row["turn_count"]),

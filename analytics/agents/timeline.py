@@ -9,7 +9,7 @@ from typing import Final
 from analytics.agents.sessions import LOOP_LENGTH
 from analytics.prices.card_list import CardList
 from analytics.queries import query
-from analytics.rows import column_of, number_of, text_of, texts_of
+from analytics.rows import column_of, names_of, number_of, text_of
 from analytics.scope import Scope
 from backends.store.client import StoreClient
 from contracts.metering.usage import Leaf
@@ -20,6 +20,7 @@ MOST_TURNS: Final = 2000
 CACHE_SECONDS: Final = 300  # that providers keep a prompt's prefix at least
 
 _TOOL_CALL: Final = "execute_tool"
+_FIRST_PARTS: Final = ("the tools", "the instructions")  # of a prompt, before its messages
 _WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
 
 
@@ -119,11 +120,8 @@ def first_difference(before: Sequence[int], after: Sequence[int]) -> str:
         if place >= len(after):
             return f"message {place - 1} was removed"
         if after[place] != mark:
-            return (
-                ("the tools changed", "the instructions changed")[place]
-                if place < 2
-                else (f"message {place - 1} changed")
-            )
+            part = _FIRST_PARTS[place] if place < len(_FIRST_PARTS) else f"message {place - 1}"
+            return f"{part} changed"
     return ""
 
 
@@ -175,16 +173,11 @@ def _turn(row: Mapping[str, object], tenant: str, book: PriceBook) -> Turn:
         written_tokens=tokens["cache_write_5m"] + tokens["cache_write_1h"],
         output_tokens=number_of(row["output_count"]),
         cost_usd=usd(number_of(row["cost_pico"])) if is_priced else None,
-        tools=_texts(row["called"]),
-        tool_marks=tuple(column_of(row["marks"])) if row["marks"] else (),
-        prompt_marks=tuple(column_of(row["parts"])) if row["parts"] else (),
+        tools=tuple(names_of(row["called"])),
+        tool_marks=tuple(column_of(row["marks"])),
+        prompt_marks=tuple(column_of(row["parts"])),
         saved_usd=_saved(book, model, tenant, began, provider, input_tokens, tokens),
     )
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    assert isinstance(value, Sequence)
-    return tuple(texts_of(value)) if value else ()
 
 
 def _saved(

@@ -131,8 +131,10 @@ def _unusual(anomaly: Anomaly) -> Finding:
             for what, name in (("key", grown.key), ("user", grown.user), ("model", grown.model))
             if name
         )
-        said.append(f"{grown.more_usd:.2f} USD more by {who or 'requests without key, user and model'}, "
-                    f"{_requests(grown.requests)}")  # fmt: skip
+        said.append(
+            f"{grown.more_usd:.2f} USD more by {who or 'requests without key, user and model'}, "
+            f"{_requests(grown.requests)}"
+        )
         said.append(grown.action)
         facts |= {"key": grown.key, "user": grown.user, "model": grown.model, "more_usd": format(grown.more_usd, "f")}
     return Finding(

@@ -109,8 +109,9 @@ def _add(
 ) -> None:
     """Add a query's groups of some tenants: the requests of one may be of several classes, so of several queries."""
     labels = zip(*(texts_of(columns[name]) for name in _LABELS), strict=True)
-    numbers = zip(*(whole_numbers(columns[name]) for name in ("requests", "recorded_pico_usd", *EFFECT_FIELDS)),
-                  strict=True)  # fmt: skip
+    numbers = zip(
+        *(whole_numbers(columns[name]) for name in ("requests", "recorded_pico_usd", *EFFECT_FIELDS)), strict=True
+    )
     moments = [middles[start] for start in whole_numbers(columns["period_start"])]
     for label, moment, (requests, recorded, *effect) in zip(labels, moments, numbers, strict=True):
         if label[0] in tenants:

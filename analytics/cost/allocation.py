@@ -136,8 +136,9 @@ def check_rules(rules: AllocationRules) -> None:
             raise InvalidRequest(f"{rule.source} is shared twice; divide it by one rule", param="shared")
         seen.add(rule.source)
         if (rule.source == "fixed") != bool(rule.usd):
-            raise InvalidRequest(f"the shared cost {rule.name!r}: `usd` belongs to source fixed, and only to it",
-                                 param="usd")  # fmt: skip
+            raise InvalidRequest(
+                f"the shared cost {rule.name!r}: `usd` belongs to source fixed, and only to it", param="usd"
+            )
         if rule.source == "fixed":
             _fixed(rule)
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from analytics.cost.question import CostQuestion
+from analytics.gpu.standard_cost import usd_per_mtok
 from analytics.prices.listing import Sold, adjusted, listed_cards
 from analytics.prices.litellm_table import LitellmTable
 from analytics.prices.repricing import price_group
@@ -17,6 +18,7 @@ from analytics.prices.usage_groups import usage_groups
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.errors import TollkeeperError
+from contracts.metering.usage import Leaf
 from contracts.pricing.prices import AnyCard, PriceBook, PriceCard
 
 _LISTS: Final = ("genai-prices-", "litellm-")  # what versions of imported cards begin with
@@ -110,8 +112,9 @@ def change_costs(
 
 def rates_changed(change: PriceChange) -> str:
     """Return what changes as a sentence: USD per million tokens of each kind, and that other prices do."""
-    kinds = [leaf for leaf in sorted({*change.old.rates, *change.new.rates}) if _differ(change, leaf)]
-    parts = [f"{leaf} {_usd(change.old, leaf)} -> {_usd(change.new, leaf)}" for leaf in kinds]
+    old, new = change.old, change.new
+    kinds = [leaf for leaf in sorted({*old.rates, *new.rates}) if old.rates.get(leaf) != new.rates.get(leaf)]
+    parts = [f"{leaf} {_usd(old, leaf)} -> {_usd(new, leaf)}" for leaf in kinds]
     if change.old.tiers != change.new.tiers:
         parts.append("prices above a number of input tokens")
     if change.old.service_tiers != change.new.service_tiers:
@@ -121,13 +124,9 @@ def rates_changed(change: PriceChange) -> str:
     return ", ".join(parts)
 
 
-def _differ(change: PriceChange, leaf: str) -> bool:
-    return _usd(change.old, leaf) != _usd(change.new, leaf)
-
-
-def _usd(card: PriceCard, leaf: str) -> str:
-    rate = next((rate for name, rate in card.rates.items() if name == leaf), None)
-    return "none" if rate is None else f"{rate / 10**6:.6f}".rstrip("0").rstrip(".")
+def _usd(card: PriceCard, leaf: Leaf) -> str:
+    rate = card.rates.get(leaf)
+    return "none" if rate is None else format(usd_per_mtok(rate).normalize(), "f")
 
 
 def _prices(card: PriceCard) -> tuple[object, ...]:

@@ -126,8 +126,8 @@ def _line(
     )
 
 
-class Sold(Protocol):
-    """Usage as a card is chosen for it."""
+class Origin(Protocol):
+    """Where usage comes from: what a card is chosen by."""
 
     @property
     def model(self) -> str: ...
@@ -137,7 +137,7 @@ class Sold(Protocol):
     def provider(self) -> str: ...
 
 
-def is_for(card: AnyCard, group: Sold) -> bool:
+def is_for(card: AnyCard, group: Origin) -> bool:
     """Return whether a card is one for the group's model, tenant and provider, whenever it holds."""
     return card.model == group.model and card.tenant in ("", group.tenant) and card.provider in ("", group.provider)
 

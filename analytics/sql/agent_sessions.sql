@@ -32,9 +32,8 @@ SELECT
     ) AS marks,
     arrayMax(
         arrayMap(
-            (mark, place) -> place - arrayLastIndex((other, at) -> at < place AND other != mark, marks, arrayEnumerate(marks)),
-            marks,
-            arrayEnumerate(marks)
+            run -> length(run),
+            arraySplit((mark, before) -> mark != before, marks, arraySlice(arrayPushFront(marks, 0), 1, length(marks)))
         )
     ) AS longest_run
 FROM requests

@@ -7,6 +7,7 @@ from typing import Final
 from contracts.control import Role
 from dashboard.controls import segmented
 from dashboard.page import EVERYONE, Page
+from dashboard.viewer import ADMINS
 from dashboard.views.admin_audit import draw_audit
 from dashboard.views.admin_guardrails import draw_guardrails
 from dashboard.views.admin_keys import draw_keys
@@ -19,9 +20,8 @@ from dashboard.views.admin_serving import draw_serving
 from dashboard.views.admin_users import draw_users
 from dashboard.visit import Visit
 
-_ADMINS: Final = frozenset({Role.OWNER, Role.ADMIN})
-_LEADS: Final = _ADMINS | {Role.TEAM_LEAD}
-_BOOKS: Final = _ADMINS | {Role.FINANCE}
+_LEADS: Final = ADMINS | {Role.TEAM_LEAD}
+_BOOKS: Final = ADMINS | {Role.FINANCE}
 _ABOUT = "Who may use what, and at what price. A change reaches every gateway within a second, and is in the audit."
 
 
@@ -40,10 +40,10 @@ SECTIONS: Final[Mapping[str, Section]] = {
     "keys": Section("Keys", draw_keys, _LEADS),
     "limits": Section("Limits", draw_limits),
     "routes": Section("Routes", draw_routes, _LEADS),
-    "targets": Section("Models & targets", draw_serving, _ADMINS, is_platform=True),
+    "targets": Section("Models & targets", draw_serving, ADMINS, is_platform=True),
     "prices": Section("Prices", draw_prices, _BOOKS),
-    "guardrails": Section("Guardrails", draw_guardrails, _ADMINS),
-    "users": Section("Users", draw_users, _ADMINS),
+    "guardrails": Section("Guardrails", draw_guardrails, ADMINS),
+    "users": Section("Users", draw_users, ADMINS),
     "audit": Section("Audit", draw_audit, _BOOKS),
 }
 

@@ -1,13 +1,12 @@
 """The agents page: what sessions, repositories and developers cost, loops, prompt caches; and one session's turns."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final, cast
 
 import streamlit as st
 
-from analytics.agents.sessions import MOST_SESSIONS, AgentGroup, GroupedBy, Session, agent_groups, agent_sessions
+from analytics.agents.sessions import MOST_SESSIONS, GroupedBy, Session, agent_groups, agent_sessions
 from analytics.attribution.saved import SavedReport, saved_report
 from analytics.cost.question import CostQuestion
 from analytics.prices.card_list import card_list
@@ -22,7 +21,6 @@ from dashboard.table import Table
 from dashboard.views.agents_session import draw_session
 from dashboard.visit import Visit
 
-_AT_ONCE: Final = timedelta(days=1)
 _KEPT_SECONDS: Final = 60.0
 _SESSIONS: Final = "agents_sessions"
 _GROUP_NAMES: Final[dict[str, str]] = {
@@ -62,10 +60,7 @@ def draw(visit: Visit) -> None:
 
 
 def _sessions(visit: Visit) -> tuple[Session, ...] | Pending:
-    scope = visit.scope
-    if scope.end - scope.start <= _AT_ONCE:
-        return visit.read(agent_sessions, scope)
-    return visit.read_slow(agent_sessions, scope.settled, keep_seconds=_KEPT_SECONDS)
+    return visit.read_counted(agent_sessions, keep_seconds=_KEPT_SECONDS)
 
 
 def _figures(visit: Visit, sessions: Sequence[Session]) -> None:
@@ -126,11 +121,7 @@ def _saved(visit: Visit) -> Figure:
 
 def _groups(visit: Visit) -> None:
     by = segmented("cost_by", "Cost by", tuple(_GROUP_NAMES), default="repo", format_func=_GROUP_NAMES.__getitem__)
-    scope = visit.scope
-    if scope.end - scope.start <= _AT_ONCE:
-        groups: tuple[AgentGroup, ...] | Pending = visit.read(agent_groups, scope, cast(GroupedBy, by))
-    else:
-        groups = visit.read_slow(agent_groups, scope.settled, cast(GroupedBy, by), keep_seconds=_KEPT_SECONDS)
+    groups = visit.read_counted(agent_groups, cast(GroupedBy, by), keep_seconds=_KEPT_SECONDS)
     if isinstance(groups, Pending):
         note("Costs are being added up.")
         return

@@ -8,7 +8,6 @@ from typing import Any, Final
 import streamlit as st
 
 from analytics.alerts.raised import AlertFacts, raised_alerts
-from contracts.control import Role
 from dashboard import address
 from dashboard.address import page_link
 from dashboard.control_plane import path_segment
@@ -18,6 +17,7 @@ from dashboard.forms import outcome
 from dashboard.panels import contained, note, panel, show_table
 from dashboard.states import escaped
 from dashboard.table import Table
+from dashboard.viewer import ADMINS
 from dashboard.views.alert_words import KIND_WORDS, since_words
 from dashboard.visit import Visit
 
@@ -105,7 +105,7 @@ def _detail(visit: Visit, alert: AlertFacts) -> None:
                 if st.button("Take it up", icon=":material/pan_tool:", type="primary", key="alert_acknowledge"):
                     with outcome("Acknowledged"):
                         visit.control.post(f"/v1/alerts/{path_segment(str(alert['id']))}/acknowledge", {})
-            if alert["resolved_at"] is None and visit.viewer.role in (Role.OWNER, Role.ADMIN):
+            if alert["resolved_at"] is None and visit.viewer.role in ADMINS:
                 _silence(visit, alert)
             st.button("Close", on_click=address.change, args=({"alert": None},), key="alert_close")
 

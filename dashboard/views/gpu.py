@@ -53,7 +53,7 @@ def _sensors(visit: Visit) -> None:
         sensors = visit.read(gpu_sensors, visit.scope)
     except InvalidRequest as error:  # of a range longer than they are kept: nothing failed
         with panel("Sensors", help="Activity, power, memory and temperature of GPUs, sampled by the engine hosts."):
-            note(states.escaped(f"{error.message[:1].upper()}{error.message[1:]}."))
+            note(states.sentence(f"{error.message}."))
         return
     draw_sensors(visit, sensors)
 

@@ -15,7 +15,7 @@ from dashboard.page import Page
 from dashboard.panels import Figure, note, panel, show_figures
 from dashboard.playground_run import Playground, Tried
 from dashboard.reader import settings
-from dashboard.states import escaped
+from dashboard.states import escaped, sentence
 from dashboard.visit import Visit
 
 _TRIED: Final = "playground_tried"  # of this session: what came of the last prompt
@@ -51,7 +51,7 @@ def draw(visit: Visit) -> None:
         models, problem = _playground().models(key)
         if problem or not models:
             said = problem or "this key may use no model; add a model, or one to the key's scopes"
-            st.error(f"{escaped(said[:1].upper() + said[1:])}", icon=":material/error:")
+            st.error(sentence(said), icon=":material/error:")
             return
         _form(key, models)
     tried: Tried | None = st.session_state.get(_TRIED)
@@ -98,7 +98,7 @@ def _outcome(visit: Visit, tried: Tried) -> None:
         if tried.text:
             st.text(tried.text)
         if tried.problem:
-            said = escaped(tried.problem[:1].upper() + tried.problem[1:])
+            said = sentence(tried.problem)
             status = f" (status {tried.status})" if tried.status else ""
             st.error(f"{said}{status}", icon=":material/error:")
         elif not tried.text:

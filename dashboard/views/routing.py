@@ -1,7 +1,7 @@
 """The routing page: who answered, what was tried beside, what caches had, and what the router's choices were worth."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -12,7 +12,6 @@ from analytics.routing.shares import entry_shares
 from analytics.routing.targets import target_lines
 from analytics.routing.tries import further_by_reason, lost_usd
 from analytics.routing.use import total_of
-from contracts.control import Role
 from dashboard import states
 from dashboard.address import page_link
 from dashboard.gateway_state import GatewayState, read_gateway_state
@@ -20,6 +19,7 @@ from dashboard.page import Page
 from dashboard.panels import Figure, contained, note, panel, show_chart, show_figures, show_table
 from dashboard.slow_answers import Pending
 from dashboard.table import Table
+from dashboard.viewer import ADMINS
 from dashboard.views.routing_charts import (
     breaker_history,
     failed_tries,
@@ -43,8 +43,6 @@ from dashboard.views.routing_tables import (
 )
 from dashboard.visit import Visit
 
-_ADMINS: Final = frozenset({Role.OWNER, Role.ADMIN})  # who may read rollouts (gateway/control/permissions.py)
-_AT_ONCE: Final = timedelta(days=1)
 _KEPT_SECONDS: Final = 60.0
 _DECISIONS: Final = "routing_decisions"
 _CHOSEN: Final = "routing_chosen"
@@ -69,7 +67,7 @@ def draw(visit: Visit) -> None:
         _breakers(visit, board, state)
     if not board.is_empty:
         _routes(visit, board)
-    if visit.viewer.tenant is None and visit.viewer.role in _ADMINS:
+    if visit.viewer.tenant is None and visit.viewer.role in ADMINS:
         with contained():
             draw_rollouts(visit)
     if not board.is_empty:
@@ -78,11 +76,7 @@ def draw(visit: Visit) -> None:
 
 def _board(visit: Visit) -> RoutingBoard | Pending:
     """Read what the page says. It is counted from single requests: of more than a day, in the background."""
-    scope = visit.scope
-    if scope.end - scope.start <= _AT_ONCE:
-        return visit.read(routing_board, scope)
-    # One answer does for all who ask for as long as these hours or days last.
-    return visit.read_slow(routing_board, scope.settled, keep_seconds=_KEPT_SECONDS)
+    return visit.read_counted(routing_board, keep_seconds=_KEPT_SECONDS)
 
 
 def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> None:

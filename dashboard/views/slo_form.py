@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import streamlit as st
 
-from contracts.control import Role
 from dashboard.forms import outcome
+from dashboard.viewer import ADMINS
 from dashboard.views.budget_forms import tenant_choice
 from dashboard.visit import Visit
 
@@ -17,12 +17,11 @@ _INDICATORS: Final = {
     "end_to_end": "Time to the whole answer",
     "inter_token": "Time between tokens",
 }
-_WRITERS: Final = frozenset({Role.OWNER, Role.ADMIN})
 
 
 def may_create(visit: Visit) -> bool:
     """Return whether the viewer's role may create SLOs."""
-    return visit.viewer.can_write and visit.viewer.role in _WRITERS
+    return visit.viewer.can_write and visit.viewer.role in ADMINS
 
 
 def draw_slo_form(visit: Visit, *, is_open: bool = False) -> None:

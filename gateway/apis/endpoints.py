@@ -202,10 +202,10 @@ class Endpoints:
 
     def _methods_of(self, path: str) -> tuple[str, ...]:
         """Return what a path answers; nothing where there is none."""
+        if self._operation_at(path) is not None:
+            return ("POST",)
         resource = self._resource_of(path)
         found = resource.methods(path) if resource is not None else ()
-        if self._operation_at(path) is not None:
-            return ("POST", *found)
         return found or (("GET",) if path in _READ or path.startswith(_MODELS + "/") else ())
 
     @contextlib.contextmanager

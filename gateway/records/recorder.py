@@ -422,7 +422,7 @@ def _attempt_record(life: RequestState, attempt: Attempt, gateway: str) -> Attem
         replica=attempt.target.id,
         region=attempt.target.region,
         gateway=gateway,
-        ttft_ns=None if first_at is None else max(first_at - attempt.began_ns, 0),
+        ttft_ns=_since(attempt.began_ns, first_at),
         gaps=pack_gaps(attempt.progress.gaps_for(attempt.usage.output_tokens)),
         gap_clock=_gap_clock([attempt]),
         usage=attempt.usage,

@@ -17,8 +17,8 @@ _NAME: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _SETTINGS: Final[Mapping[NativeApi, Mapping[str, str]]] = {
     "messages": {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"},
     "responses": {"temperature": "temperature", "top_p": "top_p"},
+    "gemini": {"temperature": "temperature", "top_p": "topP", "top_k": "topK", "stop": "stopSequences"},
 }
-_GEMINI_SETTINGS: Final = {"temperature": "temperature", "top_p": "topP", "top_k": "topK", "stop": "stopSequences"}
 _MOST: Final = ("high", "xhigh", "max")
 
 _decode: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -116,7 +116,7 @@ def _edit_gemini(body: EditedBody, call: ModelCall) -> None:
     given = body.get(name)
     config = dict(given) if isinstance(given, dict) else {}
     for field, value in (call.set_fields or {}).items():
-        own = _GEMINI_SETTINGS.get(field)
+        own = _SETTINGS["gemini"].get(field)
         if own is not None:
             config[own] = [value] if field == "stop" and isinstance(value, str) else value
     stated = config.pop("max_output_tokens", None)

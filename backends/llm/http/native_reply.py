@@ -37,11 +37,7 @@ _CODE: Final = re.compile(r"[a-z][a-z0-9_]{0,60}")
 _encode: Final = msgspec.json.Encoder().encode
 _MAX_USAGE_BYTES: Final = 4096  # of a usage object that is kept
 _NONE: Final[tuple[Delta, ...]] = ()
-
-
 _errors: Final = msgspec.json.Decoder(NativeErrorBody)
-
-
 _usages: Final = msgspec.json.Decoder(UsageHolder)
 
 

@@ -108,7 +108,7 @@ def model_and_verb(path: str) -> tuple[str, str]:
     return unquote(found.group(1)), found.group(2)
 
 
-def _unread(content_type: str, body: bytes) -> AnyRequest:
+def _unread(content_type: str, body: bytes) -> TranslatedChat:
     raise InvalidRequest("the model of this API stands in the path")
 
 
@@ -117,11 +117,7 @@ def _reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
     return GeminiReply(facts, request)
 
 
-def _unread_untranslated(content_type: str, body: bytes) -> TranslatedChat:
-    raise InvalidRequest("the model of this API stands in the path")
-
-
-_NATIVE: Final = GeminiReading("gemini", _unread, _unread_untranslated, ())
+_NATIVE: Final = GeminiReading("gemini", _unread, _unread, ())
 GENERATE_CONTENT: Final = GeminiOperation(
     "generate_content", CHAT.name, CHAT.path, (), _unread, _reply, GEMINI_ERRORS, native=_NATIVE
 )

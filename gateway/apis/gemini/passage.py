@@ -4,34 +4,13 @@ from typing import Final
 
 import msgspec
 
+from contracts.api.native_answers import GeminiAnswer
 from contracts.errors import TollkeeperError
 from contracts.metering.usage import Usage
 from gateway.apis.gemini.rendering import GeminiRenderer
 from gateway.replies.answer_facts import CalledTool, called_tool, mark_of
 
-
-class _Call(msgspec.Struct, frozen=True):
-    name: str = ""
-    args: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _Part(msgspec.Struct, frozen=True, rename="camel"):
-    function_call: _Call | None = None
-
-
-class _Content(msgspec.Struct, frozen=True):
-    parts: list[_Part] = []
-
-
-class _Candidate(msgspec.Struct, frozen=True):
-    content: _Content = _Content()
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    candidates: list[_Candidate] = []
-
-
-_answers: Final = msgspec.json.Decoder(_Answer)
+_answers: Final = msgspec.json.Decoder(GeminiAnswer)
 
 
 class GeminiPassage:
@@ -49,8 +28,9 @@ class GeminiPassage:
     def calls_in(self, body: bytes) -> list[CalledTool] | None:
         """Return the tools that a whole answer calls; `None` if it cannot be read."""
         try:
-            candidates = _answers.decode(body).candidates
+            candidates = _answers.decode(body).candidates or ()
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
-        calls = [part.function_call for one in candidates for part in one.content.parts if part.function_call]
-        return [called_tool(call.name, mark_of(bytes(call.args))) for call in calls]
+        said = [one.content.parts for one in candidates if one.content is not None]
+        calls = [part.function_call for parts in said for part in parts if part.function_call is not None]
+        return [called_tool(call.name or "", mark_of(bytes(call.args))) for call in calls]

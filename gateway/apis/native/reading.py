@@ -45,12 +45,14 @@ class NativeReading:
 
     `translate` makes a chat of a request, and refuses what no chat can carry. `untranslated` reads what the gateway
     decides by alone. `headers` are those of the client that go to the target, each with its value if there is none.
+    `path` is where a target answers, if that is not where it answers most requests of the API.
     """
 
     api: NativeApi
     translate: Reader
     untranslated: Callable[[str, bytes], TranslatedChat]
     headers: tuple[tuple[bytes, str], ...]
+    path: str = ""
     reach: NativeReach = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +85,7 @@ class NativeReading:
         return _model_in(exchange.body)
 
     def _readers(self, exchange: Exchange) -> "Readers":
-        return Readers(self.translate, self.untranslated, NATIVE_PATHS[self.api])
+        return Readers(self.translate, self.untranslated, self.path or NATIVE_PATHS[self.api])
 
     def _read(self, readers: "Readers", reach: Reach, head: str, content_type: str, body: bytes) -> AnyRequest:
         chat = readers.untranslated(content_type, body)

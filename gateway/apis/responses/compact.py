@@ -8,7 +8,7 @@ from contracts.api.chat import TranslatedChat
 from contracts.api.native import NativeBody
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidRequest, NotOffered
-from gateway.apis.native.reading import NativeReading, Readers
+from gateway.apis.native.reading import NativeReading
 from gateway.apis.operations import CHAT, Operation
 from gateway.apis.responses.asked import AskedResponse
 from gateway.apis.responses.operation import RESPONSE_ERRORS, read_response
@@ -17,14 +17,8 @@ from gateway.apis.responses.rendering import ResponseFacts, ResponseRenderer
 from gateway.apis.responses.untranslated import read_untranslated_response
 from gateway.replies.reply import Reply, ReplyFacts
 from gateway.replies.translated_reply import TranslatedReply
-from gateway.wire.exchange import Exchange
 
 _PATH: Final = "/responses/compact"
-
-
-class _Reading(NativeReading):
-    def _readers(self, exchange: Exchange) -> Readers:
-        return Readers(self.translate, self.untranslated, _PATH)
 
 
 _REFUSED: Final = NotOffered(
@@ -34,15 +28,18 @@ _REFUSED: Final = NotOffered(
 )
 
 
-def _untranslated(content_type: str, body: bytes) -> AnyRequest:
+def _read_refused(content_type: str, body: bytes) -> AnyRequest:
     """Read a request that targets of other APIs refuse; what else is wrong with it, or its caller, is told first."""
-    _read(content_type, body)
     native = NativeBody(api="responses", path=_PATH, body=body, refusal=_REFUSED)
-    return msgspec.structs.replace(read_response(content_type, body), native=native)
+    return msgspec.structs.replace(_whole_history(read_response(content_type, body)), native=native)
 
 
-def _read(content_type: str, body: bytes) -> TranslatedChat:
-    request = read_untranslated_response(content_type, body)
+def _read_untranslated(content_type: str, body: bytes) -> TranslatedChat:
+    return _whole_history(read_untranslated_response(content_type, body))
+
+
+def _whole_history(request: TranslatedChat) -> TranslatedChat:
+    """Return a request with all of its history in it. Raises InvalidRequest on one that refers to a kept response."""
     assert isinstance(request.origin, AskedResponse)
     if request.origin.request.previous_response_id is not None:
         raise InvalidRequest(
@@ -62,8 +59,8 @@ COMPACT: Final = Operation(
     name=CHAT.name,
     path=CHAT.path,
     paths=("/v1/responses/compact",),
-    read=_untranslated,
+    read=_read_refused,
     reply=_reply,
     errors=RESPONSE_ERRORS,
-    native=_Reading("responses", _untranslated, _read, ((b"openai-beta", ""),)),
+    native=NativeReading("responses", _read_refused, _read_untranslated, ((b"openai-beta", ""),), _PATH),
 )

@@ -16,7 +16,7 @@ from gateway.limits.limiter import Limiter
 from gateway.replies.reply import JSON
 from gateway.wire.exchange import Exchange
 
-_ONE: Final = re.compile(r"/v1/responses/(?!compact$)([^/]+)")
+_ONE: Final = re.compile(r"/v1/responses/([^/]+)")
 _INPUT: Final = re.compile(r"/v1/responses/([^/]+)/input_items")
 _CANCEL: Final = re.compile(r"/v1/responses/([^/]+)/cancel")
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from contracts.api.chat import ChatRequest
 from gateway.cache.fingerprint import Context
+from gateway.request.plans.cache_plan import CachePlan
 
 _MOST_BYTES: Final = 4 << 20  # of bodies, in each of two generations
 _LARGEST_BYTES: Final = 64 << 10  # of one body: larger ones would drive out too many
@@ -22,6 +23,10 @@ class Question:
         self.request = request
         self.context = context
         self.name = name
+
+    def is_of(self, plan: CachePlan | None) -> bool:
+        """Return whether it was asked under the configuration that a plan was made of."""
+        return plan is not None and self.context is plan.context
 
 
 class KnownQuestions:

@@ -7,16 +7,15 @@ from backends.processes.native import mypyc_attr
 from contracts.access.identity import MAX_USER_LENGTH
 from contracts.api.chat import ChatRequest
 from contracts.errors import TollkeeperError
+from contracts.rules.limits import PriorityClass
 from gateway.apis.operations import CHAT
 from gateway.limits.estimates.counting import prompt_bytes
 from gateway.replies.answer_facts import facts_wanted
 from gateway.replies.chat_reply import ChatReply
 from gateway.replies.reply import ReplyFacts
 from gateway.request.clock import Clock
-from gateway.request.context import NO_CONTEXT, has_context, read_context, read_trace
+from gateway.request.context import NO_CONTEXT, RequestContext, has_context, read_context, read_trace
 from gateway.request.plans.cache_hits import CacheHits
-from gateway.request.plans.cache_plan import CachePlan
-from gateway.request.plans.known_questions import Question
 from gateway.request.plans.plan import RequestPlan
 from gateway.request.plans.plans import Plans
 from gateway.request.plans.prepared_call import prepare_at_once
@@ -50,40 +49,25 @@ class PlannedRequests:
         plan = None if request is None else self._plans.plan_for(head.authorization, request.model, life.started_at_ns)
         if request is None or plan is None:
             return False
-        if plan.cache_plan is not None:
-            return self._answer_from_cache(life, plan.cache_plan, request, question)
-        if question is not None:
-            request = _read(exchange)  # it was known under another configuration
-        opened = plan.plan
-        if request is None or opened is None:
+        cached, opened = plan.cache_plan, plan.plan
+        if question is not None and not question.is_of(cached):
+            question, request = None, _read(exchange)  # it was known under another configuration
+        if request is None:
             return False
+        if cached is not None:
+            is_plain = head.context is NO_CONTEXT and not request.user
+            return is_plain and self._hits.answer(life, cached, request, question)
+        return opened is not None and self._take(life, opened, request)
+
+    def _take(self, life: RequestState, opened: RequestPlan, request: ChatRequest) -> bool:
         newer = request.max_completion_tokens
         limit = request.max_tokens if newer is None else newer  # `output_limit`, without asking
         if limit is not None and opened.context_tokens is not None and limit > opened.context_tokens:
             return False  # to be refused
-        return self._take(life, opened, request, limit)
-
-    def _answer_from_cache(
-        self, life: RequestState, cached: CachePlan, request: ChatRequest, question: Question | None
-    ) -> bool:
-        exchange, asked = life.exchange, request
-        if question is not None and question.context is not cached.context:
-            read = _read(exchange)  # it was known under another configuration
-            if read is None:
-                return False
-            question, asked = None, read
-        is_plain = exchange.head.context is NO_CONTEXT and not asked.user
-        return is_plain and self._hits.answer(life, cached, asked, question)
-
-    def _take(self, life: RequestState, opened: RequestPlan, request: ChatRequest, limit: int | None) -> bool:
-        context, who, priority = life.exchange.head.context, opened.identity, opened.key.policy.priority
-        if context is not NO_CONTEXT:
-            try:
-                priority = context.priority(priority)
-            except TollkeeperError:
-                return False
-            if priority == "batch" and opened.snapshot.holds:
-                return False  # what objectives in danger hold back is refused where it is admitted
+        context, who = life.exchange.head.context, opened.identity
+        priority = _priority_of(context, opened)
+        if priority is None:
+            return False
         if context.tags or request.user:
             who = who.with_caller((request.user or "")[:MAX_USER_LENGTH], context.tags)
         if opened.is_counted:
@@ -103,6 +87,18 @@ class PlannedRequests:
         life.plan = opened
         life.is_like_its_plan = context is NO_CONTEXT and who is opened.identity
         return True
+
+
+def _priority_of(context: RequestContext, opened: RequestPlan) -> PriorityClass | None:
+    """Return a request's priority; `None` if it is refused, or held back, where it is understood stage by stage."""
+    own = opened.key.policy.priority
+    if context is NO_CONTEXT:
+        return own
+    try:
+        priority = context.priority(own)
+    except TollkeeperError:
+        return None
+    return None if priority == "batch" and opened.snapshot.holds else priority
 
 
 def _look(head: RequestHead) -> None:
