@@ -54,7 +54,7 @@ conformance: $(STAMP)  ## the official MCP conformance suite against /mcp (needs
 	MCP_CONFORMANCE="$(CURDIR)/.mcp-conformance/node_modules/.bin/node $(CURDIR)/.mcp-conformance/node_modules/.bin/conformance" \
 		$(VENV)/bin/python -m pytest tests/gateway/mcp/test_conformance.py -q
 
-agents: $(STAMP)  ## Claude Code and Codex do a task through the gateway (needs npm; installs them beside temporary files)
+agents: $(STAMP)  ## Claude Code, Codex, Gemini CLI and opencode do a task through the gateway (needs npm; installs them beside temporary files)
 	@$(VENV)/bin/python -m pytest tests/e2e/agents -m "agents or e2e" -q $(ARGS)
 
 check: $(STAMP)  ## lint, format, types, import layers; that all is pinned, and what is known against it

@@ -22,6 +22,7 @@ BENCHMARKS: Final = (
     "guardrails",
     "store",
     "gateway",
+    "agents",
     "fuzz",
     "soak",
     "collector",
