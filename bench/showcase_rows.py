@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from bench.showcase_agents import agent_requests
 from bench.showcase_gpus import GPU_SECONDS, charged, device_looks, engine_steps
 from contracts.access.identity import Identity
 from contracts.metering.gaps import pack_gaps
@@ -52,7 +53,7 @@ def showcase_rows(
     recent, until = _ns(now - timedelta(seconds=GPU_SECONDS)), _ns(now)
     moments = sorted(_moments(source, now))
     made = [_request(source, at, keys, prefix, is_recent=at >= recent) for at in moments]
-    requests = [request for request, _ in made]
+    requests = [*(request for request, _ in made), *agent_requests(until, keys, prefix)]
     attempts = [attempt for _, tries in made for attempt in tries]
     replicas = POOLS[OWN][1]
     steps = engine_steps(source, until, replicas, requests)

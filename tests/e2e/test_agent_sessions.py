@@ -1,5 +1,6 @@
-"""Replayed agent sessions in a whole installation: their books add up, and a session's cap stops a loop in its stream."""
+"""Replayed agent sessions in an installation: their books add up, and a session's cap stops a loop in its stream."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -43,15 +44,19 @@ def tenant(installation: Installation, name: str) -> tuple[str, str]:
     return made, key["secret"]
 
 
-def tools_of(installation: Installation, key: str) -> str:
-    """Return what a key is offered: models, and then the tools."""
+def offered(installation: Installation, key: str) -> str:
+    """Return what a key is offered: the models, and then the tools."""
     list_tools = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
     headers = {"authorization": f"Bearer {key}", "content-type": "application/json", "accept": "application/json"}
     address = installation.gateway_url
     with urllib.request.urlopen(urllib.request.Request(f"{address}/v1/models", headers=headers)) as models:
-        offered = models.read().decode()
+        found = models.read().decode()
     with urllib.request.urlopen(urllib.request.Request(f"{address}/mcp", list_tools, headers)) as tools:
-        return offered + tools.read().decode()
+        return found + tools.read().decode()
+
+
+def wait_until_served(installation: Installation, key: str) -> None:
+    wait_until(lambda: MODEL in (found := offered(installation, key)) and TOOL in found, 60, "the model and the tool")
 
 
 def cost_report(installation: Installation, tenant: str, by: str) -> dict[str, dict[str, Any]]:
@@ -69,7 +74,7 @@ async def test_sessions_add_up_and_a_cap_stops_a_loop_in_its_stream(
     cap = {"level": "conversation", "metric": "usd", "amount_usd": "0.05"}
     installation.request("POST", f"/v1/tenants/{looping}/limits", cap)
     for one in (key, loop_key):
-        wait_until(lambda one=one: TOOL in (offered := tools_of(installation, one)) and MODEL in offered, 60, "served")
+        await asyncio.to_thread(wait_until_served, installation, one)  # the provider answers meanwhile
     planned = [*agents(SESSIONS, "s", key, seed=3), Agent("loop", loop_key, (300, 500), loops=True)]
     *seen, loop = await replay(planned, [installation.port_base], 8)
     assert [fault for one in [*seen, loop] for fault in one.faults] == []
