@@ -182,7 +182,8 @@ def _judge_caps(report: Report, loops: Sequence[SessionSeen], charged: Sequence[
     cut = sum(one.is_cut and one.refused > 0 for one in loops)
     report.add("capped_sessions_cut_in_a_stream", cut / n, "of the sessions in a loop", must=1.0, n=n)
     used = sum(charged) / (n * _CAP_PICO_USD)
-    # Each gateway leases a part of a session's cap: an agent that goes to all of them in turn is stopped early.
+    # A prompt is reserved as if nothing of it were cached, and each gateway leases a part of a session's cap: an agent
+    # that goes to all of them in turn is stopped early.
     report.add("capped_sessions_used", used, "of the cap", n=n)
 
 

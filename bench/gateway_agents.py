@@ -63,7 +63,11 @@ def _measure_native(report: Report, plan: Plan, rig: Rig, gateway: Peer, home: P
 def _measure_agent_prompt(report: Report, plan: Plan, rig: Rig, peers: list[Peer], home: Path) -> None:
     """What is added to an agent's large prompt, at a fixed rate."""
     body = _written(home / "agent.json", _message(_AGENT_BYTES, _TOOLS))
-    asked = [_other(peer, f"{peer.name}_agent", path="/v1/messages", body=body) for peer in peers]
+    session = {"x-claude-code-session-id": "5f1c1f1e-1d3c-4a63-9f6e-6d2a0c1f7e55"}
+    asked = [
+        _other(peer, f"{peer.name}_agent", path="/v1/messages", body=body, headers={**peer.headers, **session})
+        for peer in peers
+    ]
     series = rig.alternate(asked, plan.load("rate", _CLOSED), plan.rounds)
     direct, nginx, ours = (peer.name for peer in asked)
     added = {name: series.added(name, direct, _p50) for name in (nginx, ours)}
