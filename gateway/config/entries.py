@@ -13,8 +13,8 @@ from contracts.errors import ConfigurationError
 from contracts.mcp.servers import DEFAULT_CONCURRENT, DEFAULT_RESULT_BYTES, DEFAULT_TIMEOUT_SECONDS
 from contracts.metering.usage import Leaf
 from contracts.rules.limits import Level, Period, PriorityClass, WhenAway, WhenUnpriced, Window
+from contracts.rules.metrics import MetricWord
 from contracts.rules.periods import zone_of
-from contracts.rules.rule_words import MetricWord
 from contracts.serving.configuration import KeyPolicy, PolicyName
 from contracts.serving.rollouts import MAX_STEPS, PLATFORM_TENANT
 from gateway.config.fields.cache_fields import CacheFields
