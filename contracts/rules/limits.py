@@ -12,7 +12,8 @@ from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
 from contracts.rules.metrics import METRICS, Metric
 
-Level = Literal["tenant", "team", "project", "key", "user", "tag", "conversation"]
+BudgetLevel = Literal["tenant", "team", "project", "key", "user", "tag"]
+Level = Literal[BudgetLevel, "conversation"]
 Window = Literal["second", "minute", "hour", "day"]
 Period = Literal["day", "week", "month", "total"]
 WhenAway = Literal["share", "refuse"]
@@ -21,7 +22,7 @@ WhenUnpriced = Literal["refuse", "allow"]
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 WINDOWS: Final[tuple[Window, ...]] = get_args(Window)
 PERIODS: Final[tuple[Period, ...]] = get_args(Period)
-BUDGET_LEVELS: Final = tuple(level for level in LEVELS if level != "conversation")
+BUDGET_LEVELS: Final[tuple[BudgetLevel, ...]] = get_args(BudgetLevel)
 MAX_AMOUNT: Final = 10**18 - 1  # what Decimal(18, 12) holds in pico-USD; 31 years in nanoseconds
 EACH: Final = "*"  # as a subject: every one has a counter of its own
 

@@ -15,13 +15,18 @@ MetricWord = Literal["requests", "input_tokens", "output_tokens", "tokens", "con
 class MetricKind:
     """A metric: its name in code, its word over HTTP and in the YAML file, and the unit that messages show.
 
-    One unit is 10 ** `decimals` base units.
+    `decimals` are those that an amount in that unit may have.
     """
 
     name: Metric
     word: MetricWord
     unit: str
     decimals: int = 0
+
+    @property
+    def base_units(self) -> int:
+        """Return how many base units one unit is."""
+        return int(10**self.decimals)
 
 
 METRIC_KINDS: Final = (

@@ -13,7 +13,7 @@ from contracts.pricing.money import pico_usd, usd
 from contracts.rules.limits import MAX_AMOUNT, LimitSpec, Scope, Window
 from contracts.rules.metrics import KIND_OF_METRIC, KIND_OF_WORD, Metric, MetricWord
 
-MAX_GPU_MILLISECONDS: Final = MAX_AMOUNT // 10 ** KIND_OF_METRIC["gpu_ns"].decimals
+MAX_GPU_MILLISECONDS: Final = MAX_AMOUNT // KIND_OF_METRIC["gpu_ns"].base_units
 MAX_USD: Final = usd(MAX_AMOUNT)
 WINDOW_SECONDS: Final[dict[Window, int]] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
@@ -35,10 +35,10 @@ def base_amount(word: MetricWord, amount: int | None, amount_usd: Decimal | None
             f"metric {word} takes its amount as a whole number in amount, and no amount_usd", param="amount"
         )
     kind = KIND_OF_WORD[word]
-    in_one = 10**kind.decimals
-    if kind.decimals and amount > MAX_AMOUNT // in_one:
-        raise ConfigurationError(f"amount is {amount} {kind.unit}; at most {MAX_AMOUNT // in_one}", param="amount")
-    return amount * in_one
+    most = MAX_AMOUNT // kind.base_units
+    if kind.decimals and amount > most:
+        raise ConfigurationError(f"amount is {amount} {kind.unit}; at most {most}", param="amount")
+    return amount * kind.base_units
 
 
 def pico_usd_of(amount_usd: Decimal) -> int:

@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import streamlit as st
 
+from contracts.rules.limits import BUDGET_LEVELS, PERIODS
 from dashboard import address
 from dashboard.control_plane import path_segment
 from dashboard.forms import outcome
 from dashboard.visit import Visit
 
-LEVELS: Final = ("tenant", "team", "project", "key", "user", "tag")
-PERIODS: Final = ("month", "week", "day", "total")
+_PERIODS: Final = ("month", *(period for period in PERIODS if period != "month"))  # the usual one first
 _SUBJECT_HELP: Final = (
     "Whom it covers, by level: a team's id; team/project; a key's id; an end user; name=value for a tag. * counts "
     "each one on its own. Empty for the tenant as a whole."
@@ -45,7 +45,7 @@ def create_form(visit: Visit) -> None:
         first, second, third, fourth = st.columns(4)
         with first:
             tenant = tenant_choice(visit, "new_budget_tenant")
-        level = second.selectbox("Level", LEVELS, key="new_budget_level", help="Who shares the amount")
+        level = second.selectbox("Level", BUDGET_LEVELS, key="new_budget_level", help="Who shares the amount")
         subject = third.text_input("Subject", key="new_budget_subject", help=_SUBJECT_HELP)
         model = fourth.text_input("Model", key="new_budget_model", help="Count only this model; empty: all together")
         first, second, third, fourth = st.columns(4)
