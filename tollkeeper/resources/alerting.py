@@ -63,7 +63,7 @@ SLOS: Final = Resource(
             is_null_if_empty=True,
         ),
         Field("window_days", "Window in days, 28 or 30 (default 28).", "whole"),
-        Field("min_events", "With fewer requests, a third must be bad before an alert (default 20).", "whole"),
+        Field("min_events", "Below this number of requests, alert only if a third are bad (default 20).", "whole"),
         Field(
             "hooks",
             "What to hold back while it burns; repeat.",

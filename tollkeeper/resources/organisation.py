@@ -94,7 +94,11 @@ KEYS: Final = Resource(
         Field("project", "Project it belongs to; needs --team.", verbs=("create",)),
         Field("expires_at", "When it expires, such as 2027-01-31T00:00:00Z (default: never)."),
         Field(
-            "is_service_account", "It stands for a program.", "flag", "--service-account/--person", verbs=("create",)
+            "is_service_account",
+            "Whether a program or a person uses it.",
+            "flag",
+            "--service-account/--person",
+            verbs=("create",),
         ),
         Field("budget_usd", "Hard budget of this key in USD, such as 25; needs --budget-period.", verbs=("create",)),
         Field(

@@ -13,7 +13,7 @@ POOL: Final = Parent("pool", "pool", "/v1/pools")
 VALID_FROM: Final = Field("valid_from", "Start, such as 2027-01-31T00:00:00Z (default: always).", verbs=("create",))
 WHEN_AWAY: Final = Field(
     "when_away",
-    "While the shared counters are unreachable: each gateway's share, or refuse.",
+    "While Redis is away: allow each gateway its share, or refuse (default: limits share, budgets refuse).",
     choices=get_args(WhenAway),
 )
 WHEN_UNPRICED: Final = Field(

@@ -220,7 +220,7 @@ LIMITS: Final = Resource(
     ),
     columns=(of("id"), of("tenant_id"), Column("allows", word("limit_allows")), Column("whom", word("scope_text"))),
     examples=(
-        "tollkeeper limits create --tenant acme --metric tokens --window minute --amount 20000 --level key",
+        "tollkeeper limits create --tenant acme --metric usd --window hour --amount 0.50 --level key --subject '*'",
         "tollkeeper limits list --tenant acme",
         "tollkeeper limits show lim_01a2",
         "tollkeeper limits set lim_01a2 --amount 30000",
@@ -298,7 +298,7 @@ BUDGETS: Final = Resource(
     body=_budget_body,
     described=word("budget_line"),
     help={
-        "create": "Create a budget. It counts from now on; gateways enforce it within a second.",
+        "create": "Create a budget. Gateways enforce it within a second; the period's earlier spending is added.",
         "show": "Show a budget's state: spent, reserved, remaining, forecast, thresholds passed.",
         "set": "Change a budget; its spending stays. --threshold replaces all thresholds.",
         "delete": "Delete a budget with its count and passed thresholds.",
