@@ -13,7 +13,7 @@ from contracts.pricing.failure_billing import read_billing
 from contracts.serving.configuration import TargetSpec
 from contracts.serving.spoken_apis import drops_unknown, spoken_apis
 
-_SHAPES: dict[str, type[msgspec.Struct]] = {
+SHAPES: dict[str, type[msgspec.Struct]] = {
     "openai_http": OpenAISettings,
     "litellm": ProviderSettings,
     "engine": EngineTargetSettings,
@@ -22,7 +22,7 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
 
 def check_settings(spec: TargetSpec) -> None:
     """Raise ConfigurationError on settings that no gateway could use."""
-    shape = _SHAPES.get(spec.kind)
+    shape = SHAPES.get(spec.kind)
     if shape is not None:
         try:
             msgspec.convert(spec.settings, shape)
