@@ -101,7 +101,7 @@ def ended_chat() -> RequestState:
     return life
 
 
-SNAPSHOT = Snapshot(1, {"pool": PoolSpec("pool", (TARGET,))}, {"m": MODEL}, {}, PriceBook())
+SNAPSHOT = Snapshot(1, {}, {"m": MODEL}, {"pool": PoolSpec("pool", (TARGET,))}, PriceBook())
 
 
 def test_the_recorder_sets_each_field() -> None:
@@ -165,7 +165,9 @@ def test_a_crash_loses_nothing_that_was_known_when_a_request_of_a_plan_was_sent(
     life = chat(who=WHO.with_caller("ada", {"feature": "search"}), run_id="run") if has_context else chat(who=WHO)
     (by_itself,) = lost(tmp_path / "unplanned", life)
     shape = RecordShape(
-        msgspec.structs.replace(by_itself, **{name: getattr(DEFAULTS, name) for name in VARYING}, who=WHO)
+        msgspec.structs.replace(
+            by_itself, **{name: getattr(DEFAULTS, name) for name in VARYING} | {"who": WHO, "priority": "standard"}
+        )
     )
     outputs = SteadyEstimates(OutputEstimator())
     to = PlannedTarget(
