@@ -106,7 +106,8 @@ def _lost_record(kept: KeptValue, last_alive_ns: int, settlement: Settlement, sn
     (id, started_at_ns, admission_ns, request_bytes, tokens_in, max_tokens, reserved_tokens, choices, flags) = (
         HEAD.unpack_from(kept.value)
     )
-    begins, temperature = HEAD.size, None
+    begins = HEAD.size
+    temperature: float | None = None
     if flags & TEMPERED:
         begins += TEMPERATURE.size
         if len(kept.value) < begins:
