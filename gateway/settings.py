@@ -10,6 +10,7 @@ from pydantic_settings import SettingsConfigDict
 
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
+from backends.counters.address import CountersAddress
 from backends.llm.encoding_room import RoomBounds
 from backends.network.connection_table import ConnectionLimits
 from backends.network.head_limits import HEADER_BYTES, HEADER_COUNT
@@ -20,6 +21,7 @@ from backends.secrets.credential_references import DEFAULT_VARIABLES, ReferenceR
 from backends.secrets.record_key import RecordKey, record_key
 from contracts.api.files import FileBounds
 from contracts.api.stored_responses import DEFAULT_MAX_BYTES
+from contracts.errors import ConfigurationError
 from contracts.serving.configuration import control_database_url
 from gateway.apis.batches.settings import BatchSettings, RunnerSettings
 from gateway.identity.authentication import AuthenticationLimits
@@ -76,6 +78,10 @@ class GatewaySettings(LogSettings):
     workers: int = Field(default=1, ge=1, le=256)  # data planes that share the port on this machine
     worker: int = Field(default=1, ge=1, le=256)  # which of them this one is
     redis_url: str = ""  # counters shared by several gateways, e.g. redis://127.0.0.1:6379/0; empty: in this process
+    redis_replicas: int | None = None  # that confirm each batch; none: 1 with a cluster or Sentinel, 0 with one server
+    redis_ca: Path | None = None  # PEM: who signs the certificates of Redis; none: the system's authorities
+    redis_certificate: Path | None = None  # what Redis is shown, with its key; PEM
+    redis_key: Path | None = None
 
     journal_max_bytes: int = Field(default=1 << 30, ge=1 << 20)
     journal_when_full: Literal["refuse", "drop"] = "refuse"
@@ -129,6 +135,11 @@ class GatewaySettings(LogSettings):
     def _counts_once(self) -> Self:
         if self.workers > 1 and not self.redis_url:
             raise ValueError(several_need_redis(self.workers))
+        if self.redis_url:
+            try:
+                _ = self.redis_address
+            except ConfigurationError as error:
+                raise ValueError(error.message) from error
         if self.worker > self.workers:
             raise ValueError(f"TOLLKEEPER_WORKER is {self.worker} of TOLLKEEPER_WORKERS {self.workers}")
         return self
@@ -201,6 +212,12 @@ class GatewaySettings(LogSettings):
             invalid_keys_per_minute=self.invalid_keys_per_minute,
             stale_issuer_keys_seconds=self.stale_issuer_keys_seconds,
         )
+
+    @property
+    def redis_address(self) -> CountersAddress:
+        """Return where the shared counters are. Raises ConfigurationError if the settings cannot be used."""
+        tls = TlsFiles(self.redis_certificate, self.redis_key, self.redis_ca)
+        return CountersAddress(self.redis_url, self.redis_replicas, tls)
 
     @property
     def tls(self) -> TlsSettings | None:
