@@ -11,6 +11,7 @@ from pydantic_settings import SettingsConfigDict
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
 from backends.counters.address import CountersAddress
+from backends.endpoints.kubernetes_reader import KubernetesApi, check_api
 from backends.llm.encoding_room import RoomBounds
 from backends.network.connection_table import ConnectionLimits
 from backends.network.head_limits import HEADER_BYTES, HEADER_COUNT
@@ -65,6 +66,10 @@ class GatewaySettings(LogSettings):
     watched_processes: str = ""  # name=URL of other processes, with commas between them: asked once a second
     tracing: bool = False  # send every request's spans as well
     tracing_max_spans: int = Field(default=20_000, ge=1)  # kept while the collector does not take them
+
+    kubernetes_url: str = ""  # of the API server that targets' endpoints are watched at; empty: as a pod is told
+    kubernetes_token_file: Path | None = None  # none: the service account's
+    kubernetes_ca: Path | None = None  # PEM: who signs the API server's certificate; none: the service account's
 
     providers_url: str = ""  # where a provider host listens, unix:///path.sock; empty: run/providers.sock
 
@@ -135,11 +140,11 @@ class GatewaySettings(LogSettings):
     def _counts_once(self) -> Self:
         if self.workers > 1 and not self.redis_url:
             raise ValueError(several_need_redis(self.workers))
-        if self.redis_url:
-            try:
-                _ = self.redis_address
-            except ConfigurationError as error:
-                raise ValueError(error.message) from error
+        try:
+            check_api(self.kubernetes_api)
+            _ = self.redis_url and self.redis_address
+        except ConfigurationError as error:
+            raise ValueError(error.message) from error
         if self.worker > self.workers:
             raise ValueError(f"TOLLKEEPER_WORKER is {self.worker} of TOLLKEEPER_WORKERS {self.workers}")
         return self
@@ -212,6 +217,11 @@ class GatewaySettings(LogSettings):
             invalid_keys_per_minute=self.invalid_keys_per_minute,
             stale_issuer_keys_seconds=self.stale_issuer_keys_seconds,
         )
+
+    @property
+    def kubernetes_api(self) -> KubernetesApi:
+        """Return where endpoints in Kubernetes are watched."""
+        return KubernetesApi(self.kubernetes_url, self.kubernetes_token_file, self.kubernetes_ca)
 
     @property
     def redis_address(self) -> CountersAddress:

@@ -29,14 +29,19 @@ class CountersConnection:
         self.address = address
         self._source, self._digest = batch_script()
         self._timeout_seconds = self._patience_seconds = timeout_seconds
+        self._turn = asyncio.Lock()
         self._primary = Primary(address, tag, _MOST_PATIENCE * timeout_seconds)
 
     async def run_batch(self, keys: Sequence[str], payload: bytes) -> bytes:
         """Run the script. Raise CountersUnavailable if no answer came: the batch may have been done or not.
 
         Raise CountersSilent if that is because the time was over. An answer that too few replicas confirm is none: a
-        failover could undo it.
+        failover could undo it. Batches go one after the other.
         """
+        async with self._turn:
+            return await self._run_alone(keys, payload)
+
+    async def _run_alone(self, keys: Sequence[str], payload: bytes) -> bytes:
         shown = self.address.shown
         try:
             async with asyncio.timeout(self._patience_seconds):

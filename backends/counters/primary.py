@@ -176,7 +176,7 @@ class Primary:
         async def ask(host: Host) -> tuple[Host, Any]:
             client = self._made(host, is_sentinel=is_sentinel)
             try:
-                return host, await client.execute_command(*command)
+                return host, await client.execute_command(*command)  # type: ignore[no-untyped-call]
             finally:
                 with contextlib.suppress(RedisError, OSError):
                     await client.aclose()

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from backends.endpoints.source import check_source
 from backends.llm.host.engine_target import EngineTargetSettings
 from backends.llm.http.http_abilities import read_abilities, read_paths
 from backends.llm.http.http_credentials import check_header_value
@@ -23,6 +24,7 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
 
 def check_settings(spec: TargetSpec) -> None:
     """Raise ConfigurationError on settings that no gateway could use."""
+    check_source(spec)
     shape = _SHAPES.get(spec.kind)
     if shape is not None:
         try:

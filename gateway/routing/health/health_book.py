@@ -7,6 +7,7 @@ from typing import Final
 
 from backends.processes.beat import until_beat
 from contracts.serving.configuration import PoolSpec, Snapshot, TargetSpec
+from contracts.serving.discovery import SLOW_START_SECONDS, slow_start_of
 from contracts.serving.failures import DEFAULT_FAILURES, BreakerPolicy, FailurePolicy, Playbook
 from gateway.config.targets import is_same_place
 from gateway.request.clock import Clock
@@ -74,11 +75,15 @@ class HealthBook:
             pool = self._pools[spec.id] = PoolHealth(spec.id, spec.failures, now_ns)
         pool.adopt(spec.failures)
         pool.targets = {}
+        serves = any([(spec.id, target.id) in self._targets for target in spec.targets])
         for target in spec.targets:
-            health = self._targets.get((spec.id, target.id)) or self._added(target, pool)
+            known = self._targets.get((spec.id, target.id))
+            health = known or self._added(target, pool)
             pool.targets[target.id] = health
             health.pool = pool
             self._equip(health, pool.policy)
+            if known is None and serves and SLOW_START_SECONDS in target.settings and health.breaker is not None:
+                health.breaker.begin_slowly(now_ns, slow_start_of(target))
             health.look(now_ns)
 
     def _added(self, spec: TargetSpec, pool: PoolHealth) -> TargetHealth:

@@ -6,7 +6,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from redis import Redis
 from redis.crc import key_slot
@@ -84,8 +86,8 @@ class RedisCluster:
     """Three primaries, and two replicas of the one that serves the counters: the others hold nothing of ours."""
 
     def __init__(self, folder: Path, tag: str) -> None:
-        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(_NODE_TIMEOUT_MS))
-        options += ("--repl-diskless-sync-delay", "0", "--cluster-require-full-coverage", "no")
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(_NODE_TIMEOUT_MS)]
+        options += ["--repl-diskless-sync-delay", "0", "--cluster-require-full-coverage", "no"]
         ports = find_free_ports(10)
         self.slot = key_slot(tag.encode())
         self.nodes = [
@@ -119,7 +121,7 @@ class RedisCluster:
         )
         name = owner.execute_command("CLUSTER MYID")
         for client in clients[3:]:
-            poll(lambda client=client: _replicates(client, name), "a replica's knowing of its primary")
+            poll(partial(_replicates, client, name), "a replica's knowing of its primary")
         poll(lambda: len(self.replicas()) == 2, "two replicas")
         poll(self.is_whole, "the cluster's start")
         for client in clients:
@@ -138,6 +140,15 @@ class RedisCluster:
             if "master" in mine[2] and any(_covers(field, self.slot) for field in mine[8:]):
                 claims.append((int(mine[6]), node))
         return max(claims, key=lambda claim: claim[0])[1] if claims else None
+
+    def primaries(self) -> list[RedisNode]:
+        """Return the nodes that are primaries at this moment."""
+        found = []
+        for node in self.nodes:
+            with node.client() as client:
+                if client.info("replication")["role"] == "master":
+                    found.append(node)
+        return found
 
     def replicas(self) -> list[str]:
         """Return the ids of what the primary has as connected replicas."""
@@ -216,10 +227,11 @@ class WatchedRedis:
 
 
 RedisFleet = RedisCluster | WatchedRedis
+FleetT = TypeVar("FleetT", RedisCluster, WatchedRedis)
 
 
 @contextmanager
-def running(fleet: RedisFleet) -> Iterator[RedisFleet]:
+def running(fleet: FleetT) -> Iterator[FleetT]:
     """Start the servers, and end them whatever happens."""
     try:
         fleet.start()

@@ -3,12 +3,18 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from redis.crc import key_slot
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from backends.counters.address import CountersAddress
-from gateway.limits.counters.base import Counter, Shortage
+from backends.counters.primary import Primary
+from backends.network.tls import TlsFiles
+from bench.fleet.failover import FailoverLoad, How
+from contracts.errors import CountersUnavailable
+from gateway.limits.counters.base import Shortage
 from gateway.limits.counters.redis_store import RedisStore
 from tests.backends.counters.redis_fleet import (
     RedisCluster,
@@ -16,99 +22,59 @@ from tests.backends.counters.redis_fleet import (
     RedisNode,
     WatchedRedis,
     folder_of_fleet,
+    hosts,
     running,
 )
 from tests.backends.counters.redis_server import RedisServer, happens
-from tests.gateway.limits.counting import budget, limit
+from tests.certificates import Authority
+from tests.gateway.limits.counting import budget
+from tests.ports import find_free_ports
 
 pytestmark = pytest.mark.service
 
 NAMESPACE = "failover"
-AMOUNT = 600
-GATEWAYS = 3
+AMOUNT = 1500
 
 
-@pytest.fixture(scope="module", params=["cluster", "sentinel"])
-def fleet(request: pytest.FixtureRequest, require_service) -> Iterator[RedisFleet]:
+@pytest.fixture(scope="module")
+def folder(require_service) -> Iterator[Path]:
     require_service("redis-server", RedisServer.is_installed(), "apt-get install redis-server")
-    with folder_of_fleet() as folder:
-        made = RedisCluster(folder, NAMESPACE) if request.param == "cluster" else WatchedRedis(folder)
-        with running(made):
-            yield made
+    with folder_of_fleet() as made:
+        yield made
 
 
-class Load:
-    """Gateways that each take one at a time of a day's window and of a budget, as fast as 100 a second."""
+@pytest.fixture(scope="module")
+def cluster(folder: Path) -> Iterator[RedisCluster]:
+    with running(RedisCluster(folder, NAMESPACE)) as started:
+        yield started
 
-    def __init__(self, address: CountersAddress, name: str) -> None:
-        day = replace(limit(AMOUNT, "day", name=f"day-{name}"), when_away="refuse")
-        self._rules = (day, replace(budget(AMOUNT), id=f"budget-{name}"))
-        self._stores = [
-            RedisStore(address, f"{name}-{number}", namespace=NAMESPACE, timeout_seconds=0.25)
-            for number in range(GATEWAYS)
-        ]
-        self._tasks: list[asyncio.Task[None]] = []
-        self.taken = 0
-        self.takes_until = AMOUNT
-        self.last_take = 0.0
 
-    async def start(self) -> None:
-        for store in self._stores:
-            await store.start()
-            self._tasks.append(asyncio.create_task(store.run()))
-        self._tasks += [asyncio.create_task(self._take(store)) for store in self._stores]
+@pytest.fixture(scope="module")
+def watched(folder: Path) -> Iterator[WatchedRedis]:
+    with running(WatchedRedis(folder)) as started:
+        yield started
 
-    async def _take(self, store: RedisStore) -> None:
-        counters: list[Counter] = [store.open(rule, "") for rule in self._rules]
-        while True:
-            if self.taken < self.takes_until:
-                now_ns = time.time_ns()
-                if all(counter.room(now_ns, "") >= 1 for counter in counters) or not isinstance(
-                    await store.seek_room([(counter, 1) for counter in counters], "", now_ns), Shortage
-                ):
-                    for counter in counters:
-                        counter.settle(counter.take(1, time.time_ns(), ""), 1, 1, time.time_ns())
-                    self.taken += 1
-                    self.last_take = time.monotonic()
-            await asyncio.sleep(0.01)
 
-    @property
-    def is_together(self) -> bool:
-        return all(store.status()["reachable"] is True and not store._link.is_away for store in self._stores)
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for store in self._stores:
-            await store.close()
+@pytest.fixture(params=["cluster", "watched"])
+def fleet(request: pytest.FixtureRequest) -> RedisFleet:
+    found: RedisFleet = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-async def test_a_primary_that_is_lost_under_load_lets_nothing_exceed_its_amount(fleet: RedisFleet, how: str):
-    load = Load(CountersAddress(fleet.url), how)
+async def test_a_primary_that_is_lost_under_load_lets_nothing_exceed_its_amount(fleet: RedisFleet, how: How):
+    load = FailoverLoad(CountersAddress(fleet.url), NAMESPACE, how, amount=AMOUNT, gateways=3)
     await load.start()
     try:
-        load.takes_until = AMOUNT // 3
-        await happens(lambda: load.taken >= AMOUNT // 6, "a sixth of it being taken")
-        lost = fleet.primary()
-        assert lost is not None
-        stop(lost, how)
-        began = time.monotonic()
-        await happens(lambda: is_replaced(fleet, lost), "the promotion of a replica")
-        promoted = time.monotonic()
-        bring_back(lost, how)
-        await happens(lambda: load.is_together, "coming back")
-        print(
-            f"{how}: promoted after {promoted - began:.2f} s, all gateways back after {time.monotonic() - began:.2f} s"
-        )
+        await load.until(lambda: load.taken >= AMOUNT // 6, "a sixth of it being taken")
+        print(how, await load.lose(fleet, how))
         load.takes_until = 2 * AMOUNT
-        await happens(lambda: load.taken >= AMOUNT * 0.97, "the rest of it being taken", 60)
+        await load.until(lambda: load.taken >= AMOUNT * 0.97, "the rest of it being taken")
         await asyncio.sleep(1.0)  # it would go on if anything allowed it
         assert load.taken <= AMOUNT
-        await happens(lambda: len(fleet.replicas()) == 2, "the return of the old primary as a replica")
+        while len(await asyncio.to_thread(fleet.replicas)) < 2:  # the former primary is one of them
+            await asyncio.sleep(0.05)
     finally:
-        bring_back(lost, how)
         await load.close()
 
 
@@ -139,18 +105,82 @@ async def test_nothing_is_granted_that_no_replica_confirms(fleet: RedisFleet):
     assert fleet.primary() is not None
 
 
-def stop(node: RedisNode, how: str) -> None:
-    node.kill() if how == "killed" else node.freeze()
+async def test_a_node_that_does_not_serve_the_slot_leads_to_the_one_that_does(cluster: RedisCluster):
+    owner = cluster.primary()
+    assert owner is not None
+    for node in cluster.nodes:
+        primary = Primary(CountersAddress(f"redis://{node.host}"), NAMESPACE, 2.0)
+        assert await primary.call([("SET", f"{{{NAMESPACE}}}:moved", node.port)]) == [True]
+        assert primary.at == ("127.0.0.1", owner.port)
+        await primary.close()
 
 
-def bring_back(node: RedisNode, how: str) -> None:
-    """Start it again, or let it go on; nothing if it runs."""
-    if how == "frozen":
-        node.go_on()
-    elif not node.is_running:
-        node.start()
+async def test_a_slot_that_is_on_its_way_is_followed(cluster: RedisCluster):
+    tags = (f"t{number}" for number in range(10_000))
+    tag = next(tag for tag in tags if abs(key_slot(tag.encode()) - cluster.slot) > 100)
+    slot, held, new = key_slot(tag.encode()), f"{{{tag}}}:held", f"{{{tag}}}:new"
+    address = CountersAddress(cluster.url)
+    primary = Primary(address, tag, 2.0)
+    await primary.call([("SET", held, "1")])
+    owners = [node for node in cluster.nodes if (node.port,) == (primary.at or ("", 0))[1:]]
+    other = next(node for node in cluster.primaries() if node.port != owners[0].port)
+    with owners[0].client() as source, other.client() as target:
+        source_id, target_id = source.execute_command("CLUSTER MYID"), target.execute_command("CLUSTER MYID")
+        target.execute_command(f"CLUSTER SETSLOT {slot} IMPORTING {source_id}")
+        source.execute_command(f"CLUSTER SETSLOT {slot} MIGRATING {target_id}")
+        assert await primary.call([("GET", held)]) == [b"1"], "what has not moved is answered where it is"
+        assert await primary.call([("SET", new, "2"), ("GET", new)]) == [True, b"2"], "what is new is asked for there"
+        assert source.execute_command("CLUSTER COUNTKEYSINSLOT", slot) == 1
+        source.execute_command(f"MIGRATE 127.0.0.1 {other.port} {held} 0 5000")
+        for client in (target, source):
+            client.execute_command(f"CLUSTER SETSLOT {slot} NODE {target_id}")
+        assert await primary.call([("MGET", held, new)]) == [[b"1", b"2"]]
+        assert primary.at == ("127.0.0.1", other.port)
+    await primary.close()
 
 
-def is_replaced(fleet: RedisFleet, lost: RedisNode) -> bool:
-    found = fleet.primary()
-    return found is not None and found is not lost
+async def test_a_node_of_another_cluster_is_named(cluster: RedisCluster, folder: Path):
+    port, bus = find_free_ports(2)
+    foreign = RedisNode(folder, port, "--cluster-enabled", "yes", "--cluster-port", str(bus))
+    foreign.start()
+    primary = Primary(CountersAddress(f"{cluster.url},{foreign.host}"), NAMESPACE, 2.0)
+    try:
+        with pytest.raises(CountersUnavailable, match=f"take out 127.0.0.1:{port}"):
+            await primary.call([("GET", f"{{{NAMESPACE}}}:x")])
+    finally:
+        await primary.close()
+        foreign.close()
+
+
+async def test_servers_that_are_no_cluster_and_sentinels_that_know_no_such_primary_are_told(watched: WatchedRedis):
+    plain = Primary(CountersAddress(f"redis://{hosts(watched.nodes)}"), NAMESPACE, 2.0)
+    with pytest.raises(CountersUnavailable, match="no Redis Cluster"):
+        await plain.call([("GET", "x")])
+    unknown = Primary(CountersAddress(f"redis+sentinel://{hosts(watched.sentinels)}/other"), NAMESPACE, 2.0)
+    with pytest.raises(CountersUnavailable, match="'other'"):
+        await unknown.call([("GET", "x")])
+    await plain.close()
+    await unknown.close()
+
+
+async def test_redis_is_reached_by_tls_and_shown_a_certificate(folder: Path, tmp_path: Path):
+    authority = Authority(tmp_path)
+    server, client = authority.issue("server"), authority.issue("client")
+    port, plain = find_free_ports(2)
+    node = RedisNode(
+        folder, plain, "--tls-port", str(port), "--tls-cert-file", str(server.certificate), "--tls-key-file",
+        str(server.key), "--tls-ca-cert-file", str(authority.path),
+    )  # fmt: skip
+    node.start()
+    url = f"rediss://127.0.0.1:{port}/0"
+    try:
+        good = Primary(CountersAddress(url, tls=TlsFiles(client.certificate, client.key, authority.path)), "t", 2.0)
+        assert await good.call([("SET", "{t}", "1"), ("GET", "{t}")]) == [True, b"1"]
+        await good.close()
+        for files in (TlsFiles(client.certificate, client.key, None), TlsFiles(None, None, authority.path)):
+            refused = Primary(CountersAddress(url, tls=files), "t", 2.0)
+            with pytest.raises((RedisConnectionError, OSError)):
+                await refused.call([("GET", "{t}")])
+            await refused.close()
+    finally:
+        node.close()
