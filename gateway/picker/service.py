@@ -31,6 +31,8 @@ class PickerService:
         """Read the configuration. Raises ConfigurationError."""
         self._settings = settings
         clock = clock or Clock()
+        if settings.gateway_config is None or not settings.gateway_config.exists():
+            raise ConfigurationError("TOLLKEEPER_GATEWAY_CONFIG names no file that is there; name the one with pools")
         source = FileSource(settings.gateway_config, b"")
         self._found = DiscoveringSource(source, source.load(), settings.kubernetes_api)
         self.router = Router(clock)
@@ -92,8 +94,4 @@ async def serve(settings: PickerSettings) -> None:
 
 def run(settings: PickerSettings) -> None:
     """Run the process."""
-    if not settings.gateway_config.exists():
-        raise ConfigurationError(
-            f"TOLLKEEPER_GATEWAY_CONFIG names {settings.gateway_config}, which is not there; name the file with pools"
-        )
     asyncio.run(serve(settings))

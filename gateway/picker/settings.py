@@ -14,7 +14,7 @@ class PickerSettings(LogSettings):
 
     model_config = SettingsConfigDict(env_prefix="TOLLKEEPER_", extra="ignore", frozen=True)
 
-    gateway_config: Path  # models, pools and targets: the file of a gateway without a control plane
+    gateway_config: Path | None = None  # models, pools and targets: the file of a gateway without a control plane
     data: Path = Path(".tollkeeper")
     host: str = "127.0.0.1"
     picker_port: int = Field(default=9002, ge=0, le=65535)
