@@ -43,7 +43,7 @@ _POSTGRES: Final = Path("/usr/lib/postgresql")
 def measure(report: Report) -> None:
     """Kill and freeze each primary under load."""
     rounds = 1 if report.quick else report.options.rounds
-    state = _State(report.options.state)
+    state = Rounds(report.options.state)
     if RedisServer.is_installed():
         for name, made in (("redis_cluster", _cluster), ("sentinel", WatchedRedis)):
             _measure_redis(report, state, name, made, rounds)
@@ -58,7 +58,7 @@ def measure(report: Report) -> None:
         report.add_absent(part, "", "not rehearsed by this benchmark")
 
 
-class _State:
+class Rounds:
     """Rounds that are done, in a file of JSON lines, so that an interrupted run goes on."""
 
     def __init__(self, file: Path | None) -> None:
@@ -83,7 +83,7 @@ def _cluster(folder: Path) -> RedisCluster:
     return RedisCluster(folder, _NAMESPACE)
 
 
-def _measure_redis(report: Report, state: _State, name: str, made: Callable[[Path], RedisFleet], rounds: int) -> None:
+def _measure_redis(report: Report, state: Rounds, name: str, made: Callable[[Path], RedisFleet], rounds: int) -> None:
     amount = _QUICK_AMOUNT if report.quick else _AMOUNT
     with folder_of_fleet() as folder, running(made(folder)) as fleet:
         for how in _WAYS:
@@ -120,7 +120,7 @@ async def _lose_redis(fleet: RedisFleet, name: str, how: How, amount: int) -> Ro
     }
 
 
-def _measure_postgres(report: Report, state: _State, binaries: Path, rounds: int) -> None:
+def _measure_postgres(report: Report, state: Rounds, binaries: Path, rounds: int) -> None:
     for how in _WAYS:
         run = partial(_postgres_round, binaries, how)
         found = [state.done(f"postgresql-{how}-{number}", run) for number in range(rounds)]
