@@ -21,7 +21,7 @@ from gateway.config.directory import SnapshotSource
 
 _log = logging.getLogger(__name__)
 
-_FIRST_ANSWER_SECONDS: Final = 3.0  # that a start waits for sources
+_FIRST_ANSWER_SECONDS: Final = 2.0  # that a start, or a change, waits for new sources; below what a poll may take
 
 
 class Discovery:
