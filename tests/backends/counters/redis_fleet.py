@@ -18,7 +18,7 @@ from tests.conftest import poll
 from tests.ports import find_free_ports
 
 _BINARY = "redis-server"
-_NODE_TIMEOUT_MS = 800
+_NODE_TIMEOUT_MS = 2000
 _SLOTS = 16384
 
 
@@ -184,7 +184,7 @@ class WatchedRedis:
             for port in ports[:3]
         ]
         config = (
-            f"sentinel monitor main 127.0.0.1 {first} 2\nsentinel down-after-milliseconds main 800\n"
+            f"sentinel monitor main 127.0.0.1 {first} 2\nsentinel down-after-milliseconds main 2000\n"
             "sentinel failover-timeout main 3000\nsentinel parallel-syncs main 2\n"
         )
         self.sentinels = [RedisNode(folder, port, "--sentinel", config=config) for port in ports[3:]]

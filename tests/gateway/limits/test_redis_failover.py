@@ -33,7 +33,7 @@ from tests.ports import find_free_ports
 pytestmark = pytest.mark.service
 
 NAMESPACE = "failover"
-AMOUNT = 1500
+AMOUNT = 300
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,15 @@ def fleet(request: pytest.FixtureRequest) -> RedisFleet:
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 async def test_a_primary_that_is_lost_under_load_lets_nothing_exceed_its_amount(fleet: RedisFleet, how: How):
-    load = FailoverLoad(CountersAddress(fleet.url), NAMESPACE, how, amount=AMOUNT, gateways=3)
+    load = FailoverLoad(
+        CountersAddress(fleet.url),
+        NAMESPACE,
+        how,
+        amount=AMOUNT,
+        gateways=3,
+        pause_seconds=0.05,
+        timeout_seconds=1.0,  # a busy machine is not what is tested
+    )
     await load.start()
     try:
         await load.until(lambda: load.taken >= AMOUNT // 6, "a sixth of it being taken")
