@@ -43,10 +43,7 @@ class CountersAddress:
             raise ConfigurationError(
                 "a client certificate for Redis needs both TOLLKEEPER_REDIS_CERTIFICATE and TOLLKEEPER_REDIS_KEY"
             )
-        try:
-            parts = urlsplit(self.url)
-        except ValueError as error:
-            raise ConfigurationError(f"the Redis URL cannot be read; give {_FORMS}") from error
+        parts = self._parts
         if parts.scheme not in _SCHEMES:
             raise ConfigurationError(f"the Redis URL begins with {parts.scheme!r}; give {_FORMS}")
         if self.tls.paths and not self.is_encrypted:
@@ -134,7 +131,13 @@ class CountersAddress:
 
     @cached_property
     def _parts(self) -> SplitResult:
-        return urlsplit(self.url)
+        """Return the URL's parts; the standard library takes no IPv6 address among several hosts."""
+        scheme, colon, rest = self.url.partition("://")
+        if not colon:
+            return SplitResult(self.url.partition(":")[0].lower(), "", "", "", "")
+        rest, _, query = rest.partition("?")
+        netloc, slash, path = rest.partition("/")
+        return SplitResult(scheme.lower(), netloc, slash + path, query, "")
 
     @property
     def _netloc(self) -> str:

@@ -78,8 +78,8 @@ local function is_valid(grant, gateway)
     return (gateway.is_alive and gateway.life == grant[3]) or (grant[4] ~= nil and grant[4] == gateway.lease)
 end
 
-local function new_name(now_us)
-    return string.format('%.0f-%s', now_us, redis.sha1hex(KEYS[1] .. string.format('%.0f', now_us)))
+local function new_name(old, now_us)
+    return string.format('%.0f-%s', now_us, redis.sha1hex(KEYS[1] .. string.format('%.0f', now_us) .. (old or '')))
 end
 
 -- Which server's history this is: it changes when a replica is promoted and when a server starts.
@@ -97,7 +97,7 @@ local function data_of(data, batch, quiet_us, now_us)
     local quiet_before = quiet
     local has_lost = name and known == name and batch.has_lost
     if not name or has_lost then
-        name = new_name(now_us)
+        name = new_name(name, now_us)
         redis.call('HSET', KEYS[3], 'name', name)
         if has_lost then quiet = now_us + quiet_us end
     end

@@ -1,5 +1,6 @@
 """The settings of a target that stands for all endpoints that are found."""
 
+from dataclasses import replace
 from typing import Final
 
 from contracts.errors import ConfigurationError
@@ -24,6 +25,12 @@ def slow_start_of(spec: TargetSpec) -> float:
     return float(seconds) if isinstance(seconds, int | float) else _DEFAULT_SECONDS
 
 
+def without_discovery(spec: TargetSpec) -> TargetSpec:
+    """Return a target with the settings that are its adapter's."""
+    kept = {name: value for name, value in spec.settings.items() if name not in (DISCOVER, SLOW_START_SECONDS)}
+    return spec if len(kept) == len(spec.settings) else replace(spec, settings=kept)
+
+
 def check_discovery(spec: TargetSpec) -> None:
     """Raise ConfigurationError on settings that cannot be used together, naming the target."""
     where, seconds = spec.settings.get(DISCOVER), spec.settings.get(SLOW_START_SECONDS)
@@ -31,6 +38,10 @@ def check_discovery(spec: TargetSpec) -> None:
         if ADDRESS in spec.url:
             raise ConfigurationError(
                 f"target {spec.id!r} has {ADDRESS} in its url and no settings.discover that says where endpoints are"
+            )
+        if seconds is not None:
+            raise ConfigurationError(
+                f"target {spec.id!r}: slow_start_seconds has no use without discover; leave it out"
             )
         return
     if not isinstance(where, str) or not where:

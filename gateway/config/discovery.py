@@ -16,7 +16,7 @@ from backends.endpoints.source import DnsSource, Endpoint, FileSource, Kubernete
 from backends.endpoints.watch import EndpointWatch, Reader
 from contracts.errors import ConfigurationError
 from contracts.serving.configuration import PoolSpec, Snapshot, TargetSpec
-from contracts.serving.discovery import ADDRESS, DISCOVER, SLOW_START_SECONDS, discover_of, slow_start_of
+from contracts.serving.discovery import ADDRESS, discover_of, slow_start_of, without_discovery
 from gateway.config.directory import SnapshotSource
 
 _log = logging.getLogger(__name__)
@@ -76,10 +76,9 @@ class Discovery:
         if not found:
             yield spec
             return
-        kept = {name: value for name, value in spec.settings.items() if name != DISCOVER}
-        settings = {**kept, SLOW_START_SECONDS: slow_start_of(spec)}
+        bare = replace(without_discovery(spec), slow_start_seconds=slow_start_of(spec))
         for endpoint in found:
-            yield _of_endpoint(spec, endpoint, settings)
+            yield _of_endpoint(bare, endpoint)
 
 
 class DiscoveringSource:
@@ -133,9 +132,9 @@ def _templates(snapshot: Snapshot) -> Iterator[TargetSpec]:
     return (spec for pool in snapshot.pools.values() for spec in pool.targets if spec.settings)
 
 
-def _of_endpoint(spec: TargetSpec, endpoint: Endpoint, settings: Mapping[str, object]) -> TargetSpec:
+def _of_endpoint(spec: TargetSpec, endpoint: Endpoint) -> TargetSpec:
     address = shown_endpoint(endpoint)
-    return replace(spec, id=f"{spec.id}@{address}", url=spec.url.replace(ADDRESS, address), settings=settings)
+    return replace(spec, id=f"{spec.id}@{address}", url=spec.url.replace(ADDRESS, address))
 
 
 def _reader(where: str, api: KubernetesApi) -> Reader:

@@ -7,7 +7,6 @@ from typing import Final
 
 from backends.processes.beat import until_beat
 from contracts.serving.configuration import PoolSpec, Snapshot, TargetSpec
-from contracts.serving.discovery import SLOW_START_SECONDS, slow_start_of
 from contracts.serving.failures import DEFAULT_FAILURES, BreakerPolicy, FailurePolicy, Playbook
 from gateway.config.targets import is_same_place
 from gateway.request.clock import Clock
@@ -82,8 +81,8 @@ class HealthBook:
             pool.targets[target.id] = health
             health.pool = pool
             self._equip(health, pool.policy)
-            if known is None and serves and SLOW_START_SECONDS in target.settings and health.breaker is not None:
-                health.breaker.begin_slowly(now_ns, slow_start_of(target))
+            if known is None and serves and health.breaker is not None:
+                health.breaker.begin_slowly(now_ns, target.slow_start_seconds)
             health.look(now_ns)
 
     def _added(self, spec: TargetSpec, pool: PoolHealth) -> TargetHealth:
