@@ -34,12 +34,12 @@ class ExtProcServer:
             ("grpc.so_reuseport", 0),
         ]
         server = grpc.aio.server(options=options)
-        process = grpc.stream_stream_rpc_method_handler(
+        process: Any = grpc.stream_stream_rpc_method_handler(
             self._process,
             request_deserializer=ProcessingRequest.FromString,
             response_serializer=ProcessingResponse.SerializeToString,
         )
-        check = grpc.unary_unary_rpc_method_handler(self._check)
+        check: Any = grpc.unary_unary_rpc_method_handler(self._check)
         server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(SERVICE, {METHOD: process}),

@@ -161,7 +161,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
             audit_root(settings.data) / "control",
             signer,
             settings.audit_options,
-            leads=lambda: leadership.leads,
+            leads=leadership.leads,
         )
         if_it_fails.callback(witness.close)
         with contextlib.suppress(TollkeeperError):  # its task tries again, and logs why
@@ -211,7 +211,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
         IdentityProvider(settings.oidc_metadata_url, settings.oidc_client_id) if settings.oidc_metadata_url else None
     )
     app.state.sealer = sealer
-    app.state.audit_verifier = AuditVerifier(database, settings.data, leads=lambda: leadership.leads)
+    app.state.audit_verifier = AuditVerifier(database, settings.data, leads=leadership.leads)
     app.router.routes.extend(_ROUTES)
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)
     app.state.tokens = TokenBook(admin_token, database, key_pepper)

@@ -33,7 +33,6 @@ class Leadership:
         self._until = now()
         self._is_alone = database.url.get_backend_name() == "sqlite"  # a file has one control plane
 
-    @property
     def leads(self) -> bool:
         """Return whether this plane leads at this moment; never two of those whose clocks agree."""
         return self._is_alone or (self._lease is not None and self._now() < self._until)

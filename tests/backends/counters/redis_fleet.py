@@ -227,7 +227,7 @@ class WatchedRedis:
 
 
 RedisFleet = RedisCluster | WatchedRedis
-FleetT = TypeVar("FleetT", RedisCluster, WatchedRedis)
+FleetT = TypeVar("FleetT", bound=RedisFleet)
 
 
 @contextmanager

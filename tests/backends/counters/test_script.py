@@ -99,7 +99,7 @@ async def test_data_that_do_not_know_an_answered_batch_are_counted_anew(gateway:
     await gateway.send(gateway.batch([ask(0, charges={bucket: 10})]))
     client = Redis.from_url(redis_server.url)
     names = [f"{gateway.prefix}{name}" for name in ("gateway:a", "gateways", "data", "window")]
-    copies = [await client.dump(name) for name in names]
+    copies = [await client.dump(name) or b"" for name in names]
     await gateway.send(gateway.batch([ask(60)]))
     gateway.answered = gateway.sequence
     for name, copy in zip(names, copies, strict=True):

@@ -68,16 +68,16 @@ def test_a_plane_that_is_silent_is_followed_by_the_other_and_never_do_both_lead(
         first, second = (Leadership(database, name, lambda: now[0]) for name in ("a:8081", "b:8081"))
         assert first.look() and not second.look()
         now[0] += LEASE_LASTS - timedelta(seconds=1)
-        assert first.leads and not second.look()
+        assert first.leads() and not second.look()
         assert first.look()
         now[0] += LEASE_LASTS - timedelta(microseconds=1)
-        assert first.leads and not second.look()
+        assert first.leads() and not second.look()
         now[0] += timedelta(microseconds=1)
-        assert not first.leads
-        assert second.look() and second.leads
-        assert not first.look() and not first.leads
+        assert not first.leads()
+        assert second.look() and second.leads()
+        assert not first.look() and not first.leads()
         second.give_back()
-        assert not second.leads
+        assert not second.leads()
         assert first.look()
     finally:
         database.close()
@@ -85,5 +85,5 @@ def test_a_plane_that_is_silent_is_followed_by_the_other_and_never_do_both_lead(
 
 def test_a_file_has_one_control_plane_which_leads(tmp_path: Path):
     database = ControlDatabase(f"sqlite:///{tmp_path / 'control.db'}")
-    assert Leadership(database, "a").leads
+    assert Leadership(database, "a").leads()
     database.close()

@@ -52,7 +52,7 @@ class Exchange:
         await self._call.write(ProcessingRequest(**message))
 
     async def answer(self) -> ProcessingResponse:
-        found = await self._call.read()
+        found: Any = await self._call.read()
         assert found is not grpc.aio.EOF, "the picker ended the stream"
         return found
 

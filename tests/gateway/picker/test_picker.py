@@ -165,7 +165,7 @@ async def test_an_endpoint_that_fails_is_suspected(start):
     exchange = Exchange(channel)
     assert picked(await exchange.pick(body_of()))[0] != failed
     await exchange.close()
-    outstanding = [one["outstanding"] for one in service.router.status()["pools"]["p"]["replicas"].values()]  # type: ignore[index]
+    outstanding = [one["outstanding"] for one in service.router.status()["pools"]["p"]["replicas"].values()]
     assert outstanding == [0, 0]
 
 
