@@ -14,7 +14,7 @@ from google.protobuf import struct_pb2
 from algorithms.routing.ask import Ask
 from backends.ext_proc.messages import FULL_DUPLEX, STREAMED, ProcessingResponse
 from contracts.api.generation import Result
-from contracts.errors import InvalidRequest, TollkeeperError, UnknownModel, UpstreamUnreachable
+from contracts.errors import InvalidRequest, TollkeeperError, Unavailable, UnknownModel, UpstreamUnreachable
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from gateway.replies.progress import Progress
 from gateway.request.clock import Clock
@@ -59,7 +59,7 @@ class Picker:
     ) -> "tuple[list[str], Placed | None, Progress]":
         """Return endpoints, the best first, and what follows the request there.
 
-        Raises InvalidRequest if the body names no model, UnknownModel, and UpstreamUnreachable if no endpoint is left.
+        Raises InvalidRequest if the body names no model, UnknownModel, and Unavailable if no endpoint is left.
         """
         self.picks += 1
         snapshot = self._snapshot()
@@ -72,7 +72,7 @@ class Picker:
         choice = self._choice(model, pool, ask_of_body(fields, body, headers.get(_SESSION, "")), within)
         candidates = [spec for spec in choice.candidates if endpoint_of(spec)]
         if not candidates:
-            raise UpstreamUnreachable(f"no endpoint of model {model.id!r} is ready")
+            raise Unavailable(f"no endpoint of model {model.id!r} is ready")
         progress = Progress()
         placed = choice.begin(candidates[0], progress)
         return [endpoint_of(spec) for spec in candidates[:_MOST_FALLBACKS]], placed, progress
