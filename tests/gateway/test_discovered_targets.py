@@ -49,7 +49,7 @@ async def test_endpoints_of_a_file_join_and_leave_without_a_restart(
     await eventually(lambda: len(gateway.gateway.directory.snapshot.pools["mock"].targets) == 1, 5.0)
     assert await served(gateway) == [200] * 6
     assert (len(one.requests), len(two.requests)) == (9, 9), "nothing more goes to what is gone"
-    assert {record.target for record in gateway.requests()} == {
+    assert {record.replica for record in gateway.requests()} == {
         f"vllm@127.0.0.1:{one.port}",
         f"vllm@127.0.0.1:{two.port}",
     }
