@@ -16,6 +16,7 @@ from backends.ext_proc.messages import FULL_DUPLEX, STREAMED, ProcessingResponse
 from contracts.api.generation import Result
 from contracts.errors import InvalidRequest, TollkeeperError, Unavailable, UnknownModel, UpstreamUnreachable
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
+from contracts.serving.discovery import discover_of
 from gateway.replies.progress import Progress
 from gateway.request.clock import Clock
 from gateway.routing.replicas.asks import estimated_ask
@@ -197,7 +198,9 @@ class _Stream:
 
 
 def endpoint_of(spec: TargetSpec) -> str:
-    """Return a target's `HOST:PORT`; empty for one that is not reached over the network."""
+    """Return a target's `HOST:PORT`; empty for one that is not reached over the network, or not found yet."""
+    if discover_of(spec):
+        return ""
     parts = urlsplit(spec.url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return ""

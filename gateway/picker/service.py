@@ -10,7 +10,6 @@ from functools import partial
 from backends.ext_proc.server import ExtProcServer
 from contracts.errors import ConfigurationError
 from contracts.serving.configuration import Snapshot
-from contracts.serving.discovery import discover_of
 from gateway.config.directory import Directory
 from gateway.config.discovery import DiscoveringSource
 from gateway.config.file import FileSource
@@ -71,7 +70,7 @@ class PickerService:
 
 
 def _serves(pool: str, snapshot: Snapshot) -> bool:
-    return any(endpoint_of(spec) and not discover_of(spec) for spec in snapshot.pools[pool].targets)
+    return any(endpoint_of(spec) for spec in snapshot.pools[pool].targets)
 
 
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

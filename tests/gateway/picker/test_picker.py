@@ -166,8 +166,8 @@ async def test_an_endpoint_that_fails_is_suspected(start):
     exchange = Exchange(channel)
     assert picked(await exchange.pick(body_of()))[0] != failed
     await exchange.close()
-    outstanding = [one["outstanding"] for one in service.router.status()["pools"]["p"]["replicas"].values()]
-    assert outstanding == [0, 0]
+    status: Any = service.router.status()
+    assert [one["running"] for one in status["pools"]["p"]["replicas"].values()] == [0, 0]
 
 
 async def test_endpoints_that_are_found_join_and_leave(start, tmp_path: Path):
