@@ -88,6 +88,7 @@ class RedisCluster:
     def __init__(self, folder: Path, tag: str) -> None:
         options = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(_NODE_TIMEOUT_MS)]
         options += ["--repl-diskless-sync-delay", "0", "--cluster-require-full-coverage", "no"]
+        options += ["--cluster-allow-replica-migration", "no"]  # or one would leave for a primary that has none
         ports = find_free_ports(10)
         self.slot = key_slot(tag.encode())
         self.nodes = [

@@ -80,8 +80,11 @@ async def test_a_primary_that_is_lost_under_load_lets_nothing_exceed_its_amount(
         await load.until(lambda: load.taken >= AMOUNT * 0.97, "the rest of it being taken")
         await asyncio.sleep(1.0)  # it would go on if anything allowed it
         assert load.taken <= AMOUNT
-        while len(await asyncio.to_thread(fleet.replicas)) < 2:  # the former primary is one of them
-            await asyncio.sleep(0.05)
+        for _ in range(600):
+            if len(found := await asyncio.to_thread(fleet.replicas)) == 2:  # the former primary is one of them
+                break
+            await asyncio.sleep(0.1)
+        assert len(found) == 2
     finally:
         await load.close()
 
