@@ -175,11 +175,8 @@ class Primary:
 
         async def ask(host: Host) -> tuple[Host, Any]:
             client = self._made(host, is_sentinel=is_sentinel)
-            try:
-                return host, await client.execute_command(*command)  # type: ignore[no-untyped-call]
-            finally:
-                with contextlib.suppress(RedisError, OSError):
-                    await client.aclose()
+            self._retired.append(client)  # closed below, or later where that is cancelled
+            return host, await client.execute_command(*command)  # type: ignore[no-untyped-call]
 
         tasks = [asyncio.create_task(ask(host)) for host in hosts]
         try:
@@ -188,6 +185,7 @@ class Primary:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self._close_retired()
         answers: list[tuple[Host, Any]] = []
         for task in tasks:
             error = None if task.cancelled() else task.exception()
