@@ -52,7 +52,7 @@ def create_form(visit: Visit) -> None:
         amount = first.text_input("Amount", key="new_budget_amount", placeholder="50.00")
         unit = second.selectbox("Unit", (_USD, _GPU), key="new_budget_unit")
         period = third.selectbox(
-            "Period", PERIODS, key="new_budget_period", help="Calendar period in the tenant's time zone"
+            "Period", _PERIODS, key="new_budget_period", help="Calendar period in the tenant's time zone"
         )
         kind = fourth.selectbox(
             "Kind", ("hard", "soft"), key="new_budget_kind", help="Hard: never overspent. Soft: only notifies"
