@@ -40,7 +40,7 @@ def replace_command(
     as_json: AsJson = False,
 ) -> None:
     """Replace a price card from now on, in one transaction. Shows the cost at last month's usage first."""
-    now = datetime.now(UTC).replace(microsecond=0)
+    now = datetime.now(UTC)
     with one_line_errors(), ExitStack() as stack:
         opened = stack.enter_context(open_installation(data, store_url, os.environ))
         with opened.database.session() as session:

@@ -107,7 +107,7 @@ def price_changes_told(look: Look, rules: Sequence[Rule]) -> Findings:
             _price_change(change, found.costs[change.old.version], found.month)
             for change in changes
             if found is not None
-            and abs(usd(found.costs[change.old.version].difference_pico_usd)) >= rule.settings["least_usd"]
+            and float(abs(usd(found.costs[change.old.version].difference_pico_usd))) >= rule.settings["least_usd"]
         ]
         for rule in rules
     }
