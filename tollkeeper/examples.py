@@ -66,6 +66,7 @@ EXAMPLES: Final[dict[str, str]] = {
     "prices show": "tollkeeper prices show openai gpt-4o-mini",
     "prices import": "tollkeeper prices import --dry-run",
     "prices refresh": "tollkeeper prices refresh --dry-run",
+    "prices replace": "tollkeeper prices replace gpt-x/1 gpt-x/2 --price input_text=2.20 --dry-run",
     "budgets recount": "tollkeeper budgets recount bud_01a2 --dry-run",
     "slos report": "tollkeeper slos report chat-ttft",
     "plan": "tollkeeper plan --model small --replicas 2 --ttft-p95-ms 500",

@@ -103,20 +103,7 @@ FROM
                     + (ifNull(tokens_output_audio, 0) > 0) * 512
                     + (ifNull(tokens_output_image, 0) > 0) * 1024
                 ) AS used_kinds,
-                if(has({own_tenants:Array(String)}, tenant), tenant, '') AS class_tenant,
-                model AS class_model,
-                if(has({own_providers:Array(String)}, provider), provider, '') AS class_provider,
-                if(service_tier = '' AND endsWith(price_version, '#batch'), 'batch', service_tier)
-                    AS class_service_tier,
-                provider = 'engine' OR attribution_method != '' AS class_is_engine,
-                if(
-                    empty({thresholds:Array(UInt64)}),
-                    toUInt64(0),
-                    arrayCount(
-                        above -> arraySum(arraySlice(tokens, 1, 7)) > above, {thresholds:Array(UInt64)}
-                    )
-                ) AS tier_number,
-                arrayCount(moment -> toUnixTimestamp64Nano(started_at) >= moment, {changes:Array(Int64)}) AS segment
+                {{price_class}}
             FROM requests
             WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
                 AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')

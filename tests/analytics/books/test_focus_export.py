@@ -42,6 +42,16 @@ JANUARY, FEBRUARY = (month_of(2049, number, UTC_ZONE) for number in (1, 2))
 NOW: Final = FEBRUARY.start + timedelta(days=9, hours=12)
 # Two rules of FOCUS 1.2 as the validator has them contradict each other: this asks every InvoiceId to be null.
 CONTRADICTED: Final = frozenset({"InvoiceId-C-004-C"})
+# What our files have: without it the validator skips the rules of these columns.
+CRITERIA: Final = ",".join(
+    f"{name}_SUPPORTED"
+    for name in (
+        *("ACCOUNT_NAMING", "MULTIPLE_BILLING_ACCOUNT_TYPES", "MULTIPLE_PRICING_CATEGORIES"),
+        *("MULTIPLE_SUB_ACCOUNT_TYPES", "NEGOTIATED_PRICING", "PRICING_BILLING_CURRENCY_DIFFERENCES"),
+        *("PUBLIC_PRICE_LIST", "RESOURCE_TYPE_ASSIGNMENT", "SUB_ACCOUNT", "TAGGING", "UNIT_PRICING"),
+        "USAGE_MEASUREMENT",
+    )
+)
 BEGINNING: Final = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -135,14 +145,14 @@ def test_the_published_validator_finds_no_fault(exported: tuple[list[Row], dict[
     write_parquet(exported[0], path)
     command = [os.environ["FOCUS_VALIDATOR"], "-m", "focus_validator.main", "--data-file", str(path)]
     done = subprocess.run(
-        [*command, "--validate-version", "1.2", "--block-download", "--show-violations"],
+        [*command, "--validate-version", "1.2", "--block-download", "--applicability-criteria", CRITERIA],
         capture_output=True,
         text=True,
         cwd=tmp_path,
         timeout=300,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
     )
     said = done.stdout + done.stderr
-    failed = set(re.findall(r"\b([A-Za-z]+-[A-Z]-\d{3}-[A-Z])\b[^\n]*(?:FAIL|❌)", said))
-    failed |= set(re.findall(r"(?:FAIL|❌)[^\n]*?\b([A-Za-z]+-[A-Z]-\d{3}-[A-Z])\b", said))
-    assert "InvoiceId-C-005-C" in said, said[-2_000:]  # it has run
-    assert failed == CONTRADICTED, said[-4_000:]
+    judged = {verdict: set(re.findall(rf"(\S+): {verdict}\b", said)) for verdict in ("PASS", "FAIL")}
+    assert len(judged["PASS"]) > 300, said[-2_000:]  # it has run
+    assert judged["FAIL"] == CONTRADICTED, said[-4_000:]
