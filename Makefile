@@ -58,7 +58,7 @@ conformance: $(STAMP)  ## the official MCP conformance suite against /mcp (needs
 
 focus: $(STAMP)  ## a FOCUS file judged by the published validator, installed into .venv-focus (Python 3.12 or later)
 	$(FOCUS_PYTHON) -m venv .venv-focus
-	.venv-focus/bin/pip install --quiet focus-validator==2.2.1
+	.venv-focus/bin/pip install --quiet focus-validator==2.2.1 pyarrow==21.0.0
 	FOCUS_VALIDATOR="$(CURDIR)/.venv-focus/bin/python" \
 		$(VENV)/bin/python -m pytest tests/analytics/books/test_focus_export.py -q
 
