@@ -57,7 +57,7 @@ _PRICED: Final[Mapping[str, str]] = {
 _CATEGORIES: Final[Mapping[str, tuple[str, str]]] = {
     DISCOUNT: ("Adjustment", "One-Time"),
     FREE_TIER: ("Credit", "Recurring"),
-    COMMITMENT: ("Purchase", "Recurring"),
+    COMMITMENT: ("Adjustment", "Recurring"),
     TAX: ("Tax", "One-Time"),
     ROUNDING: ("Adjustment", "One-Time"),
     LATE: ("Adjustment", "One-Time"),
@@ -110,10 +110,7 @@ def extra_rows(charges: Sequence[Charge], month: Period, zone: ZoneInfo, issuer:
 
 def _extra_row(extra: Extra, tenant: str, billed: Billed, month: Period, issuer: str) -> Row:
     category, frequency = _CATEGORIES[extra.kind]
-    sku = f"terms/{extra.kind}"
-    named: Row = {} if category == "Tax" else {"SkuId": sku, "SkuMeter": extra.kind}
-    if category == "Purchase":
-        named |= {"SkuPriceId": f"{sku}/{AS_BILLED}", **_whole(extra.amount)}
+    named: Row = {} if category == "Tax" else {"SkuId": f"terms/{extra.kind}", "SkuMeter": extra.kind}
     row = _row(
         month,
         month,
