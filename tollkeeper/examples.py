@@ -65,6 +65,7 @@ EXAMPLES: Final[dict[str, str]] = {
     "guardrails report": "tollkeeper guardrails report --tenant acme",
     "prices show": "tollkeeper prices show openai gpt-4o-mini",
     "prices import": "tollkeeper prices import --dry-run",
+    "reconcile stated": "tollkeeper reconcile stated 2026-11",
     "prices refresh": "tollkeeper prices refresh --dry-run",
     "prices replace": "tollkeeper prices replace gpt-x/1 gpt-x/2 --price input_text=2.20 --dry-run",
     "budgets recount": "tollkeeper budgets recount bud_01a2 --dry-run",
