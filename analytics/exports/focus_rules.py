@@ -262,7 +262,7 @@ def _price_faults(row: Row) -> list[str]:
         unit_price, quantity, amount = row.get(price), row.get("PricingQuantity"), row.get(cost)
         if isinstance(unit_price, Decimal) and isinstance(quantity, Decimal) and isinstance(amount, Decimal):
             # In another currency than USD the unit price is rounded, and each unit may be off by as much.
-            if abs(unit_price * quantity - amount) > _NEAR * max(abs(quantity), 1):
+            if abs(unit_price * quantity - amount) > _NEAR * max(abs(quantity), Decimal(1)):
                 faults.append(f"{price} x PricingQuantity is {unit_price * quantity}, and {cost} is {amount}")
     return faults
 
