@@ -33,7 +33,7 @@ from backends.control.organisation import create_tenant
 from backends.control.prices import NewPrice, create_price, load_cards
 from backends.control.rates import NewRate, create_rate
 from contracts.access.identity import Identity
-from contracts.metering.usage import Usage
+from contracts.metering.usage import Leaf, Usage
 from contracts.rules.periods import zone_of
 from tests.analytics.cost.records import request
 
@@ -70,7 +70,7 @@ def exported(
         create_rate(session, author, NewRate("currency", "eur", "EUR", {"units_per_usd": "0.8612345678"}, BEGINNING))
         for tenant in tenants:
             create_tenant(session, author, tenant, tenant)
-            prices = {"input_text": Decimal("2.5"), "output_text": Decimal(10)}
+            prices: dict[Leaf, Decimal] = {"input_text": Decimal("2.5"), "output_text": Decimal(10)}
             create_price(session, author, NewPrice("gpt-x", f"right-{tenant}", prices, tenant=tenant))
             terms = {"percent": "-10", "free_usd": "1", "committed_usd": "50"}
             create_rate(session, author, NewRate("terms", f"terms-{tenant}", tenant, terms, BEGINNING))

@@ -268,7 +268,7 @@ def test_a_second_person_confirms_nothing_else_than_what_was_asked_for(database:
         set_profile(session, AUTHOR, ISSUER, ProfileChange(is_two_person=True))
         budgets.update_budget(session, FIRST, "acme", row.id, BudgetChange(amount_usd=Decimal(150)))
         other = budgets.update_budget(session, SECOND, "acme", row.id, BudgetChange(amount_usd=Decimal(200)))
-        assert (other.amount_usd, other.proposal, other.proposed_by) == (100, {"amount_usd": "200"}, "bob")
+        assert other.amount_usd == 100 and other.proposal == {"amount_usd": "200"} and other.proposed_by == "bob"
     with database.session() as session:
         budgets.update_budget(session, FIRST, "acme", row.id, BudgetChange(amount_usd=Decimal("200.0")))
         assert budgets.get_budget(session, "acme", row.id).amount_usd == 200
