@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -73,7 +73,7 @@ def _rate(text: str) -> tuple[Leaf, int]:
     if kind not in LEAVES:
         raise InvalidRequest(f"{kind[:40]!r} is no kind of token; choose of {', '.join(LEAVES)}", param="price")
     try:
-        return cast("Leaf", kind), pico_usd_per_token(Decimal(amount))
+        return kind, pico_usd_per_token(Decimal(amount))
     except (InvalidOperation, ValueError) as error:
         raise InvalidRequest(
             f"the price of {kind} is {amount[:40]!r}, which is no amount in USD", param="price"

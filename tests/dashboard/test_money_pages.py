@@ -247,7 +247,7 @@ def test_saved_allocations_are_shown_with_their_sum_to_who_sees_all_tenants(
     shared = "{name: no team, source: unallocated}, {name: desk, source: fixed, usd: '3', by: even}"
     file.write_text(f"allocations: {{teams: {{by: team, shared: [{shared}]}}}}")
     app = page(costs_page, **page_asked)
-    poll(lambda: app.run().dataframe, "the allocation")
+    poll(lambda: bool(app.run().dataframe), "the allocation")
     (table,) = app.dataframe
     rows = zip(*(table.value[name] for name in ("team", "Own", "no team", "desk", "Total")), strict=True)
     assert list(rows) == [("red", 6.0, 0.75, 1.5, 8.25), ("blue", 2.0, 0.25, 1.5, 3.75)]
