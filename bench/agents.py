@@ -13,7 +13,8 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
 
 from bench.agent_sessions import (
     MODEL,
@@ -63,6 +64,13 @@ def measure(report: Report) -> None:
         by_session = _cost_report(store, "tenant,session")
         by_tenant = _cost_report(store, "tenant")
     _judge(report, shown, by_session, by_tenant)
+
+
+class Spent(NamedTuple):
+    """What requests cost, and what of it was charged: words behind a cut cost something, and are charged to nobody."""
+
+    cost: int = 0  # pico-USD, as the next
+    charged: int = 0
 
 
 @dataclass(slots=True)
@@ -138,20 +146,25 @@ def _wait_until_stored(store: StoreProcess, requests: int) -> int:
         client.close()
 
 
-def _cost_report(store: StoreProcess, by: str) -> dict[tuple[str, ...], int]:
-    """Return what `tollkeeper cost report` says in pico-USD, by the labels of its last level."""
+def _cost_report(store: StoreProcess, by: str) -> dict[tuple[str, ...], Spent]:
+    """Return what `tollkeeper cost report` says, by the labels of its last level."""
     command = [sys.executable, "-m", "tollkeeper", "cost", "report", "--by", by, "--json"]
     command += ["--data", str(store.data), "--store-url", store.url]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_STORED_SECONDS)
     level = json.loads(done.stdout)["levels"][-1]
-    return {tuple(line[name] for name in level["by"]): line["cost_pico_usd"] or 0 for line in level["lines"]}
+    return {
+        tuple(line[name] for name in level["by"]): Spent(
+            line["cost_pico_usd"] or 0, int(Decimal(line["charged_usd"]) * 10**12)
+        )
+        for line in level["lines"]
+    }
 
 
 def _judge(
     report: Report,
     shown: Shown,
-    by_session: dict[tuple[str, ...], int],
-    by_tenant: dict[tuple[str, ...], int],
+    by_session: dict[tuple[str, ...], Spent],
+    by_tenant: dict[tuple[str, ...], Spent],
 ) -> None:
     ledger, loops, spent = (shown.seen[tenant] for tenant in (_LEDGER, _LOOPS, _SPENT))
     every = [*ledger, *loops, *spent]
@@ -162,13 +175,13 @@ def _judge(
     report.add("retried_requests", sum(one.retried for one in every), "requests", better="lower", n=shown.requests)
     _none(report, "failed_requests", len(faults), "requests", shown.requests)
     _none(report, "requests_not_stored", abs(shown.requests - shown.stored), "requests", shown.requests)
-    sums = {tenant: sum(cost for path, cost in by_session.items() if path[0] == tenant) for tenant in shown.seen}
-    apart = sum(abs(sums[tenant] - by_tenant.get((tenant,), 0)) for tenant in shown.seen)
+    sums = {tenant: sum(one.cost for path, one in by_session.items() if path[0] == tenant) for tenant in shown.seen}
+    apart = sum(abs(sums[tenant] - by_tenant.get((tenant,), Spent()).cost) for tenant in shown.seen)
     _none(report, "session_sums_off_tenants_total", apart, "pico-USD", len(every))
-    off = sum(abs(by_session.get((_LEDGER, one.name), 0) - one.pico_usd) for one in ledger)
+    off = sum(abs(by_session.get((_LEDGER, one.name), Spent()).cost - one.pico_usd) for one in ledger)
     _none(report, "sessions_off_agents_own_books", off, "pico-USD", len(ledger))
-    _judge_caps(report, loops, [by_session.get((_LOOPS, one.name), 0) for one in loops])
-    total = by_tenant.get((_SPENT,), 0)
+    _judge_caps(report, loops, [by_session.get((_LOOPS, one.name), Spent()).charged for one in loops])
+    total = by_tenant.get((_SPENT,), Spent()).charged
     _none(report, "budget_overspent", max(total - shown.budget_pico_usd, 0), "pico-USD", len(spent))
     report.add("budget_used", total / shown.budget_pico_usd, "of the budget", must=0.95, n=len(spent))
 

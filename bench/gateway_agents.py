@@ -151,7 +151,7 @@ def _configuration(rig: Rig) -> dict[str, Any]:
     config["pools"].append({"name": "native", "targets": [native]})
     config["models"].append({"name": _NATIVE_MODEL, "pool": "native"})
     [price] = config["prices"]
-    config["prices"].append({**price, "model": _NATIVE_MODEL})
+    config["prices"].append({**price, "model": _NATIVE_MODEL, "version": "bench/2"})
     url = f"http://127.0.0.1:{rig.mock_port}/mcp"
     config["mcp_servers"] = [{"name": _TOOL.partition("__")[0], "url": url, "price_usd": "0.0001"}]
     return config

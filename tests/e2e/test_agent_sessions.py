@@ -90,8 +90,9 @@ async def test_sessions_add_up_and_a_cap_stops_a_loop_in_its_stream(
     assert sum(line["cost_pico_usd"] for line in sessions.values()) == total["cost_pico_usd"]
     assert Decimal(total["cost_usd"]) * 10**12 == total["cost_pico_usd"]
     capped = cost_report(installation, looping, "session")["loop"]
-    assert capped["cost_pico_usd"] == loop.pico_usd
-    assert capped["output_tokens"] == loop.output_tokens
+    # The provider's words behind the cut cost something, and are charged to nobody.
+    assert loop.pico_usd <= Decimal(capped["charged_usd"]) * 10**12 <= CAP_PICO_USD
+    assert loop.output_tokens <= capped["output_tokens"]
 
 
 def await_report(installation: Installation, tenant: str, requests: int) -> dict[str, Any]:
