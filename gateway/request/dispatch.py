@@ -143,7 +143,15 @@ class Dispatcher(Driver):
 
     def _finish(self, life: RequestState) -> None:
         try:
-            self.finish.now(life)
+            if not self.finish.now(life):
+                life.task = self.start(self._finish_late(life))
+        except Exception:
+            self._finish_anyhow(life)
+
+    async def _finish_late(self, life: RequestState) -> None:
+        life.has_task_begun = True
+        try:
+            await self.finish.late(life)
         except Exception:
             self._finish_anyhow(life)
 

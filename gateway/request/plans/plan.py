@@ -110,7 +110,7 @@ class RequestPlan:
         self.candidates = pool.targets
         self.sole = targets[pool.targets[0].id] if len(targets) == 1 else None  # nothing is to be chosen
         self.forecast = forecast
-        self.limits_told = None if lines is None else RateLines(lines)
+        self.limits_told = None if lines is None or lines.quick is None else RateLines(lines)
         self.is_counted = pool.kinds == _COUNTED  # its prompts, exactly
         self.is_unseen = pool.kinds == UNSEEN_KINDS  # nobody sees its whole answers grow
         self.context_tokens = model.context_tokens
@@ -161,7 +161,7 @@ def _open(
         return None
     limiter, tenant = stages.limiter, key.identity.tenant
     lines = limiter.plans.plan_for(key.identity, model.id, snapshot).fixed
-    if lines is None or lines.quick is None or lines.counts_gpu:
+    if lines is None or lines.counts_gpu:
         return None
     rates: Rates | None = FREE
     if lines.counts_money:
@@ -194,11 +194,10 @@ def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot
     if not stages.guard.admits(key, model, CHAT.api):
         return False
     pool = snapshot.pools[model.pool]
-    if pool.failures.hedge is not None or pool.failures.is_timed or not stages.router.is_plain(pool):
+    if pool.failures.hedge is not None or pool.failures.is_timed or stages.queues.get(model.pool).spec is not None:
         return False
-    is_chosen_in_turn = len(pool.targets) == 1 or pool.policy == "round_robin"
-    is_known_kind = pool.kinds in (_PASSED_ON, _COUNTED)
-    return is_chosen_in_turn and is_known_kind and stages.queues.get(model.pool).spec is None
+    # An engine host's prompts are counted exactly where a policy compares its replicas: that may have to wait.
+    return pool.kinds == _PASSED_ON or (pool.kinds == _COUNTED and stages.router.is_plain(pool))
 
 
 def _target(
