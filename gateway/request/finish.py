@@ -49,7 +49,8 @@ class Finish:
         self._charge(life)
         self._prepare(life)
         self._note_sample(life)
-        if life.error is None and self._stages.recorder.pack(life):
+        is_watched = life.plan is not None and life.plan.is_watched
+        if life.error is None and not is_watched and self._stages.recorder.pack(life):
             if life.is_streamed:
                 self._endings.add(life)
             else:
@@ -59,6 +60,7 @@ class Finish:
             self._record(life)
         finally:
             self.conclude(life)
+        self._teach_plan(life)
 
     async def slowly(self, life: RequestState) -> None:
         """End a request whose end may have to wait: for shared counters, for a comparison, for an answer to be kept."""
@@ -185,6 +187,10 @@ class Finish:
     def follow_up(self, life: RequestState) -> None:
         """Count a request whose answer has left, and let its plan's forecast learn from it."""
         self._stages.recorder.count(life)
+        self._teach_plan(life)
+
+    def _teach_plan(self, life: RequestState) -> None:
+        """Let a plan's forecast learn from an answer that it has led to."""
         plan, tokens_in, tokens_out, last = life.plan, life.tokens_in, life.tokens_out, life.last_attempt
         if life.teaches_plan and plan is not None and tokens_in and tokens_out and last is not None:
             reason = life.finish_reason or last.result.finish_reason

@@ -83,6 +83,7 @@ class RequestPlan:
         "limits_told",
         "is_counted",
         "is_unseen",
+        "is_watched",
         "context_tokens",
         "most_output",
     )
@@ -96,6 +97,8 @@ class RequestPlan:
         rates: Rates,
         targets: dict[str, PlannedTarget],
         forecast: Forecast,
+        *,
+        is_watched: bool,
     ) -> None:
         pool = snapshot.pools[model.pool]
         self.snapshot = snapshot
@@ -112,6 +115,7 @@ class RequestPlan:
         self.forecast = forecast
         self.limits_told = None if lines is None or lines.quick is None else RateLines(lines)
         self.is_counted = pool.kinds == _COUNTED  # its prompts, exactly
+        self.is_watched = is_watched  # its answers are copied or hashed as they leave
         self.is_unseen = pool.kinds == UNSEEN_KINDS  # nobody sees its whole answers grow
         self.context_tokens = model.context_tokens
         self.most_output = model.context_tokens or NATURAL_OUTPUT  # of a choice that nobody bounds
@@ -144,18 +148,25 @@ def make_plan(stages: Stages, shapes: KeptShapes, key: KeyEntry, model_name: str
     model = snapshot.models.get(model_name)
     ends = (now_ns + _KEPT_NS, snapshot.prices.unchanged_around(now_ns)[1], key.expires_at_ns, key.revoked_at_ns)
     tenant = snapshot.tenants.get(key.identity.tenant)
-    if tenant is not None and (tenant.keeps_content or tenant.audits_requests):
-        model = None  # what is said has to be seen: no plan leaves that out
+    is_watched = tenant is not None and (tenant.keeps_content or tenant.audits_requests)
     if snapshot.guardrails and covering(snapshot.guardrails, key.identity.tenant, model_name):
-        model = None  # as above
-    plan = None if model is None else _open(stages, shapes, key, model, snapshot, now_ns)
-    cached = None if model is None else cache_plan_of(stages, key, model, snapshot, now_ns)
+        model = None  # what is said has to be seen: no plan leaves that out
+    plan = None if model is None else _open(stages, shapes, key, model, snapshot, now_ns, is_watched=is_watched)
+    # A kept answer is given by a plan only where nobody else looks at it.
+    cached = None if model is None or is_watched else cache_plan_of(stages, key, model, snapshot, now_ns)
     until_ns = min(end for end in ends if end is not None)
     return KeptPlan(until_ns, min(now_ns + _FRESH_NS, until_ns), plan, cached)
 
 
 def _open(
-    stages: Stages, shapes: KeptShapes, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int
+    stages: Stages,
+    shapes: KeptShapes,
+    key: KeyEntry,
+    model: ModelSpec,
+    snapshot: Snapshot,
+    now_ns: int,
+    *,
+    is_watched: bool,
 ) -> RequestPlan | None:
     if not _is_open(stages, key, model, snapshot):
         return None
@@ -180,6 +191,7 @@ def _open(
         rates,
         found,
         forecast,
+        is_watched=is_watched,
     )
 
 
