@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from backends.llm.base import TARGET_KINDS, ModelCall, RenewedTarget, Target, TargetFactory
+from backends.llm.base import ADAPTERS, ModelCall, RenewedTarget, Target, TargetFactory
 from backends.llm.native_calls import check_translated
 from backends.secrets.credential_references import ReferenceRules, read_reference
 from backends.secrets.sealed_references import is_stored, shown_reference, token_of
@@ -14,6 +14,7 @@ from contracts.api.generation import Continuation
 from contracts.errors import ConfigurationError, TargetMisconfigured, TollkeeperError, UnsupportedParameter
 from contracts.pricing.failure_billing import read_billing
 from contracts.serving.configuration import PoolSpec, Snapshot, TargetSpec
+from contracts.serving.discovery import discover_of
 
 _log = logging.getLogger(__name__)
 
@@ -101,6 +102,9 @@ class TargetRegistry:
         for key, spec in wanted.items():
             if key in kept:
                 continue
+            if discover_of(spec):
+                broken[key] = f"no endpoint is known of {discover_of(spec)!r}"
+                continue
             try:
                 built[key] = self._build(spec)
             except TollkeeperError as error:
@@ -149,9 +153,9 @@ def is_same_place(one: TargetSpec, other: TargetSpec) -> bool:
 
 
 def _factory_of(spec: TargetSpec) -> TargetFactory:
-    import_string = TARGET_KINDS.get(spec.kind)
+    import_string = ADAPTERS.get(spec.kind)
     if import_string is None:
-        known = ", ".join(sorted(TARGET_KINDS))
+        known = ", ".join(sorted(ADAPTERS))
         raise ConfigurationError(f"target {spec.id!r} has kind {spec.kind!r}; known kinds: {known}")
     module, _, name = import_string.partition(":")
     factory: TargetFactory = getattr(importlib.import_module(module), name)
