@@ -8,11 +8,7 @@ SELECT
     if(service_tier = '' AND endsWith(price_version, '#batch'), 'batch', service_tier) AS class_service_tier,
     provider = 'engine' OR attribution_method != '' AS class_is_engine,
     arrayCount(
-        above ->
-            ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-            + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-            + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0) > above,
-        {thresholds:Array(UInt64)}
+        above -> {input_sum} > above, {thresholds:Array(UInt64)}
     ) AS tier_number,
     arrayCount(moment -> toUnixTimestamp64Nano(started_at) >= moment, {changes:Array(Int64)}) AS segment
 FROM requests

@@ -16,8 +16,13 @@ SELECT
     sum(asked) - recorded_pico_usd AS amount_pico_usd,
     -toInt64(countIf(was_unpriced)) AS unpriced_requests,
     toInt64(countIf(is_partly)) - toInt64(countIf(was_partly)) AS partly_unpriced_requests,
-    sum(arraySum(arraySlice(missing, 1, 7)) - arraySum(arraySlice(was_missing, 1, 7))) AS unpriced_input_tokens,
-    sum(arraySum(arraySlice(missing, 8)) - arraySum(arraySlice(was_missing, 8))) AS unpriced_output_tokens,
+    sum(
+        arraySum(arraySlice(missing, 1, {input_leaves})) - arraySum(arraySlice(was_missing, 1, {input_leaves}))
+    ) AS unpriced_input_tokens,
+    sum(
+        arraySum(arraySlice(missing, {input_leaves} + 1, {output_leaves}))
+        - arraySum(arraySlice(was_missing, {input_leaves} + 1, {output_leaves}))
+    ) AS unpriced_output_tokens,
     sumIf(asked - recorded, is_estimated) AS estimated_pico_usd,
     toInt64(countIf(was_unpriced AND is_estimated)) AS estimated_requests
 FROM
@@ -25,7 +30,18 @@ FROM
     SELECT
         *,
         arrayMap((count, rate) -> if(rate < 0, 0, count), tokens, rates) AS paid,
-        arrayMap((count, rate) -> if(rate < 0, count, 0), tokens, rates) AS missing,
+        arraySum(arraySlice(paid, 1, {token_leaves})) > 0 AS by_tokens,
+        arraySum(arraySlice(paid, {token_leaves} + 1)) > 0 AS by_units,
+        -- As `missing_prices` has it: a card sells by tokens or by units, and what it does not sell by lacks no price.
+        arrayMap(
+            (count, rate, place) -> if(
+                rate >= 0
+                OR (place <= {token_leaves} AND by_units AND NOT by_tokens)
+                OR (place > {token_leaves} AND NOT by_units AND (by_tokens OR fee > 0)),
+                0, count
+            ),
+            tokens, rates, arrayEnumerate(rates)
+        ) AS missing,
         multiIf(
             was_unpriced, tokens,
             was_partly, arrayMap((count, leaf) -> if(has(unpriced_leaves, leaf), count, 0), tokens, {leaves:Array(String)}),
@@ -49,21 +65,14 @@ FROM
             price_state = 'partly_unpriced' AS was_partly,
             count_method = 'estimate' AS is_estimated,
             toInt128(ifNull(cost_usd, toDecimal64(0, 12)) * toDecimal128(1000000000000, 0)) AS recorded,
-            [
-                toInt64(ifNull(tokens_input_text, 0)), toInt64(ifNull(tokens_input_audio, 0)),
-                toInt64(ifNull(tokens_input_image, 0)), toInt64(ifNull(tokens_cache_read_text, 0)),
-                toInt64(ifNull(tokens_cache_read_audio, 0)), toInt64(ifNull(tokens_cache_write_5m, 0)),
-                toInt64(ifNull(tokens_cache_write_1h, 0)), toInt64(ifNull(tokens_output_text, 0)),
-                toInt64(ifNull(tokens_output_reasoning, 0)), toInt64(ifNull(tokens_output_audio, 0)),
-                toInt64(ifNull(tokens_output_image, 0))
-            ] AS tokens,
+            {leaf_counts} AS tokens,
             if(has({own_tenants:Array(String)}, tenant), tenant, '') AS class_tenant,
             model AS class_model,
             if(has({own_providers:Array(String)}, provider), provider, '') AS class_provider,
             if(service_tier = '' AND endsWith(price_version, '#batch'), 'batch', service_tier) AS class_service_tier,
             provider = 'engine' OR attribution_method != '' AS class_is_engine,
             arrayCount(
-                above -> arraySum(arraySlice(tokens, 1, 7)) > above, {thresholds:Array(UInt64)}
+                above -> arraySum(arraySlice(tokens, 1, {input_leaves})) > above, {thresholds:Array(UInt64)}
             ) AS tier_number,
             arrayCount(moment -> toUnixTimestamp64Nano(started_at) >= moment, {changes:Array(Int64)}) AS segment
         FROM requests
@@ -74,15 +83,12 @@ FROM
             AND outcome != 'rejected'
             AND price_state != 'failed'
             AND cache NOT IN ('hit', 'semantic_hit')
-            AND isNotNull(coalesce(
-                tokens_input_text, tokens_input_audio, tokens_input_image,
-                tokens_cache_read_text, tokens_cache_read_audio, tokens_cache_write_5m, tokens_cache_write_1h
-            ))
             AND (
-                operation IN ('embeddings', 'rerank', 'score')
-                OR isNotNull(coalesce(
-                    tokens_output_text, tokens_output_reasoning, tokens_output_audio, tokens_output_image
-                ))
+                isNotNull({any_unit})
+                OR (
+                    isNotNull({any_input})
+                    AND (operation IN ('embeddings', 'rerank', 'score') OR isNotNull({any_output}))
+                )
             )
     ) AS used
     INNER JOIN
@@ -114,7 +120,7 @@ FROM
     ) AS classes USING (
         class_tenant, class_model, class_provider, class_service_tier, class_is_engine, tier_number, segment
     )
-    WHERE NOT is_partly OR fee > 0 OR arraySum(paid) > 0
+    WHERE arraySum(missing) = 0 OR fee > 0 OR arraySum(paid) > 0
 )
 GROUP BY tenant, team, project, key_id, model, provider, price_version, period_start
 ORDER BY tenant, team, project, key_id, model, provider, price_version, period_start

@@ -100,6 +100,9 @@ class Sink(DeltaSink, Protocol):
     def answered_at(self, tier: str) -> None:
         """Accept the service tier that the target says it answers at; empty: the standard one."""
 
+    def media_type(self, name: str) -> None:
+        """Note of which type the reply is that follows, where that need not be JSON."""
+
     async def drained(self) -> None:
         """Wait until the client has taken enough to go on."""
 

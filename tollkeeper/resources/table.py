@@ -390,7 +390,7 @@ _ROLLOUTS: Final = Resource(
 _PRICES: Final = Resource(
     name="prices",
     noun="price card",
-    about="Price cards: what requests to a model cost, per million tokens.",
+    about="Price cards: what requests to a model cost, per million tokens or per image, second, character or request.",
     path="/v1/prices",
     key="version",
     key_help="Version, such as gpt-x/2027-01; recorded with every request that it prices.",
@@ -402,7 +402,14 @@ _PRICES: Final = Resource(
             "pairs",
             "--price",
             metavar="KIND=USD",
-            is_required=True,
+            verbs=("create",),
+        ),
+        Field(
+            "usd_per_unit",
+            "USD per image, second, character or request, such as image=0.04 or image.hd=0.08; repeat for more.",
+            "pairs",
+            "--unit-price",
+            metavar="UNIT=USD",
             verbs=("create",),
         ),
         Field(
@@ -433,11 +440,12 @@ _PRICES: Final = Resource(
         of("model"),
         of("provider"),
         of("tenant_id"),
-        Column("USD per 1M tokens", _word("card_prices")),
+        Column("USD per 1M tokens or unit", _word("card_prices")),
         Column("valid", _period),
     ),
     examples=(
         "tollkeeper prices create gpt-x/1 --model gpt-x --price input_text=2.50 --price output_text=10",
+        "tollkeeper prices create whisper/1 --model whisper --unit-price second=0.0001",
         "tollkeeper prices list",
         "tollkeeper prices set gpt-x/1 --valid-to now",
     ),

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from contracts.api.chat import ChatReply
-from contracts.api.embedding import EmbeddingReply, EmbeddingRequest
+from contracts.api.embedding import EmbeddingReply, EmbeddingRequest, TranslatedEmbedding
 from contracts.api.requests import AnyRequest
 from contracts.api.rerank import PairReply, RerankRequest, ScoreRequest
 from contracts.errors import InvalidUsage
@@ -32,6 +32,7 @@ EMBEDDED: Final = ReplyForm("embedding reply", "data", msgspec.json.Decoder(Embe
 _pair_decoder: Final = msgspec.json.Decoder(PairReply)
 _FORMS: Final[Mapping[type, ReplyForm]] = {
     EmbeddingRequest: EMBEDDED,
+    TranslatedEmbedding: EMBEDDED,
     RerankRequest: ReplyForm("rerank reply", "results", _pair_decoder),
     ScoreRequest: ReplyForm("score reply", "data", _pair_decoder),
 }
