@@ -27,9 +27,9 @@ from contracts.recording.ids import uuid7
 from contracts.serving.configuration import Snapshot
 from gateway.apis.batches.service import BatchService
 from gateway.apis.endpoints import Endpoints
+from gateway.apis.files.kept_objects import KeptObjects
 from gateway.apis.gemini.operation import GENERATE_CONTENT
 from gateway.apis.gemini.resource import GEMINI_COUNTING, GeminiModels
-from gateway.apis.kept_objects import KeptObjects
 from gateway.apis.messages.count_tokens import CountTokens
 from gateway.apis.messages.operation import MESSAGES
 from gateway.apis.operations import OPERATIONS, Operation

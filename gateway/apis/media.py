@@ -9,14 +9,16 @@ from contracts.api.media import ImageRequest, ModerationRequest, SpeechRequest, 
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidRequest
 from gateway.apis.reading import read_body
-from gateway.replies.media_reply import MediaReply
-from gateway.replies.reply import Reply, ReplyFacts
+from gateway.replies.reply import JSON, Reply, ReplyFacts
+from gateway.wire.exchange import header_lines
 from gateway.wire.forms import FormReader, read_form
+from gateway.wire.served import lines_of
 
 _FILE: Final = "file"
 _MAX_FIELD_BYTES: Final = 16 * 1024  # of a form's text: a prompt is the longest
 _MAX_FIELDS: Final = 100
 _MAX_TYPE: Final = 200
+_MAX_ANSWER_TYPE: Final = 100
 
 _images: Final = msgspec.json.Decoder(ImageRequest)
 _speech: Final = msgspec.json.Decoder(SpeechRequest)
@@ -124,6 +126,25 @@ class _Form(FormReader):
         if len(text) > _MAX_FIELD_BYTES:
             shown = self._name[:40]
             raise InvalidRequest(f"{shown} has more than {_MAX_FIELD_BYTES} bytes", param=shown)
+
+
+class MediaReply(Reply):
+    """The sink of one answer."""
+
+    def __init__(self, facts: ReplyFacts) -> None:
+        super().__init__(facts)
+        self._media_type = JSON
+
+    def media_type(self, name: str) -> None:
+        """Keep the type of the answer that follows; what is none is sent as bytes."""
+        is_sound = 0 < len(name) <= _MAX_ANSWER_TYPE and name.isascii() and name.isprintable()
+        self._media_type = name.encode() if is_sound else b"application/octet-stream"
+
+    def conclude(self) -> None:
+        """Send the answer."""
+        body = self._body or b""
+        lines = header_lines(self._headers) + lines_of(self._served) + self._lines
+        self._exchange.send_lines(200, self._media_type, body, lines)
 
 
 def media_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:

@@ -7,7 +7,7 @@ import msgspec
 
 from backends.llm.base import Sink
 from backends.llm.http.http_reply import ReplyReader
-from backends.llm.http.openai_errors import broken
+from backends.llm.http.openai_replies import broken
 from backends.llm.http.sse import data_of
 from contracts.api.generation import Delta, Result
 from contracts.api.native import UsageHolder

@@ -6,8 +6,8 @@ Reading takes milliseconds a mebibyte: callers do it in a thread.
 from dataclasses import dataclass, field
 from typing import Final
 
-from contracts.api.files import PIECE_BYTES
 from contracts.errors import InvalidRequest
+from contracts.objects.files import PIECE_BYTES
 from gateway.wire.forms import FormReader, read_form
 
 _MAX_FIELD_BYTES: Final = 1024

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from contracts.api.endpoints import Endpoint
+from contracts.access.endpoints import Endpoint
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidRequest
 from contracts.serving.configuration import KeyEntry, Snapshot

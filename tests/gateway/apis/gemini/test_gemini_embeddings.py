@@ -12,6 +12,7 @@ from contracts.metering.usage import Usage
 
 MODEL = "embedder"
 ONE: dict[str, Any] = {"content": {"parts": [{"text": "one"}, {"text": "two"}]}}
+IMAGE = {"mimeType": "image/png", "data": "AA=="}
 BATCH: dict[str, Any] = {"requests": [ONE, {"content": {"parts": [{"text": "three"}]}}]}
 
 
@@ -77,15 +78,15 @@ async def test_names_may_be_in_snake_case(translating, upstream, kit):
         ("embedContent", {**ONE, "title": "t"}, "title"),
         ("embedContent", {**ONE, "embedContentConfig": {"taskType": "CLUSTERING"}}, "taskType"),
         ("embedContent", {"content": {"parts": []}}, "content"),
-        ("embedContent", {"content": {"parts": [{"inlineData": {"mimeType": "image/png", "data": "AA=="}}]}}, "content.parts[0]"),
+        ("embedContent", {"content": {"parts": [{"inlineData": IMAGE}]}}, "content.parts[0]"),
         ("embedContent", {**ONE, "outputDimensionality": 0}, "outputDimensionality"),
         ("embedContent", {**ONE, "brandNew": 1}, "brandNew"),
         ("batchEmbedContents", {"requests": []}, "requests"),
         ("batchEmbedContents", {"requests": [ONE] * 2049}, "requests"),
         ("batchEmbedContents", {"requests": [ONE, {**ONE, "outputDimensionality": 2}]}, "requests"),
     ],
-)  # fmt: skip
-async def test_what_embeddings_cannot_carry_is_refused_by_name_in_googles_shape(translating, upstream, kit, verb, body, field):  # fmt: skip
+)
+async def test_what_embeddings_cannot_carry_is_refused_by_name(translating, upstream, kit, verb, body, field):
     answer = await ask(translating, kit, verb, body)
     error = answer.json["error"]
     assert (answer.status, error["status"]) == (400, "INVALID_ARGUMENT")

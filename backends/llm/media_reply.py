@@ -6,8 +6,7 @@ import msgspec
 
 from backends.llm.base import Sink
 from backends.llm.http.http_reply import ReplyReader
-from backends.llm.http.openai_errors import broken
-from backends.llm.http.openai_replies import GENERATED, ReplyForm
+from backends.llm.http.openai_replies import GENERATED, ReplyForm, broken
 from contracts.api.media import (
     ImageAnswer,
     ImageRequest,
