@@ -42,7 +42,7 @@ def with_units(
             leaf, power = _UNITS[word]
             if merged.setdefault(leaf, price.scaleb(_MILLION - power)) != price.scaleb(_MILLION - power):
                 raise ConfigurationError(f"usd_per_unit has a price for {word!r}, and usd_per_mtok another")
-        elif word.startswith(VARIANT_MARK) and word == tier_name(word):
+        elif word.startswith(VARIANT_MARK) and word == tier_name(word) and all(word.split(".")):
             if merged_tiers.get(word, {"images": price.scaleb(_MILLION)}) != {"images": price.scaleb(_MILLION)}:
                 raise ConfigurationError(f"usd_per_unit has a price for {word!r}, and service_tiers another")
             merged_tiers[word] = {"images": price.scaleb(_MILLION)}

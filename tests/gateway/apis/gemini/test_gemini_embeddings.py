@@ -6,7 +6,6 @@ import struct
 from typing import Any
 
 import pytest
-from google import genai
 
 from contracts.metering.usage import Usage
 
@@ -43,6 +42,7 @@ def native(start_gateway, kit, upstream):
 
 
 async def test_googles_sdk_gets_the_vectors_of_a_server_of_openais_shape(translating, upstream, kit):
+    genai = pytest.importorskip("google.genai", reason="google-genai cannot be installed beside the other SDKs")
     upstream.always(upstream.whole(vectors([0.5, -1.0], [2.0, 3.0])))
     client = genai.Client(api_key=kit.KEY, http_options={"base_url": translating.base_url.removesuffix("/v1")})
     answer = await client.aio.models.embed_content(
