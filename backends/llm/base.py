@@ -235,8 +235,8 @@ def check_translated(call: ModelCall, spec: TargetSpec) -> None:
     request = call.request
     if isinstance(request, MediaRequest) and spec.kind != _TAKES_MEDIA:
         raise UnsupportedParameter(
-            f"{request.model!r} is served by targets that make no images, take no sound and moderate nothing; ask for a "
-            f"model at a target of kind {_TAKES_MEDIA}",
+            f"{request.model!r} is served by targets without images, sound and moderations; ask for a model at a "
+            f"target of kind {_TAKES_MEDIA}",
             param="model",
         )
     if not isinstance(request, TranslatedChat | TranslatedEmbedding):

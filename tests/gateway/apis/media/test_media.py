@@ -380,7 +380,7 @@ async def test_sound_that_is_an_error_in_json_is_no_sound(start, upstream):
 
 async def test_a_target_that_takes_chats_alone_says_so(start_gateway, kit):
     gateway = await start_gateway(kit.configuration((IMAGE, [kit.scripted()])))
-    with pytest.raises(openai.BadRequestError, match="at a target of kind openai_http"):
+    with pytest.raises(openai.BadRequestError, match="a target of kind openai_http"):
         await draw(gateway)
 
 
