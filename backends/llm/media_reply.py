@@ -43,6 +43,12 @@ class MediaReader(ReplyReader):
         self._most_bytes = _MOST_BYTES
         self._form = _FORM
 
+    def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
+        """Accept the head. Raises UpstreamBroken on a compressed reply, which no client was told of."""
+        super().on_head(status, headers)
+        if status == 200 and headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+            raise UpstreamBroken(f"target {self._target!r} sent a compressed reply, which it was not asked for")
+
     def take_whole(self, body: bytes) -> None:
         """Accept the reply. Raises UpstreamBroken on what is none."""
         said = self._headers.get(b"content-type", b"").decode("latin-1")

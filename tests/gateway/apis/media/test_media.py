@@ -378,6 +378,14 @@ async def test_sound_that_is_an_error_in_json_is_no_sound(start, upstream):
         await gateway.sdk().audio.speech.create(model=VOICE, voice="a", input="x")
 
 
+async def test_compressed_sound_is_refused(start, upstream):
+    head = b"HTTP/1.1 200 X\r\ncontent-type: audio/wav\r\ncontent-encoding: gzip\r\ncontent-length: 1\r\n\r\nx"
+    upstream.always(head)
+    gateway = await start()
+    with pytest.raises(openai.InternalServerError):
+        await gateway.sdk().audio.speech.create(model=VOICE, voice="a", input="x")
+
+
 async def test_a_target_that_takes_chats_alone_says_so(start_gateway, kit):
     gateway = await start_gateway(kit.configuration((IMAGE, [kit.scripted()])))
     with pytest.raises(openai.BadRequestError, match="a target of kind openai_http"):
