@@ -46,8 +46,8 @@ _FOREIGN_WITHOUT: Final = (
     ("output_cost_per_image", "output_cost_per_image_token"),
     ("input_cost_per_audio_per_second", "input_cost_per_audio_token"),
 )
-# What models of other media are sold by, by the table's `mode`: the leaf, how many of it one is, and the field. An entry
-# that has a price by the token as well is none of these.
+# What models of other media are sold by, by the table's `mode`: the leaf, how many of it one is, and the field. An
+# entry that has a price by the token as well is none of these.
 _BY_UNIT: Final[Mapping[str, tuple[Leaf, int, str]]] = {
     "image_generation": ("images", 1, "output_cost_per_image"),
     "audio_transcription": ("milliseconds", 1000, "input_cost_per_second"),
