@@ -170,7 +170,7 @@ class AnswerReader:
         return self._tokens
 
     def take_whole(self, body: bytes) -> None:
-        """Accept a whole reply. Raises UpstreamBroken on what is none."""
+        """Accept a whole reply. Raises UpstreamBroken if it is not a valid reply."""
         if self._form is GENERATED:
             self._take_generated(body)
         else:

@@ -78,7 +78,7 @@ class NativeReader(ReplyReader):
         self._native_sink.event(event, deltas, is_usage_only=False)
 
     def take_whole(self, body: bytes) -> None:
-        """Accept a whole reply. Raise UpstreamBroken on what is none."""
+        """Accept a whole reply. Raise UpstreamBroken if it is not a valid reply."""
         self._announce()
         try:
             self._read_whole(body)

@@ -53,7 +53,7 @@ class Resolver:
         return found
 
     def _settle_probe(self, found: Order) -> None:
-        """Probe a leg that is too slow for its condition if it comes first, and leave out all others of the kind."""
+        """Probe the first leg that is too slow for its condition, and leave out all other legs that are too slow."""
         if not self._slow:
             return
         first = found.legs[0] if found.legs else None
