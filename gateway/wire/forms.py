@@ -1,5 +1,6 @@
 """Multipart forms (RFC 7578), by python-multipart's parser: their parts are handed on as they come."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,7 +14,7 @@ _STEP_BYTES: Final = 1 << 18
 
 
 @dataclass(slots=True)
-class FormReader:
+class FormReader(ABC):
     """Takes a form's parts: `begin`, `take` for each piece of the content, `end`."""
 
     has_ended: bool = False
@@ -22,13 +23,13 @@ class FormReader:
     _disposition: bytes = b""
     _at: int = 0  # of what the parser is given: where it begins in the body
 
+    @abstractmethod
     def begin(self, name: str, filename: str | None) -> None:
         """Begin a part. `filename` is `None` of a text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, data: bytes, start: int, end: int, at: int) -> None:
         """Take a piece of a part, `data[start:end]`, which begins at a byte of the body."""
-        raise NotImplementedError
 
     def end(self) -> None:
         """End a part."""

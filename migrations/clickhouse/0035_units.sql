@@ -16,7 +16,7 @@ ALTER TABLE attempts
 
 -- As in 0030; what is counted in units is known without tokens.
 ALTER TABLE requests
-    MODIFY COLUMN price_state LowCardinality(String) ALIAS multiIf(
+    MODIFY COLUMN IF EXISTS price_state LowCardinality(String) ALIAS multiIf(
         outcome = 'rejected', 'rejected',
         cost_basis = 'free', 'failed',
         isNotNull(cost_usd) AND notEmpty(unpriced_leaves), 'partly_unpriced',
@@ -43,7 +43,7 @@ ALTER TABLE requests
     );
 
 ALTER TABLE attempts
-    MODIFY COLUMN price_state LowCardinality(String) ALIAS multiIf(
+    MODIFY COLUMN IF EXISTS price_state LowCardinality(String) ALIAS multiIf(
         outcome = 'rejected', 'rejected',
         cost_basis = 'free', 'failed',
         isNotNull(cost_usd), 'priced',

@@ -32,7 +32,8 @@ def test_a_file_with_prices_by_unit_is_applied_once(owner):
     asked = {"objects": [{"section": "prices", "entry": entry}]}
     first = owner.post("/v1/configuration", json=asked)
     assert first.status_code == 200, first.text
-    [exported] = owner.get("/v1/configuration").json()["sections"]["prices"]
+    cards = owner.get("/v1/configuration").json()["sections"]["prices"]
+    [exported] = [card for card in cards if card["version"] == "m/1"]
     assert {word: Decimal(price) for word, price in exported["usd_per_unit"].items()} == {
         word: Decimal(price) for word, price in PER_UNIT.items()
     }
