@@ -127,6 +127,9 @@ class _Form(FormReader):
             shown = self._name[:40]
             raise InvalidRequest(f"{shown} has more than {_MAX_FIELD_BYTES} bytes", param=shown)
 
+    def end(self) -> None:
+        """End a part, of which all is counted already."""
+
 
 class MediaReply(Reply):
     """The sink of one answer."""

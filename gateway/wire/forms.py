@@ -31,6 +31,7 @@ class FormReader(ABC):
     def take(self, data: bytes, start: int, end: int, at: int) -> None:
         """Take a piece of a part, `data[start:end]`, which begins at a byte of the body."""
 
+    @abstractmethod
     def end(self) -> None:
         """End a part."""
 
