@@ -142,8 +142,8 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard], book: PriceBo
         return
     if not group.priced_requests:
         units = [] if group.total_tokens else [leaf for leaf in group.used if leaf in UNIT_LEAVES]
-        for leaf in units:
-            yield _charge(group, leaf, group.tokens[LEAVES.index(leaf)], None, None)
+        for unit in units:
+            yield _charge(group, unit, group.tokens[LEAVES.index(unit)], None, None)
         if not units:
             yield _charge(group, AS_RECORDED, group.total_tokens, None, None)
         return
