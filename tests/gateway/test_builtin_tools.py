@@ -102,11 +102,12 @@ async def test_a_result_goes_back_and_the_model_answers(gateway):
 async def test_anthropics_sdk_gets_a_tool_use(gateway, sdk, choice):
     tools: Any = [{"name": "read", "input_schema": SCHEMA}, {"name": "list", "input_schema": NO_ARGUMENTS}]
     given: Any = {"model": MODEL, "max_tokens": 100, "messages": [USER], "tools": tools, "tool_choice": choice}
-    whole = await sdk(gateway).messages.create(temperature=0, **given)
+    given["extra_body"] = {"temperature": 0}
+    whole = await sdk(gateway).messages.create(**given)
     [block] = whole.content
     assert (block.type, whole.stop_reason) == ("tool_use", "tool_use")
     check(block.name, block.input)
-    async with sdk(gateway).messages.stream(temperature=0, **given) as stream:
+    async with sdk(gateway).messages.stream(**given) as stream:
         streamed = await stream.get_final_message()
     assert streamed.content[0].input == block.input and streamed.usage.output_tokens == whole.usage.output_tokens
 
