@@ -1,9 +1,9 @@
 """The named queries: one file each in `analytics/sql`, parameters bound by the store, never pasted in.
 
-What has to name every kind of usage names a list instead: `{leaf_sums}`, `{leaf_bits}` and the others below, which have
-no type and so are no parameters of the store.
+What has to name every kind of usage names a part that is written from the one list of kinds, such as `{{leaf_sums}}`.
 """
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 from contracts.metering.usage import INPUT_LEAVES, LEAVES, OUTPUT_LEAVES, TOKEN_LEAVES, UNIT_LEAVES, Leaf, column_of
 
 _DIRECTORY: Final = Path(__file__).parent / "sql"
+_PART: Final = re.compile(r"\{\{(\w+)\}\}")
 
 
 def _each(form: str, between: str = ", ", leaves: tuple[Leaf, ...] = LEAVES) -> str:
@@ -22,30 +23,43 @@ def _each(form: str, between: str = ", ", leaves: tuple[Leaf, ...] = LEAVES) -> 
 
 
 _LISTS: Final = {
-    "{leaf_sums}": f"[{_each('sum(toUInt64(ifNull($column, 0)))')}]",
-    "{leaf_counts}": f"[{_each('toInt64(ifNull($column, 0))')}]",
-    "{leaf_bits}": f"({_each('toUInt64(ifNull($column, 0) > 0) * $bit', ' + ')})",
-    "{retried_leaf_sums}": f"[{_each('sum(toUInt64(ifNull(coalesce(tries.$column, answered.$column), 0)))')}]",
-    "{leaf_columns}": _each("$column"),
-    "{input_sum}": f"({_each('ifNull($column, 0)', ' + ', INPUT_LEAVES)})",
-    "{any_input}": f"coalesce({_each('$column', leaves=INPUT_LEAVES)})",
-    "{any_output}": f"coalesce({_each('$column', leaves=OUTPUT_LEAVES)})",
-    "{any_unit}": f"coalesce({_each('$column', leaves=UNIT_LEAVES)})",
-    "{input_leaves}": str(len(INPUT_LEAVES)),
-    "{output_leaves}": str(len(OUTPUT_LEAVES)),
-    "{token_leaves}": str(len(TOKEN_LEAVES)),
+    "leaf_sums": f"[{_each('sum(toUInt64(ifNull($column, 0)))')}]",
+    "leaf_counts": f"[{_each('toInt64(ifNull($column, 0))')}]",
+    "leaf_bits": f"({_each('toUInt64(ifNull($column, 0) > 0) * $bit', ' + ')})",
+    "retried_leaf_sums": f"[{_each('sum(toUInt64(ifNull(coalesce(tries.$column, answered.$column), 0)))')}]",
+    "leaf_columns": _each("$column"),
+    "input_sum": f"({_each('ifNull($column, 0)', ' + ', INPUT_LEAVES)})",
+    "any_input": f"coalesce({_each('$column', leaves=INPUT_LEAVES)})",
+    "any_output": f"coalesce({_each('$column', leaves=OUTPUT_LEAVES)})",
+    "any_unit": f"coalesce({_each('$column', leaves=UNIT_LEAVES)})",
+    "input_leaves": str(len(INPUT_LEAVES)),
+    "output_leaves": str(len(OUTPUT_LEAVES)),
+    "token_bits": str((1 << len(TOKEN_LEAVES)) - 1),
+    "unit_bits": str(((1 << len(UNIT_LEAVES)) - 1) << len(TOKEN_LEAVES)),
 }
 
 
 @cache
 def query(name: str) -> str:
-    """Read the query of that name. Raises FileNotFoundError for a name that has no file."""
-    text = (_DIRECTORY / f"{name}.sql").read_text()
-    for mark, listed in _LISTS.items():
-        text = text.replace(mark, listed)
-    return text
+    """Read the query of that name; `{{part}}` in it stands for a file of `analytics/sql/parts`, which queries share, or
+    for a list of the kinds of usage.
+
+    Raises FileNotFoundError for a name that has no file.
+    """
+    return _with_parts((_DIRECTORY / f"{name}.sql").read_text())
 
 
 def query_names() -> list[str]:
     """List all queries by name."""
     return sorted(path.stem for path in _DIRECTORY.glob("*.sql"))
+
+
+def _with_parts(text: str) -> str:
+    return _PART.sub(lambda found: _part(found[1]), text)
+
+
+def _part(name: str) -> str:
+    if name in _LISTS:
+        return _LISTS[name]
+    lines = (_DIRECTORY / "parts" / f"{name}.sql").read_text().splitlines()
+    return _with_parts("\n".join(line for line in lines if not line.startswith("--")))

@@ -6,7 +6,7 @@ SELECT
     tries.model AS model_label,
     answered.model_version AS version_label,
     count() AS try_count,
-    {retried_leaf_sums} AS leaf_sums
+    {{retried_leaf_sums}} AS leaf_sums
 FROM
 (
     SELECT *

@@ -34,7 +34,7 @@ SELECT
     cold_start_ns,
     gaps,
     gap_clock,
-    {leaf_columns},
+    {{leaf_columns}},
     count_method,
     engine_output_tokens,
     recompute_tokens,

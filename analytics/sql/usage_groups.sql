@@ -20,22 +20,22 @@ SELECT
     if(price_state = 'partly_unpriced', arrayStringConcat(arraySort(unpriced_leaves), ','), '') AS unpriced_labels,
     service_tier AS tier_label,
     toInt64(roundDown(toUnixTimestamp(toDateTime(started_at, 'UTC')), {starts:Array(UInt32)})) AS period_start,
-    {leaf_bits}
-        + toUInt64(isNotNull({any_input})) * 32768
-        + toUInt64(isNotNull({any_output})) * 65536
+    {{leaf_bits}}
+        + toUInt64(isNotNull({{any_input}})) * 32768
+        + toUInt64(isNotNull({{any_output}})) * 65536
         + toUInt64(operation IN ('embeddings', 'rerank', 'score')) * 131072
         + toUInt64(provider = 'engine' OR attribution_method != '') * 262144
         + toUInt64(cache IN ('hit', 'semantic_hit')) * 524288
         + toUInt64(endsWith(price_version, '#batch')) * 1048576
         + toUInt64(count_method = 'estimate') * 2097152
-        + toUInt64(isNotNull({any_unit})) * 4194304
-        + toUInt64(arrayCount(above -> {input_sum} > above, {thresholds:Array(UInt64)})) * 16777216
+        + toUInt64(isNotNull({{any_unit}})) * 4194304
+        + toUInt64({{thresholds_passed}}) * 16777216
         + toUInt64(arrayCount(moment -> toUnixTimestamp64Nano(started_at) >= moment, {changes:Array(Int64)}))
             * 68719476736 AS shape,
     count() AS request_count,
     countIf(price_state IN ('unpriced', 'unknown_usage')) AS unpriced_count,
     sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum,
-    {leaf_sums} AS leaf_sums
+    {{leaf_sums}} AS leaf_sums
 FROM requests
 WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')

@@ -174,3 +174,10 @@ def test_models_of_other_media_are_priced_by_their_unit(tmp_path: Path) -> None:
     }
     with pytest.raises(ConfigurationError, match="by output_cost_per_image, which a card cannot say"):
         table.card("p", "by-token")
+
+
+def test_audio_of_a_model_that_is_made_for_it_never_costs_as_text_does() -> None:
+    (card,) = catalogue_cards("openai", "gpt-4o-audio-preview")
+    assert "input_text" in card.rates and not {"input_audio", "output_audio"} & set(card.rates)
+    (gemini,) = [one for one in catalogue_cards("google", "gemini-2.5-pro") if one.valid_to is None]
+    assert gemini.rates["input_audio"] == gemini.rates["input_text"]  # a model of text, whose price is for all input
