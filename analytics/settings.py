@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, SecretStr
 
 from analytics.alerts.links import Links
-from backends.channels.base import ChannelSettings, MailServer
+from backends.channels.base import PAGERDUTY_URL, ChannelSettings, MailServer
 from backends.channels.inward import NetworksText, read_networks
 from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
@@ -29,7 +29,7 @@ class AnalyticsSettings(ListenerSettings):
     alerts_evaluate_seconds: float = Field(default=15, gt=0, le=3600)
     alerts_timeout_seconds: float = Field(default=5, gt=0, le=10)  # of one attempt at a channel
     alerts_inward: NetworksText = ""  # networks that notices may go to
-    alerts_pagerduty_url: str = "https://events.pagerduty.com/v2/enqueue"
+    alerts_pagerduty_url: str = PAGERDUTY_URL
     alerts_smtp_host: str = ""  # empty: no mail
     alerts_smtp_port: int = Field(default=587, ge=1, le=65535)
     alerts_smtp_user: str = ""

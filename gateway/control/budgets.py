@@ -16,10 +16,9 @@ from contracts.control import Budget
 from contracts.errors import InvalidRequest
 from contracts.pricing.money import pico_usd
 from contracts.recording.moments import unix_ns
-from contracts.rules.limits import Period, WhenAway, WhenUnpriced
+from contracts.rules.limits import BudgetLevel, Period, WhenAway, WhenUnpriced
 from contracts.rules.rule_words import exact_text
 from gateway.config.fields.rule_fields import (
-    BudgetLevel,
     BudgetUsd,
     Currency,
     GpuMilliseconds,
