@@ -198,6 +198,7 @@ def _soon(loop: asyncio.AbstractEventLoop, call: Any) -> None:
 
 
 def _configuration(discover: str | None) -> dict[str, Any]:
+    targets: list[dict[str, Any]]
     if discover is None:
         targets = [
             {"name": f"r{number}", "kind": "openai_http", "url": f"http://10.0.0.{number + 1}:8000/v1"}
