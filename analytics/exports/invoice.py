@@ -11,8 +11,9 @@ from typing import Final, Literal
 from analytics.exports.charges import CREDIT, UNKNOWN_USAGE, Charge
 from analytics.scope import Period
 from contracts.errors import ConfigurationError
+from contracts.metering.usage import UNIT_LEAVES
 from contracts.pricing.money import PICO_USD_PER_USD, usd
-from contracts.pricing.rates import BillingTerms, RateBook
+from contracts.pricing.rates import BillingTerms, CurrencyRate, RateBook
 from contracts.serving.rollouts import PLATFORM_TENANT
 
 Level = Literal["team", "tenant"]
@@ -150,11 +151,7 @@ def invoices(
     """
     is_month = _is_month(period, zone)
     last = period.end - timedelta(microseconds=1)
-    rate = rates.currency(last, currency)
-    if rate is None:
-        raise ConfigurationError(
-            f"{currency} has no rate on {last:%Y-%m-%d}; give one with POST /v1/rates, or invoice in USD"
-        )
+    rate = rate_at_end(rates, period, currency)
 
     def payer(charge: Charge) -> tuple[str, str]:
         return charge.tenant, charge.team if level == "team" else ""
@@ -203,6 +200,17 @@ def invoices(
     return made
 
 
+def rate_at_end(rates: RateBook, period: Period, currency: str) -> CurrencyRate:
+    """Return what a currency is worth at a period's last moment. Raise ConfigurationError if it has no rate then."""
+    last = period.end - timedelta(microseconds=1)
+    rate = rates.currency(last, currency)
+    if rate is None:
+        raise ConfigurationError(
+            f"{currency} has no rate on {last:%Y-%m-%d}; give one with POST /v1/rates, or invoice in USD"
+        )
+    return rate
+
+
 def not_invoiced(charges: Iterable[Charge]) -> tuple[int, int]:
     """Return what no invoice asks for: the platform's own requests, copies to a rollout's candidate.
 
@@ -221,7 +229,8 @@ def _unpriced_by_model(charges: Iterable[Charge]) -> dict[str, int]:
     """Return how many tokens no amount stands for, by model: what got a price by a correction is not among them."""
     found: dict[str, int] = {}
     for one in charges:
-        tokens = one.quantity if one.amount_pico_usd is None and one.meter != UNKNOWN_USAGE else 0
+        is_tokens = one.meter != UNKNOWN_USAGE and one.meter not in UNIT_LEAVES
+        tokens = one.quantity if one.amount_pico_usd is None and is_tokens else 0
         found[one.model] = found.get(one.model, 0) + tokens - one.newly_priced_tokens
     return found
 

@@ -8,6 +8,8 @@ from backends.llm.encoding_room import LARGE_BODY_BYTES
 from backends.segment_log.slot_table import NO_SLOT
 from contracts.access.identity import MAX_USER_LENGTH
 from contracts.api.chat import GenerationRequest
+from contracts.api.embedding import TranslatedEmbedding
+from contracts.api.media import MediaRequest
 from contracts.api.requests import AnyRequest
 from contracts.serving.configuration import KeyEntry, ModelSpec, TargetSpec
 from contracts.serving.routes import RouteSpec
@@ -59,6 +61,8 @@ class Understand(Stage):
                 bodies = self._stages.bodies
                 request = await bodies.read(read, content_type, exchange.body, life.who.tenant)
         life.request = request
+        if isinstance(request, TranslatedEmbedding):
+            life.body = request.embedding_body
         life.requested_model = request.model
         life.priority = key.policy.priority
         if operation.resolve is not None:
@@ -79,7 +83,7 @@ class Understand(Stage):
         if isinstance(found, RouteSpec):
             life.route_spec, life.route = found, found.id if life.rollout is None else life.rollout.route
         else:
-            life.model, life.cache = found, found.cache
+            life.model, life.cache = found, None if isinstance(request, MediaRequest) else found.cache
         if life.snapshot.guardrails and life.arm != "shadow":  # its original passed, nobody sees its answer
             request = await self._guarded(life, request)
         if isinstance(found, ModelSpec) and found.sampling is not None and isinstance(request, GenerationRequest):

@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from backends.llm.base import ModelCall, Sink, Target
+from backends.llm.base import ModelCall, Sink, Target, check_translated
 from backends.llm.http.streamed_call import refuses_stream, streamed
-from backends.llm.native_calls import check_translated
 from contracts.api.generation import Result
 from contracts.errors import (
     ClientGone,
