@@ -50,6 +50,7 @@ PAGES: Final = {
     "routing": "routing?range=1h",
     "budgets": "budgets",
     "planner": "planner",
+    "my-keys": "my-keys",
     "playground": "playground",
     "admin": "admin",
     "admin-keys": "admin?section=keys&of=acme",

@@ -20,6 +20,8 @@ from contracts.access.keys import is_well_formed
 from contracts.control import Role
 from contracts.errors import AuthenticationFailed, PermissionDenied
 
+# A developer sees their own keys' use alone, at the control plane and with those keys; a directory sees nothing.
+_KEPT_OUT: Final = (Role.DEVELOPER, Role.DIRECTORY)
 _BOOKKEEPERS: Final = (Role.OWNER, Role.ADMIN, Role.FINANCE)
 BEARER: Final = HTTPBearer(auto_error=False, description="An admin token, or an application's key")
 
@@ -80,9 +82,15 @@ class AskerBook:
 
 
 def anybody(request: Request, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> Asker:
-    """Return the asker, application or person. Raises AuthenticationFailed."""
+    """Return the asker, application or person.
+
+    Raises AuthenticationFailed, and PermissionDenied for a role that reads no reports.
+    """
     book: AskerBook = request.app.state.askers
-    return book.asker_of(None if presented is None else presented.credentials)
+    asker = book.asker_of(None if presented is None else presented.credentials)
+    if asker.role is not None and asker.role in _KEPT_OUT:
+        raise PermissionDenied(f"the role {asker.role.value!r} may not read reports; ask for finance or team_lead")
+    return asker
 
 
 def reader(asker: Annotated[Asker, Depends(anybody)]) -> Asker:
