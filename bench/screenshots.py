@@ -19,8 +19,8 @@ from typing import Any, Final
 from PIL import Image
 
 from bench.page_failures import failure_of
-from bench.showcase import fill_showcase
 from tollkeeper.installation import Installation
+from tollkeeper.showcase.fill import fill_showcase
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 OUT: Final = ROOT / "docs" / "screenshots"

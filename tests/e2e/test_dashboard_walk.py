@@ -19,8 +19,6 @@ from typing import Any
 import openai
 import pytest
 
-from bench.showcase import fill_showcase
-from bench.showcase_rows import OWN, ShowcaseRows
 from contracts.errors import ConfigurationError
 from dashboard import formats
 from dashboard.pages import PAGES
@@ -39,6 +37,8 @@ from tests.e2e.walk import (
 )
 from tests.steady_time import poll_within
 from tollkeeper.installation import Installation as Running
+from tollkeeper.showcase.fill import fill_showcase
+from tollkeeper.showcase.rows import OWN, ShowcaseRows
 
 playwright = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("axe_playwright_python.sync_playwright")
