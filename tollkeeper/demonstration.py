@@ -96,8 +96,8 @@ class Demonstration:
             return
         rows = fill_showcase(Installation(self.data), has_gpus=True)
         self._say(
-            f"Thirty days of acme, globex and initech: {len(rows.requests):,} requests, budgets, SLOs, agents, a rollout, "
-            "and a provider account that has failed for forty minutes; tollkeeper demo --reset removes them"
+            f"Thirty days of acme, globex and initech: {len(rows.requests):,} requests, budgets, SLOs, agents, "
+            "a rollout, and a provider account that has failed for forty minutes; tollkeeper demo --reset removes them"
         )
 
     def _promise(self, control: ControlClient, incident: Incident, slack: str) -> list[str]:
