@@ -247,7 +247,7 @@ def answers(client: openai.OpenAI) -> bool:
 
 @contextmanager
 def signed_in(walk: Walk, role: str, title: str) -> Iterator[tuple[Any, str]]:
-    """Provide a page of somebody of acme's team search, signed in, and the token of the session; `title` comes first."""
+    """Provide a page of somebody of acme's team search, signed in, and the session's token; `title` opens first."""
     email, password = f"{role}-{time.time_ns()}@example.com", secrets.token_urlsafe(18)
     reach = {"role": role, "tenant": walk.acme, "team": "search"}
     walk.installation.request("POST", "/v1/accounts", {"email": email, "name": "Lee", "password": password, **reach})
