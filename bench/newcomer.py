@@ -29,6 +29,7 @@ _BLOCK: Final = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTA
 _READY_SECONDS: Final = 300.0
 _BLOCK_SECONDS: Final = 300.0
 _PORTS: Final = 9
+_SHOWN_LOG: Final = 4000  # characters of the log in an error
 # The commands of jobs that the README and the docs describe; each is run, in order, after the README's blocks.
 JOBS: Final[dict[str, tuple[str, ...]]] = {
     "add an upstream with a price": (
@@ -142,12 +143,15 @@ class Newcomer:
         """Wait until a chat is answered. Raises RuntimeError if the installation ends or takes too long."""
         while time.monotonic() - begun < _READY_SECONDS:
             if process.poll() is not None:
-                raise RuntimeError(f"`tollkeeper up` ended with status {process.returncode}; see up.log")
+                raise RuntimeError(f"`tollkeeper up` ended with status {process.returncode}:\n{self._log_end()}")
             if self._is_answered():
                 self.first_answer_seconds = time.monotonic() - begun
                 return
             time.sleep(0.25)
-        raise RuntimeError(f"no answer within {_READY_SECONDS:g} s; see up.log")
+        raise RuntimeError(f"no answer within {_READY_SECONDS:g} s; up.log ends with:\n{self._log_end()}")
+
+    def _log_end(self) -> str:
+        return (self.folder / "up.log").read_text(errors="replace")[-_SHOWN_LOG:]
 
     def _is_answered(self) -> bool:
         key = SecretFiles(self.folder / ".tollkeeper" / "secrets").get("demo_key")

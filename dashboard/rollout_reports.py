@@ -25,7 +25,7 @@ class ReportFailed(TollkeeperError):
 
 
 def compared_arms(store: StoreClient, rollout: str, start: datetime, end: datetime) -> RolloutReport:
-    """Return what `tollkeeper rollout report` says of a stretch of time.
+    """Return what `tollkeeper rollouts report` says of a stretch of time.
 
     For the background: takes seconds. Raises StoreUnavailable, ReportFailed.
     """

@@ -123,7 +123,7 @@ def _show_outage(error: TollkeeperError, retry_seconds: int | None) -> None:
             st.markdown("Another version has migrated it: install that version, or a later one.")
         elif isinstance(error, ConfigurationError):
             st.markdown("#### This is not set up for the dashboard")
-            st.markdown("What it asks is there, but a schema, a credential or a setting does not fit:")
+            st.markdown("It answers, but a schema version, credential or setting is wrong:")
         else:
             st.markdown("#### The telemetry store cannot answer this")
             st.markdown("Its schema may be of another version than this program; `python -m migrations` updates it.")
@@ -153,7 +153,7 @@ def show_surprise() -> None:
 def show_not_found(error: TollkeeperError) -> None:
     """Report that what the address names is not there, or not for this viewer; which of the two is not said."""
     with st.container(border=True):
-        st.markdown("#### Not here")
+        st.markdown("#### Not found")
         st.markdown(sentence(f"{error.message}."))
         st.button("Show all I may see", on_click=clear_filters, key="reset_filters")
 

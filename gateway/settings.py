@@ -18,8 +18,8 @@ from backends.network.tls import TlsFiles
 from backends.processes.logs import LogSettings
 from backends.secrets.credential_references import DEFAULT_VARIABLES, ReferenceRules
 from backends.secrets.record_key import RecordKey, record_key
-from contracts.api.files import FileBounds
-from contracts.api.stored_responses import DEFAULT_MAX_BYTES
+from contracts.objects.files import FileBounds
+from contracts.objects.responses import DEFAULT_MAX_BYTES
 from contracts.serving.configuration import control_database_url
 from gateway.apis.batches.settings import BatchSettings, RunnerSettings
 from gateway.identity.authentication import AuthenticationLimits

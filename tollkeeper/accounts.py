@@ -38,7 +38,8 @@ def add(
     has_password: Annotated[
         bool,
         typer.Option(
-            "--password/--no-password", help="Create no password: only the identity provider can sign the user in."
+            "--password/--no-password",
+            help="Set a password, or none: the user then signs in by the identity provider only.",
         ),
     ] = True,
     data: Data = DEFAULT_DATA,

@@ -36,9 +36,7 @@ app = typer.Typer(help="The audit log: verify, export, cut and ship it.", no_arg
 _EXPORTED: Final = "jsonl"
 SinkAddress = Annotated[
     str,
-    typer.Option(
-        "--sink", envvar="TOLLKEEPER_AUDIT_SINK", help="Also verify the copies here: s3://BUCKET/PREFIX or a directory."
-    ),
+    typer.Option("--sink", envvar="TOLLKEEPER_AUDIT_SINK", help="Where copies are: s3://BUCKET/PREFIX or a directory."),
 ]
 Endpoint = Annotated[
     str,
@@ -189,7 +187,7 @@ def accept(
     shared_sink: SharedSink = False,
     as_json: AsJson = False,
 ) -> None:
-    """Record, signed, that a backup was restored. What it lacked is no longer reported as a fault.
+    """Record, signed, that a backup was restored. Entries missing from it are no longer reported as a fault.
 
     Stop the control plane first. Changed entries and gaps are never accepted.
     """

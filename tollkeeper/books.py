@@ -77,7 +77,7 @@ def rerate_command(
         str, typer.Option(help="Version of the price card to price by. Left out: the card that holds for each request.")
     ] = "",
     begin: Annotated[str, typer.Option("--from", help="First date, such as 2026-11-01 (default: this month's).")] = "",
-    end: Annotated[str, typer.Option("--to", help="Date that is not part of it any more (default: tomorrow).")] = "",
+    end: Annotated[str, typer.Option("--to", help="End date, exclusive (default: tomorrow).")] = "",
     month: Month = "",
     tenant: Tenant = "",
     model: Annotated[str, typer.Option(help="Of this model alone.")] = "",

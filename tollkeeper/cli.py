@@ -11,6 +11,7 @@ app = typer.Typer(
     cls=LazyGroup,
     help="The LLM gateway whose books close.",
     no_args_is_help=True,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,  # their frames show local variables, and those hold keys
 )
 add_lazily(app, COMMANDS)

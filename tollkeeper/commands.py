@@ -32,11 +32,19 @@ class LazyCommand:
         """Import the module and return the command."""
         found = getattr(import_module(self.module), self.attribute)
         if isinstance(found, typer.Typer):
-            return typer.main.get_group(found)
+            return _in_plain_text(typer.main.get_group(found))
         alone = typer.Typer(add_completion=False)
         cls = UsageIsOne if self.is_usage_one else None
         alone.command(self.name, cls=cls, epilog=self.epilog)(found)
-        return typer.main.get_command(alone)
+        return _in_plain_text(typer.main.get_command(alone))
+
+
+def _in_plain_text(command: Any) -> Any:
+    """Return a command whose help is plain text: Rich's tables cut option names and variables at 80 columns."""
+    command.rich_markup_mode = None
+    for below in getattr(command, "commands", {}).values():
+        _in_plain_text(below)
+    return command
 
 
 def _path_of(ctx: Any) -> list[str]:

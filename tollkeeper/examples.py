@@ -120,6 +120,6 @@ def add_examples(command: Any, path: tuple[str, ...]) -> None:
     """Add the examples to a loaded command and all below it."""
     example = EXAMPLES.get(" ".join(path))
     if example is not None and not command.epilog:
-        command.epilog = "Example:\n\n  " + example.replace("[", r"\[")
+        command.epilog = f"Example:\n\n  {example}"
     for name, below in getattr(command, "commands", {}).items():
         add_examples(below, (*path, name))

@@ -19,6 +19,7 @@ from tollkeeper.configuration.files import read_configuration
 from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.first_setup import Answers, channel_kind, checked, stored_key, write_files
 from tollkeeper.gateway_client import first_model
+from tollkeeper.installation import Installation
 from tollkeeper.options import DEFAULT_DATA, Dashboard, Data, Engine, PortBase
 from tollkeeper.own_gateway import gateway_certificate
 from tollkeeper.plan import LOOPBACK, Choices
@@ -77,6 +78,10 @@ def init_command(
         if file.exists():
             raise ConfigurationError(
                 f"{file} exists already; apply it with `tollkeeper apply -f {file}`, or name another with --file"
+            )
+        if starts and Installation(data).is_supervised():
+            raise ConfigurationError(
+                f"`tollkeeper up` runs on {data}: stop it first, or choose another directory with --data"
             )
         given = Answers(
             upstream or "", model, upstream_model, api_key_env, price, tenant, key or "app", budget_usd or "",

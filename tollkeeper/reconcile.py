@@ -130,7 +130,7 @@ def names_command(
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Report what names in a provider's bills mean; without options, list them.
+    """Map names in a provider's bills to models and targets here; without options, list them.
 
     Without any key, all lines of a bill are taken for ours. With some, lines of other keys are not through the gateway.
     """

@@ -117,7 +117,9 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read ({error.strerror}): the backup is damaged") from error
+        raise ConfigurationError(
+            f"{path} cannot be read ({error.strerror}): check its permissions, or take another backup"
+        ) from error
     for line in lines:
         try:
             yield json.loads(line)

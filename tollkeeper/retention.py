@@ -30,7 +30,7 @@ def set_days(
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
 ) -> None:
-    """Set a table's retention. Run `apply` daily for tenants' rules; the store applies everyone's itself."""
+    """Set a table's retention. For all tenants it is automatic; one tenant's own needs a daily `retention apply`."""
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         if (days is None) != default or (default and not tenant):
             raise ConfigurationError("give --days N, or --tenant TENANT with --default")

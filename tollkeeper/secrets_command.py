@@ -80,7 +80,8 @@ def rotate(
 ) -> None:
     """Create a new encryption key and encrypt everything again: providers' keys, channel addresses, webhooks.
 
-    No restart is needed. If the keys are in the environment, put the new one first there and restart before.
+    No restart is needed, unless the keys come from an environment variable: then put the new key first in its list,
+    restart, and run this.
     """
     files = SecretFiles(data / "secrets")
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
@@ -108,7 +109,7 @@ def accept(
 ) -> None:
     """Replace lost secrets, with everything stopped. What depends on them must be created again.
 
-    A missing secret is created; one that is there is accepted.
+    A missing secret is made anew; one that exists is kept and taken as right.
     """
     with one_line_errors():
         if not 0 < len(reason.strip()) <= _MOST_REASON or not reason.isprintable():

@@ -91,8 +91,8 @@ def add(
         str,
         typer.Option(
             "--apis",
-            help="APIs that the server speaks itself, of chat, messages and responses, with commas "
-            "(default: by its host, else chat). Requests of these pass through as they came.",
+            help="Comma-separated APIs that the server speaks itself: chat, messages, responses, gemini "
+            "(default: guessed from the host name, else chat). Their requests pass through unchanged.",
         ),
     ] = "",
     pool: Annotated[str, typer.Option("--pool", help="Pool to add it to (default: a new one named after NAME).")] = "",

@@ -1,4 +1,4 @@
-"""States of objectives: what `tollkeeper slo report --json` prints."""
+"""States of objectives: what `tollkeeper slos report --json` prints."""
 
 from typing import Any
 

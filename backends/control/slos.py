@@ -193,7 +193,7 @@ def write_holds(session: Session, wanted: Iterable[Hold], now: datetime) -> int:
 
 
 def list_holds(session: Session, now: datetime, *, tenant: str = "") -> list[PolicyHold]:
-    """Return the holds that act now, of one tenant where it is named."""
+    """Return the holds in force, of one tenant if it is named."""
     wanted = select(PolicyHold).where(PolicyHold.is_active, PolicyHold.until > now)
     wanted = wanted.order_by(PolicyHold.slo_id, PolicyHold.hook)
     return list(session.scalars(wanted.where(PolicyHold.tenant_id == tenant) if tenant else wanted))

@@ -8,8 +8,15 @@ from typing import Final, TypeAlias, TypeVar, cast
 import msgspec
 
 from backends.llm.base import Sink
-from backends.llm.http.openai_errors import broken, message_in
-from backends.llm.http.openai_replies import GENERATED, AnyReply, ReplyForm, answer_bytes, usage_in
+from backends.llm.http.openai_replies import (
+    GENERATED,
+    AnyReply,
+    ReplyForm,
+    answer_bytes,
+    broken,
+    message_in,
+    usage_in,
+)
 from backends.llm.http.sse import data_of
 from contracts.api.chat import ChatChunk, ChunkChoice, ChunkDelta, ReplyChoice
 from contracts.api.generation import Delta, Result
@@ -103,8 +110,10 @@ class AnswerReader:
             self.is_done = True  # ours is written after settlement
             self.advances += 1
             return
-        if not data:
-            return  # a comment that keeps the upstream connection alive means nothing to the client
+        if data:  # a comment that keeps the upstream connection alive means nothing to the client
+            self._take_chunk(event, data)
+
+    def _take_chunk(self, event: bytes, data: bytes) -> None:
         chunk, had_usage = self._chunk_in(data)
         choices, usage, model, version, error_said, tier = cast(_ChunkFields, _fields_of(chunk))
         if error_said and bytes(error_said) != b"null":
@@ -117,12 +126,16 @@ class AnswerReader:
             self._take_tier(tier, None)
         if not self.model and (model or not self._is_named):
             self._name(model, version)
-        deltas = tuple([_delta_of(choice) for choice in choices]) if choices else ()
-        if usage is not None and len(deltas) == 1 and deltas[0].tokens:
-            deltas = (self._as_reported(deltas[0]),)
+        deltas = self._read_choices(choices, usage is not None) if choices else ()
         self._count(deltas)
         assert self._sink is not None, "a stream goes to a sink"
         self._sink.event(event, deltas, is_usage_only=(had_usage or usage is not None) and not deltas)
+
+    def _read_choices(self, choices: list[ChunkChoice], has_usage: bool) -> tuple[Delta, ...]:
+        deltas = tuple([_delta_of(choice) for choice in choices])
+        if has_usage and len(deltas) == 1 and deltas[0].tokens:
+            return (self._as_reported(deltas[0]),)
+        return deltas
 
     def _chunk_in(self, data: bytes) -> tuple[ChatChunk, bool]:
         """Return an event's chunk, and whether it came with a usage that cannot be read."""
@@ -157,7 +170,7 @@ class AnswerReader:
         return self._tokens
 
     def take_whole(self, body: bytes) -> None:
-        """Accept a whole reply. Raises UpstreamBroken on what is none."""
+        """Accept a whole reply. Raises UpstreamBroken if it is not a valid reply."""
         if self._form is GENERATED:
             self._take_generated(body)
         else:

@@ -5,8 +5,7 @@ import msgspec
 from backends.llm.host.engine_target import EngineTargetSettings
 from backends.llm.http.http_abilities import read_abilities, read_paths
 from backends.llm.http.http_credentials import check_header_value
-from backends.llm.http.http_settings import REFERENCES, read_headers, read_timeouts, read_tls_names
-from backends.llm.http.openai_settings import OpenAISettings
+from backends.llm.http.http_settings import REFERENCES, OpenAISettings, read_headers, read_timeouts, read_tls_names
 from backends.llm.provider_target import ProviderSettings
 from backends.llm.scripted import read_script
 from contracts.errors import ConfigurationError

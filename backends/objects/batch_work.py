@@ -15,8 +15,17 @@ from sqlalchemy import Connection, Delete, Update, and_, bindparam, delete, func
 from backends.objects.batches import BATCHES, LINES, batch_of
 from backends.objects.database import ObjectsDatabase
 from backends.objects.files import complete_file
-from contracts.api.batches import LIVE_STATES, Batch, BatchEnd, BatchFault, BatchUsage, LeaseLost, LineOutcome, NewLine
-from contracts.api.files import StoredFile
+from contracts.objects.batches import (
+    LIVE_STATES,
+    Batch,
+    BatchEnd,
+    BatchFault,
+    BatchUsage,
+    LeaseLost,
+    LineOutcome,
+    NewLine,
+)
+from contracts.objects.files import StoredFile
 
 _LOOKED_AT: Final = 200  # batches among which the next one is chosen
 _READ_AT_ONCE_BYTES: Final = 4 << 20  # of results: one may have megabytes

@@ -27,8 +27,8 @@ from sqlalchemy import (
 from backends.objects.database import METADATA, ObjectsDatabase
 from backends.objects.ownership import owned, wait_for_tenant
 from contracts.access.owner import Owner
-from contracts.api.batches import LIVE_STATES, NO_LEASE, Batch, BatchFault, BatchUsage, Lease, Payer
 from contracts.errors import InvalidRequest
+from contracts.objects.batches import LIVE_STATES, NO_LEASE, Batch, BatchFault, BatchUsage, Lease, Payer
 
 BATCHES: Final = Table(
     "batches",

@@ -33,8 +33,8 @@ from backends.objects.batches import BATCHES
 from backends.objects.database import METADATA, ObjectsDatabase
 from backends.objects.ownership import owned, wait_for_tenant
 from contracts.access.owner import Owner
-from contracts.api.files import FileBounds, StoredFile
 from contracts.errors import InvalidRequest, ObjectsUnavailable
+from contracts.objects.files import FileBounds, StoredFile
 
 _PIECES_A_TRANSACTION: Final = 4
 _ABANDONED_SECONDS: Final = 3600  # no upload and no output takes so long to be written

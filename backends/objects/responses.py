@@ -23,8 +23,8 @@ from sqlalchemy.sql.elements import ColumnElement
 from backends.objects.database import METADATA, ObjectsDatabase
 from backends.objects.ownership import owned
 from contracts.access.owner import Owner
-from contracts.api.stored_responses import DEFAULT_MAX_BYTES, MAX_HISTORY_RESPONSES, StoredResponse
 from contracts.errors import InvalidRequest
+from contracts.objects.responses import DEFAULT_MAX_BYTES, MAX_HISTORY_RESPONSES, StoredResponse
 
 _responses = Table(
     "responses",

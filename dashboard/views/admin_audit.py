@@ -38,7 +38,7 @@ _PLACES: Final[dict[str, Any]] = {
     "Signed until entry": st.column_config.NumberColumn(
         format="localized", help="The entry that the last checkpoint signs; what is behind it is at most seconds old"
     ),
-    "Remarks": _text(width="large", help="The first fault, and notes in the log: torn ends, backups"),
+    "Remarks": _text(width="large", help="The first fault, and notes in the log: files cut short by a crash, backups"),
 }
 _NOUNS: Final = (
     "all", "tenant", "team", "project", "key", "limit", "budget", "model", "route", "pool", "target", "price",
@@ -119,7 +119,7 @@ def _verification(visit: Visit) -> None:
                 "Each entry carries the hash of the one before: none was edited, removed or inserted.",
             ),
             Figure(
-                "Vouched for up to",
+                "Verified up to",
                 count(None if changes is None else changes["vouched_upto"]),
                 "by the chain of files",
                 "A signed chain outside the database confirms entries up to this one. It lags by a second or two.",

@@ -33,7 +33,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Level": _text(width="small", help="What it counts by"),
     "Subject": _text(help="*: each on its own"),
     "Model": _text(help="Count only this model; empty: all together"),
-    "Counters away": _text(width="small", help="While shared counters are away: each gateway's share, or refuse"),
+    "If Redis is down": _text(width="small", help="Each gateway allows its share of the amount, or refuses"),
     "Without a price": _text(width="small", help="Of limits in USD: a model that has no price is refused, or allowed"),
     "Limit": _text(help="Its id: refusals name it"),
 }
@@ -54,7 +54,7 @@ def draw_limits(visit: Visit) -> None:
                 "Level": row["level"],
                 "Subject": row["subject"] or (tenant if row["level"] == "tenant" else ""),
                 "Model": row["model"],
-                "Counters away": row["when_away"],
+                "If Redis is down": row["when_away"],
                 "Without a price": row["when_unpriced"] if row["metric"] == _MONEY else None,
                 "Limit": row["id"],
             }
@@ -67,7 +67,7 @@ def draw_limits(visit: Visit) -> None:
         frame,
         key=f"admin_limits_{tenant}",
         columns=_COLUMNS,
-        help="What is charged in any window stays below; what does not fit is refused with when it will. Budgets are "
+        help="No window exceeds the amount. Refusals say when to try again. Budgets are "
         "under Budgets & alerts. Choose a line to change or delete it.",
         empty="This tenant has no limit: it may use what budgets and models allow.",
     )

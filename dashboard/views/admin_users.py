@@ -145,16 +145,16 @@ def _user(visit: Visit, user: Mapping[str, Any]) -> None:
                     visit.control.patch(path, {"password": password})
         with st.container(horizontal=True):
             if user["is_active"]:
-                if st.button("Keep out", icon=":material/block:", disabled=not may, key=f"user_out_{user['id']}"):
+                if st.button("Disable", icon=":material/block:", disabled=not may, key=f"user_out_{user['id']}"):
                     ask_first(
                         "Keep this user out?",
                         f"All sessions of {quoted(email)} end, and new ones are refused until you "
                         "enable the account again; so are API tokens that it created.",
-                        "Keep out",
+                        "Disable",
                         lambda: visit.control.patch(path, {"is_active": False}),
                         f"{email} is disabled",
                     )
-            elif st.button("Let in again", disabled=not may, key=f"user_in_{user['id']}"):
+            elif st.button("Enable", disabled=not may, key=f"user_in_{user['id']}"):
                 with outcome(f"{email} is let in"):
                     visit.control.patch(path, {"is_active": True})
             if st.button("Remove", icon=":material/delete:", disabled=not may, key=f"user_remove_{user['id']}"):

@@ -47,7 +47,7 @@ def _row(rule: Mapping[str, Any]) -> dict[str, object]:
         "Kind": KIND_WORDS.get(rule["kind"], rule["kind"]),
         "Whose": rule["tenant_id"] or "the platform's",
         "Notifies": ", ".join(rule["channels"]) or "nobody",
-        "Settings": ", ".join(f"{name} {_shown(value)}" for name, value in rule["settings"].items()) or "as usual",
+        "Settings": ", ".join(f"{name} {_shown(value)}" for name, value in rule["settings"].items()) or "defaults",
         "Active": rule["is_active"],
     }
 

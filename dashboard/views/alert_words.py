@@ -12,7 +12,7 @@ KIND_WORDS: Final[Mapping[str, str]] = {
     "saturation": "Engine saturated",
     "gpu_fault": "GPU fault",
     "telemetry_loss": "Records missing",
-    "ledger_mismatch": "Books do not match",
+    "ledger_mismatch": "Records and counts differ",
     "unpriced_usage": "Usage without a price",
     "bill_mismatch": "Provider's bill differs",
     "abuse": "Abuse of a key",

@@ -77,7 +77,7 @@ def _state(alert: AlertFacts) -> str:
     if alert["resolved_at"] is not None:
         return "over"
     if alert["acknowledged_at"] is not None:
-        return "taken up"
+        return "acknowledged"
     return "silenced" if alert["is_silenced"] else "open"
 
 
@@ -92,7 +92,7 @@ def _detail(visit: Visit, alert: AlertFacts) -> None:
         ]
         if alert["acknowledged_at"] is not None:
             at = formats.moment(datetime.fromisoformat(alert["acknowledged_at"]))
-            lines.append(f"Taken up by {alert['acknowledged_by']} on {at}.")
+            lines.append(f"Acknowledged by {alert['acknowledged_by']} on {at}.")
         note(" ".join(lines))
         facts = [{"Fact": name.replace("_", " "), "Value": str(value)} for name, value in alert["facts"].items()]
         if facts:
@@ -102,7 +102,7 @@ def _detail(visit: Visit, alert: AlertFacts) -> None:
         page_link("incident", "Show the incident", {"alert": str(alert["id"])}, icon=":material/emergency_home:")
         with st.container(horizontal=True, vertical_alignment="center"):
             if alert["acknowledged_at"] is None and visit.viewer.token is not None:
-                if st.button("Take it up", icon=":material/pan_tool:", type="primary", key="alert_acknowledge"):
+                if st.button("Acknowledge", icon=":material/pan_tool:", type="primary", key="alert_acknowledge"):
                     with outcome("Acknowledged"):
                         visit.control.post(f"/v1/alerts/{path_segment(str(alert['id']))}/acknowledge", {})
             if alert["resolved_at"] is None and visit.viewer.role in ADMINS:

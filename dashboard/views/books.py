@@ -254,7 +254,7 @@ def _adjustment(visit: Visit, row: BookAdjustment) -> None:
         ),
         key="books_entries",
         columns={"Used": _moment, "Amount": Money(6, "Above 0: more is to be paid; below 0: less")},
-        help="One entry for each hour, payer, model and recorded price.",
+        help="One entry for each day, payer, model and recorded price.",
         empty="It has no entries.",
     )
     note(f"Reason: {escaped(row.reason)}")

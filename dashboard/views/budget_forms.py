@@ -153,7 +153,7 @@ def _rest(key: str, shown: Mapping[str, Any]) -> dict[str, Any]:
         unpriced,
         index=unpriced.index(shown.get("when_unpriced", "refuse")),
         key=f"{key}_unpriced",
-        help="Refuse such requests, or allow them uncounted",
+        help="Refuse such requests, or allow them: they then count nothing and can pass any amount",
     )
     return {
         "thresholds": percents(thresholds),

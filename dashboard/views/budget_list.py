@@ -213,7 +213,7 @@ def _columns() -> dict[str, Any]:
         "Used": st.column_config.ProgressColumn(
             format="percent", min_value=0, max_value=1, help="Spent part of the amount"
         ),
-        "Spent": st.column_config.TextColumn(help="Charged in this period, at the standard rate"),
+        "Spent": st.column_config.TextColumn(help="Charged in this period, at the prices of price cards"),
         "Reserved": st.column_config.TextColumn(help="Held by requests that have not ended, on top of spent"),
         "Forecast": st.column_config.TextColumn(
             help="Forecast for the period at the mean rate since its start; a dash before a tenth of it"

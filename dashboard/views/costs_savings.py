@@ -62,7 +62,7 @@ def _saved(visit: Visit, place: CostPlace, within: CostRange, cards: CardList) -
                     "Cache write cost": float(usd(one.write_pico_usd)),
                     "Net": float(usd(one.net_pico_usd)),
                     "GPU time saved": None if one.saved_gpu_ns is None else one.saved_gpu_ns / 1e9,
-                    "Read unpriced": one.unpriced_tokens,
+                    "Cached, unpriced": one.unpriced_tokens,
                 }
                 for one in answer.caches[:_MOST_ROWS]
             ]
@@ -174,5 +174,5 @@ def _cache_columns() -> dict[str, Any]:
         "Cache write cost": Money(4, "Above what plain input costs"),
         "Net": Money(4, "Below 0 where more was written than ever read"),
         "GPU time saved": number(format="%.3g s", help="Prefill time that your engines saved, in seconds"),
-        "Read unpriced": number(format="localized", help="Tokens read without a known price"),
+        "Cached, unpriced": number(format="localized", help="Tokens read from a cache without a known price"),
     }

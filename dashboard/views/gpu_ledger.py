@@ -22,7 +22,7 @@ LINES: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("warmup_ns", "Warm-up", "#1f9d76", "warming up"),
     ("dead_ns", "Dead", "#c0689a", "from an engine's death to its revival"),
     ("sleep_ns", "Asleep", "#a8764a", "asleep"),
-    ("idle_ns", "Idle", "#8a94a6", "nothing to run"),
+    ("idle_ns", "Idle", "#8a94a6", "no requests"),
     ("unexplained_ns", "Unexplained", "#b0559f", "wall clock less all other lines"),
 )
 _UNEXPLAINED_GOAL: Final = 0.005  # of the wall clock: what the ledger promises
@@ -55,7 +55,7 @@ def ledger_figures(visit: Visit, ledger: LedgerSeries) -> list[Figure]:
         Figure(
             "Useful",
             of_wall(total.attributed_ns),
-            f"{of_wall(in_vain)} in vain",
+            f"{of_wall(in_vain)} wasted",
             "Share of the wall clock that requests were charged with. In vain: recomputed or wasted.",
         ),
         Figure(
@@ -64,14 +64,12 @@ def ledger_figures(visit: Visit, ledger: LedgerSeries) -> list[Figure]:
             "work was waiting",
             "Share of the wall clock between two steps with something to run: scheduling, sampling, the host itself.",
         ),
-        Figure(
-            "Idle", of_wall(idle), "nothing to run", "Share of the wall clock with an empty queue, asleep included."
-        ),
+        Figure("Idle", of_wall(idle), "no requests", "Share of the wall clock with an empty queue, asleep included."),
         Figure(
             "Unexplained",
             of_wall(total.unexplained_ns) if total.unexplained_ns >= 0 else f"−{of_wall(-total.unexplained_ns)}",
             "within 0.5 %" if unexplained <= _UNEXPLAINED_GOAL else "above 0.5 %",
-            "Wall clock less all lines; below zero where something was counted twice. Promised: at most 0.5 %.",
+            "Wall clock less all lines; below zero where something was counted twice. The bound is 0.5 %.",
             "good" if unexplained <= _UNEXPLAINED_GOAL else "bad",
         ),
     ]

@@ -31,7 +31,7 @@ MEASURES: Final[dict[Timed, tuple[str, str]]] = {
 }
 _COUNTED: Final = (
     "Counted as for SLOs: without refusals and caller errors. Percentiles come from counts in steps a "
-    "fifth to a third apart: the step is exact, the position in it estimated."
+    "fifth to a third apart, so a percentile is right to within its step."
 )
 _NS_PER_MS: Final = 1e6
 _LONG_SECONDS: Final = 60

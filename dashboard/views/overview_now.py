@@ -61,7 +61,7 @@ def draw_now(visit: Visit, answer: Overview) -> None:
         promised,
         "latency",
         "SLOs",
-        "Objectives whose error budget is not used up and does not burn, as `tollkeeper slo report` has them.",
+        "Objectives whose error budget is not used up and does not burn, as `tollkeeper slos report` has them.",
     ):
         _promises(visit)
     with _card(
@@ -176,7 +176,7 @@ def _promises(visit: Visit) -> None:
     promised = visit.read_control(promises, visit.scope.tenant)
     total = len(promised.objectives)
     if not total:
-        _say("none", "tollkeeper slo create makes an objective")
+        _say("none", "tollkeeper slos create makes an objective")
         return
     found = visit.read_slow(standings, promised, AskedAt(visit.now), keep_seconds=_PROMISES_SECONDS)
     if isinstance(found, Pending):

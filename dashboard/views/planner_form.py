@@ -15,7 +15,7 @@ from dashboard.panels import panel
 from dashboard.visit import Visit
 
 _RECORDED: Final = "Recorded traffic"
-_MADE: Final = "Made requests"
+_MADE: Final = "Generated requests"
 _SAME: Final = "as it is"
 
 
@@ -100,18 +100,18 @@ def _changes(visit: Visit) -> WhatIf:
         with st.expander("Other hardware, other steps"):
             left, right = st.columns(2)
             names = ["", *GPUS]
-            gpu = left.selectbox("Measured on", names, key="plan_gpu", format_func=lambda name: name or "not said")
+            gpu = left.selectbox("Measured on", names, key="plan_gpu", format_func=lambda name: name or "not set")
             to_gpu = right.selectbox("On this GPU", names, key="plan_to_gpu", format_func=lambda name: name or _SAME)
             weights = left.selectbox(
                 "Weights in", ["", *WEIGHT_BYTES], key="plan_weights", format_func=lambda name: name or _SAME
             )
             chunk = right.number_input("Tokens a step", 1, None, None, key="plan_chunk", placeholder=_SAME)
             parameters = left.number_input(
-                "Parameters, billions", 0.001, None, None, key="plan_parameters", placeholder="not said",
+                "Parameters, billions", 0.001, None, None, key="plan_parameters", placeholder="not set",
                 help="With the next field, computes how much cache fits beside the weights",
             )  # fmt: skip
             kv_bytes = right.number_input(
-                "KV bytes a token", 1.0, None, None, key="plan_kv_bytes", placeholder="not said",
+                "KV bytes a token", 1.0, None, None, key="plan_kv_bytes", placeholder="not set",
                 help="A token's keys and values, in all layers",
             )  # fmt: skip
             to_price = left.text_input("USD per hour there", key="plan_to_price", placeholder=_SAME)

@@ -24,7 +24,7 @@ RECOMMENDATION_COLUMNS: Final[dict[str, Any]] = {
     "Tenant": _text(width="small", help="Whose requests; (platform): of replicas, which serve all"),
     "Model": _text(),
     "Recommendation": _text(width="large", help="What to change"),
-    "Evidence": _text(width="large", help="Figures from the records; shares are of 1"),
+    "Evidence": _text(width="large", help="Figures from the records; a share of 0.3 is 30 %"),
     "Caveat": _text(width="medium", help="What the records cannot know"),
 }
 

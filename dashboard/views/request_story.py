@@ -329,7 +329,7 @@ def _draw_decision(visit: Visit, request: SingleRequest) -> None:
             ),
         )
         if decision.regret_ms is not None:
-            note(f"The cheapest prediction, had it come true, would have spared {decision.regret_ms:,.1f} ms (regret).")
+            note(f"The best predicted target would have been {decision.regret_ms:,.1f} ms faster (regret).")
     other = {part: value for part, value in decision.said.items() if part not in ("replica", "route", "away")}
     if decision.candidates and not (decision.order or decision.skipped or other):
         return

@@ -118,7 +118,7 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
             "Mean regret",
             formats.duration(None if board.mean_regret_ms is None else board.mean_regret_ms * 1e6),
             f"{formats.counted(board.samples, 'choice')} sampled",
-            "Actual time to first token less the best prediction, for sampled requests (one in a hundred).",
+            "Extra time to first token beside the best predicted target's, for one request in a hundred.",
         ),
     ]
     if state is not None:

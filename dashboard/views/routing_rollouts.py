@@ -136,7 +136,7 @@ def _standing(visit: Visit, rollout: Mapping[str, Any]) -> None:
         key="routing_rollout_standing",
         columns=_ARMS,
         help=f"Both arms {window}, summed over gateways: by this each of them judges every second. The same as "
-        f"`tollkeeper rollout show {rollout['id']}`.",
+        f"`tollkeeper rollouts show {rollout['id']}`.",
     )
     gateways = visit.formats.counted(found["gateways"], "gateway")
     note(
@@ -207,7 +207,7 @@ def _report(visit: Visit, rollout: str) -> None:
                 columns=_LINES,
                 data=partial(_whole, lines),
                 help=f"{help} Each comparison with its 95 % interval: one that has 1 (ratio) or 0 (difference) in it "
-                f"may be chance. The same as `tollkeeper rollout report {rollout}`.",
+                f"may be chance. The same as `tollkeeper rollouts report {rollout}`.",
             )
 
 

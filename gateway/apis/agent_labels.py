@@ -58,11 +58,7 @@ def read_labels(headers: Mapping[bytes, bytes]) -> tuple[str, dict[str, str]]:
     if HEADERS.isdisjoint(headers):
         return "", {}
     session, tags = _in_baggage(headers.get(_BAGGAGE, b""))
-    parent = _text(headers, _PARENT_SESSION)
-    named = next((found for name in _SESSIONS if (found := _text(headers, name))), "")
-    agent = next((found for name in _AGENTS if (found := _text(headers, name))), "")
-    if parent:  # a subagent's session is a part of its parent's
-        agent, named = agent or named, parent
+    named, agent = _session_and_agent(headers)
     if agent:
         tags[AGENT] = agent
     repo = _repo_in(headers.get(_TURN_METADATA, b""))
@@ -104,6 +100,14 @@ def repo_name(address: str) -> str:
         authority = authority.rpartition("@")[2]
     name = f"{authority}{slash}{path.partition('?')[0].partition('#')[0]}".rstrip("/")
     return name.removesuffix(".git")
+
+
+def _session_and_agent(headers: Mapping[bytes, bytes]) -> tuple[str, str]:
+    """Return what agents' own headers name. A subagent's session is a part of its parent's."""
+    named = next((found for name in _SESSIONS if (found := _text(headers, name))), "")
+    agent = next((found for name in _AGENTS if (found := _text(headers, name))), "")
+    parent = _text(headers, _PARENT_SESSION)
+    return (parent, agent or named) if parent else (named, agent)
 
 
 def _in_baggage(header: bytes) -> tuple[str, dict[str, str]]:

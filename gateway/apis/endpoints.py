@@ -123,14 +123,8 @@ class Endpoints:
 
     def _answer_now(self, exchange: Exchange) -> asyncio.Task[None] | None:
         """Answer at once, or in the task that is given: where a token must be verified first."""
-        path, method = exchange.path, exchange.method
-        expected = self._methods_of(path)
-        is_offered = method in expected or (method == "HEAD" and "GET" in expected)
-        is_name = self._operation_at(path) is not None or not _NO_NAME.match(path)
-        if not expected or (path == METRICS and self._metrics is None) or not (is_offered or is_name):
-            raise NotFound(f"there is no {path[:100]!r} here; {self._served_near(path)}")
-        if not is_offered:
-            raise MethodNotAllowed(f"{path[:100]} answers {', '.join(expected)}, not {method}")
+        path = exchange.path
+        self._check_served(path, exchange.method)
         resource = self._resource_of(path)
         if resource is not None:
             return self._tasks.start(self._answer_resource(exchange, resource))
@@ -148,6 +142,16 @@ class Endpoints:
                 return self._tasks.start(self._verify_and_answer_models(exchange, snapshot))
             self._answer_models(exchange, key, snapshot)
         return None
+
+    def _check_served(self, path: str, method: str) -> None:
+        """Raise NotFound or MethodNotAllowed for what is not answered here."""
+        expected = self._methods_of(path)
+        is_offered = method in expected or (method == "HEAD" and "GET" in expected)
+        is_name = self._operation_at(path) is not None or not _NO_NAME.match(path)
+        if not expected or (path == METRICS and self._metrics is None) or not (is_offered or is_name):
+            raise NotFound(f"there is no {path[:100]!r} here; {self._served_near(path)}")
+        if not is_offered:
+            raise MethodNotAllowed(f"{path[:100]} answers {', '.join(expected)}, not {method}")
 
     def _answer_ready(self, exchange: Exchange) -> None:
         """Answer whether requests may be sent here; with details only for callers who may see them."""

@@ -112,7 +112,7 @@ def _check_texts(request: CompletionRequest) -> None:
         raise InvalidRequest(f"best_of is {best_of}; it must be at least n, {choices}", param="best_of")
     if best_of > choices and request.is_streamed:
         raise InvalidRequest(
-            f"best_of is {best_of} and n is {choices}: the best are known at the end only, so stream must be false",
+            f"best_of is {best_of} and n is {choices}: the best are known at the end only; set stream to false",
             param="best_of",
         )
     texts = request.choice_count

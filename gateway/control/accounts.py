@@ -84,7 +84,7 @@ class AccountOut(Resource):
 
 @router.post("", status_code=201, summary="Create an account")
 def create(body: AccountBody, author: Admin, database: Database) -> AccountOut:
-    """No role above one's own, and from within a tenant only for that tenant."""
+    """Create an account, with no role above the author's own; an author within a tenant only for that tenant."""
     digest = None if body.password is None else hash_password(body.password.get_secret_value())
     new = NewUser(body.email, body.name, body.role, body.tenant or "", body.team or "", digest)
     with database.session() as session:

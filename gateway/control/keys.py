@@ -105,7 +105,7 @@ class NewKeyOut(KeyOut):
 
     @classmethod
     def of(cls, key: ApiKey, secret: str) -> Self:
-        """Join a row with the secret that its caller alone knows."""
+        """Join a row with its secret, which is shown to the caller once and not stored."""
         return cls(secret=secret, **KeyOut.model_validate(key).model_dump())
 
 

@@ -32,9 +32,7 @@ class LimitBody(Body):
     amount: Amount | None = Field(default=None, description="In the metric's unit; 0 allows nothing")
     amount_usd: LimitUsd | None = Field(default=None, description="For metric usd: decimal text")
     currency: Currency = "USD"
-    when_away: WhenAway = Field(
-        default="share", description="While shared counters are away: each gateway's share, or refuse"
-    )
+    when_away: WhenAway = Field(default="share", description="Each gateway allows its share of the amount, or refuses")
     when_unpriced: WhenUnpriced = Field(default="refuse", description="Where a model has no price: refuse, or allow")
 
 
@@ -109,7 +107,7 @@ def get(tenant: TenantPath, limit_id: LimitPath, author: Admin, database: Databa
 
 @router.patch("/{limit_id}", summary="Change a limit's amount, or its behaviour in doubt")
 def update(tenant: TenantPath, limit_id: LimitPath, body: LimitPatch, author: Admin, database: Database) -> LimitOut:
-    """The count goes on under the new amount."""
+    """Change a limit's amount; its current count stays."""
     change = LimitChange(**body.model_dump(exclude={"currency"}))
     with database.session() as session:
         return LimitOut.model_validate(limits.update_limit(session, author, tenant, limit_id, change))

@@ -36,7 +36,7 @@ class SloFields(Body):
     )
     target_percent: Percent
     window_days: int = Field(default=28, description="28 or 30, at most 85")
-    min_events: int = Field(default=20, description="With fewer, a third must be bad before an alert")
+    min_events: int = Field(default=20, description="Below this number of requests, alert only if a third are bad")
     hooks: Annotated[list[str], Field(max_length=2)] = Field(
         default_factory=list, description="Work held back while it burns: freeze_canaries, shed_batch"
     )

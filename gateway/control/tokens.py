@@ -70,7 +70,7 @@ class NewTokenOut(TokenOut):
 
     @classmethod
     def with_secret(cls, listed: ListedToken, secret: str) -> Self:
-        """Join a row with the secret that its caller alone knows."""
+        """Join a row with its secret, which is shown to the caller once and not stored."""
         return cls.model_validate({**_fields_of(listed), "secret": secret})
 
 

@@ -490,7 +490,7 @@ def _without_money(lines: Lines, model: str, tier: str) -> Lines:
                 remedy = "use another service tier, or add prices for this one to the model's price card"
             raise PermissionDenied(
                 f"the model {model!r} has {missing}, and {describe(counter.rule, counter.subject)} counts money: "
-                f"{remedy} or let the rule allow what is unpriced",
+                f"{remedy} or set --when-unpriced allow on the rule",
                 code="unpriced_model",
             )
     return lines.without(MONEY)

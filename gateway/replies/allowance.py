@@ -158,7 +158,7 @@ class Allowance:
         return passing
 
     def _end_beyond(self, *, is_beyond: bool) -> None:
-        """End the answer: it is beyond the most that it may have, or else beyond the cap on thinking."""
+        """End the answer, which has passed its limit of output tokens or of thinking tokens."""
         if self.is_over:
             return
         if is_beyond and self._at_most is not None:

@@ -89,7 +89,7 @@ class Progress:
         return self._arrivals
 
     def timer_of(self, index: int) -> Callable[[int, int], None]:
-        """Return what counts one further token of a choice that has had some: when it was made, and when it arrived."""
+        """Return a callback that counts a later token of a choice: when it was made, and when it arrived."""
 
         def count(made_ns: int, now_ns: int) -> None:
             if self._arrivals:

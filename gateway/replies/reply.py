@@ -162,7 +162,7 @@ class Reply:
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
         """Refuse an event: this answer is no stream."""
-        raise UpstreamBroken("the target sent a stream's event for an answer that is no stream")
+        raise UpstreamBroken("the target sent a stream though none was asked for")
 
     def delta(self, delta: Delta) -> None:
         """Refuse a delta: nothing is generated for this answer."""

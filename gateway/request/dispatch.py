@@ -81,7 +81,7 @@ class Dispatcher(Driver):
         is_batched: bool = False,
         shadow: tuple[RouteSpec, RolloutSpec] | None = None,
     ) -> RequestState:
-        """Serve one request from its arrival to its record, and return it: it can be cancelled. Raise nothing.
+        """Serve one request from its arrival to its record, and return it, to cancel it by. Errors become answers.
 
         `key` is whose it is if that is known already, as of a request that a batch holds. `is_batched`: the cards'
         prices for batches hold. `shadow` is the route, which nobody else may ask for, of a rollout's copy.

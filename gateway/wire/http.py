@@ -496,7 +496,7 @@ class HttpConnection(Line):
         raise refusal  # out of the parser's callback; it comes back as HttpParserError in data_received
 
     def _refuse(self, error: TollkeeperError) -> None:
-        """Answer what cannot be read and close: where the next request would begin is not known.
+        """Answer a request that cannot be read and close, because nobody knows where the next one would begin.
 
         What still arrives is thrown away for a moment: closing at once would make the client's system discard
         our answer unread (RFC 9112, section 9.6).

@@ -22,7 +22,7 @@ NUMBERS = "### Speed\nRequests: 1,204\nNobody did."
     [
         "#### This page failed",
         "#### The telemetry store does not answer",
-        "#### Not here",
+        "#### Not found",
         "#### No tenant ‘x’ here",
         ":material/error: The store does not answer\\.",
         ":material/lock: Not for you: prices\\.",

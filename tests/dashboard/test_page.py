@@ -213,6 +213,7 @@ def test_a_store_that_is_back_is_shown_with_its_tenants(
 ) -> None:
     record([request()])
     monkeypatch.setenv("TOLLKEEPER_STORE_URL", "http://127.0.0.1:1")
+    streamlit.cache_resource.clear()  # a page of the test before, still loading, may have connected meanwhile
     app = page(tenant="acme")
     assert "The telemetry store does not answer" in words(app)
     monkeypatch.setenv("TOLLKEEPER_STORE_URL", page_store.url)

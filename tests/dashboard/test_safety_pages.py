@@ -152,7 +152,7 @@ def test_a_chosen_rollout_is_told_with_both_arms_and_what_is_passed() -> None:
 def test_the_audit_says_up_to_where_it_verifies() -> None:
     app = drawn("audit", {"/v1/audit/verification": VERIFIED})
     assert {each.label: each.value for each in app.metric} == {
-        "The log": "verifies", "Changes up to entry": "57", "Vouched for up to": "56", "Checkpoints": "3",
+        "The log": "verifies", "Changes up to entry": "57", "Verified up to": "56", "Checkpoints": "3",
     }  # fmt: skip
     table = app.dataframe[0].value
     assert table["What"].tolist() == ["changes of the configuration", "what vouches for the changes (audit/control)"]

@@ -171,7 +171,7 @@ def test_a_plan_comes_to_what_the_command_line_says(walk: Walk, page: Any, tmp_p
         "--setup", str(setup), "--usd-per-gpu-hour", "2.50",
     )["now"]  # fmt: skip
     walk.visit(page, "planner")
-    page.get_by_text("Made requests").click()
+    page.get_by_text("Generated requests").click()
     fill(page, "Requests", "300")
     fill(page, "A second", "20")
     fill(page, "USD per GPU-hour", "2.50")

@@ -86,7 +86,7 @@ def test_the_ledger_s_json_closes(store: Any, place: list[str]) -> None:
     [
         (["cost", "report", "--by", "colour"], "'colour' is nothing to break a report down by"),
         (["cost", "report", "--tz", "Mars"], "'Mars' is not a time zone"),
-        (["cost", "report", "--grain", "decade"], "'decade' is no grain"),
+        (["cost", "report", "--grain", "decade"], "'decade' is no --grain"),
         (["cost", "report", "--month", "May"], "'May' is not a month"),
         (["cost", "export", "costs.txt"], "ends in neither .csv nor .parquet"),
         (["gpu", "cost", "--idle", "anyone"], "'anyone' is no idle policy"),

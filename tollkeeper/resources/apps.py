@@ -69,12 +69,9 @@ def examples_of(resource: Resource, verb: Verb) -> str | None:
 
 def epilog(examples: list[str]) -> str | None:
     """Return examples as the last part of a command's help."""
-    lines = [line.replace("[", r"\[") for line in examples]
-    return (
-        "\n\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)])
-        if lines
-        else None
-    )
+    if not examples:
+        return None
+    return "\n\n".join(["Examples:" if len(examples) > 1 else "Example:", *(f"  {line}" for line in examples)])
 
 
 # The commands.

@@ -19,7 +19,7 @@ _NAME: Final = Field("name", "Display name.")
 _VALID_FROM: Final = Field("valid_from", "Start, such as 2027-01-31T00:00:00Z (default: always).", verbs=("create",))
 _WHEN_AWAY: Final = Field(
     "when_away",
-    "While the shared counters are unreachable: each gateway's share, or refuse.",
+    "While Redis is away: allow each gateway its share, or refuse (default: limits share, budgets refuse).",
     choices=("share", "refuse"),
 )
 _WHEN_UNPRICED: Final = Field(
@@ -185,7 +185,11 @@ _KEYS: Final = Resource(
         Field("project", "Project it belongs to; needs --team.", verbs=("create",)),
         Field("expires_at", "When it expires, such as 2027-01-31T00:00:00Z (default: never)."),
         Field(
-            "is_service_account", "It stands for a program.", "flag", "--service-account/--person", verbs=("create",)
+            "is_service_account",
+            "Whether a program or a person uses it.",
+            "flag",
+            "--service-account/--person",
+            verbs=("create",),
         ),
         Field("budget_usd", "Hard budget of this key in USD, such as 25; needs --budget-period.", verbs=("create",)),
         Field(
@@ -587,7 +591,7 @@ _LIMITS: Final = Resource(
     ),
     columns=(of("id"), of("tenant_id"), Column("allows", _word("limit_allows")), Column("whom", _word("scope_text"))),
     examples=(
-        "tollkeeper limits create --tenant acme --metric tokens --window minute --amount 20000 --level key",
+        "tollkeeper limits create --tenant acme --metric usd --window hour --amount 0.50 --level key --subject '*'",
         "tollkeeper limits list --tenant acme",
         "tollkeeper limits show lim_01a2",
         "tollkeeper limits set lim_01a2 --amount 30000",
@@ -657,7 +661,7 @@ _BUDGETS: Final = Resource(
     body=_budget_body,
     described=_word("budget_line"),
     help={
-        "create": "Create a budget. It counts from now on; gateways enforce it within a second.",
+        "create": "Create a budget. Gateways enforce it within a second; the period's earlier spending is added.",
         "show": "Show a budget's state: spent, reserved, remaining, forecast, thresholds passed.",
         "set": "Change a budget; its spending stays. --threshold replaces all thresholds.",
         "delete": "Delete a budget with its count and passed thresholds.",
@@ -880,7 +884,7 @@ _SLOS: Final = Resource(
             is_null_if_empty=True,
         ),
         Field("window_days", "Window in days, 28 or 30 (default 28).", "whole"),
-        Field("min_events", "With fewer requests, a third must be bad before an alert (default 20).", "whole"),
+        Field("min_events", "Below this number of requests, alert only if a third are bad (default 20).", "whole"),
         Field(
             "hooks",
             "What to hold back while it burns; repeat.",

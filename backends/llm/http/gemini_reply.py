@@ -6,7 +6,7 @@ import msgspec
 
 from backends.llm.base import Sink
 from backends.llm.http.native_reply import NativeReader
-from backends.llm.http.openai_errors import broken
+from backends.llm.http.openai_replies import broken
 from contracts.api.generation import Delta
 from contracts.api.native_answers import GeminiAnswer, GeminiCandidate
 from contracts.api.requests import AnyRequest

@@ -11,8 +11,7 @@ from backends.http_client.chunk_taker import ChunkTaker
 from backends.llm.answer_reader import AnswerReader, only_delta
 from backends.llm.base import Sink
 from backends.llm.http.known_shapes import KnownShapes
-from backends.llm.http.openai_errors import broken, type_in
-from backends.llm.http.openai_replies import GENERATED, form_for
+from backends.llm.http.openai_replies import GENERATED, broken, form_for, type_in
 from backends.llm.http.sse import EventSplitter, data_of
 from backends.llm.http.text_shape import TextShape
 from contracts.api.chat import ChatRequest, GenerationRequest

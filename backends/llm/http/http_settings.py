@@ -1,13 +1,14 @@
-"""What a target over HTTP may be told in its settings about the way to it: timeouts, TLS, headers."""
+"""What the settings of a target over HTTP may say: how it is spoken to, and the way to it (timeouts, TLS, headers)."""
 
 import re
 import ssl
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from backends.http_client.http_timeouts import Timeouts
+from backends.llm.http.openai_body import ThinkingCapField
 from backends.network.tls import TlsFiles, client_tls
 from contracts.errors import ConfigurationError
 from contracts.serving.configuration import TargetSpec
@@ -22,6 +23,26 @@ _OURS: Final = frozenset(
 # Their values are credentials, which belong into a file or the environment rather than into a database of settings.
 _SECRET: Final = re.compile(r"authorization|cookie|(^|[-_])(key|token|secret|password)s?$|apikey")
 REFERENCES: Final = ("env:", "file:", "stored:", "sealed:")
+
+
+class OpenAISettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a target's settings may say. The way to it is read below."""
+
+    timeouts: object = None
+    tls: object = None
+    headers: object = None
+    output_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    sends_reasoning_effort: bool = True
+    sends_priority: bool = False
+    sends_cache_control: bool = False
+    thinking_cap_field: ThinkingCapField | None = None  # none: by the server's address, where that says it
+    apis: object = None  # read by contracts/serving/spoken_apis.py
+    unknown_fields: object = None  # read by the same
+    refuses: object = None  # read, like the next two, by `http_abilities`
+    takes: object = None
+    paths: object = None
+    billing: object = None  # read by contracts/pricing/failure_billing.py
+    metrics_url: str = ""  # read by gateway/observability/metrics/upstream_metrics.py
 
 
 class _Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ import msgspec
 
 from backends.llm.base import Sink
 from backends.llm.http.http_reply import ReplyReader
-from backends.llm.http.openai_errors import broken
+from backends.llm.http.openai_replies import broken
 from backends.llm.http.sse import data_of
 from contracts.api.generation import Delta, Result
 from contracts.api.native import UsageHolder
@@ -78,7 +78,7 @@ class NativeReader(ReplyReader):
         self._native_sink.event(event, deltas, is_usage_only=False)
 
     def take_whole(self, body: bytes) -> None:
-        """Accept a whole reply. Raise UpstreamBroken on what is none."""
+        """Accept a whole reply. Raise UpstreamBroken if it is not a valid reply."""
         self._announce()
         try:
             self._read_whole(body)

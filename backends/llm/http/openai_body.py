@@ -76,14 +76,7 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
         call = replace(call, body=_in_its_words(request, server))
     renamed = bool(server.model) and server.model != request.model
     if not isinstance(request, GenerationRequest):
-        if not (renamed or call.set_fields):
-            return call.body
-        body = _Body(call.body)
-        if renamed:
-            body.set("model", server.model)
-        if call.set_fields:
-            _set_fields(body, call.set_fields, server)
-        return body.encoded()
+        return _without_output(call, server, renamed)
     needs_usage = request.is_streamed and not wants_usage(request)
     limit = _new_limit(request, call.max_output)
     if not (renamed or limit or call.set_fields or server.sends_priority or _changes_thinking(call, server)):
@@ -94,6 +87,18 @@ def body_for(call: ModelCall, server: BodyFields) -> bytes:
     if needs_usage:
         _ask_for_usage(body)
     _change_generation(body, call, request, server, limit)
+    return body.encoded()
+
+
+def _without_output(call: ModelCall, server: BodyFields, renamed: bool) -> bytes:
+    """Return the body of a request that generates nothing, such as embeddings."""
+    if not (renamed or call.set_fields):
+        return call.body
+    body = _Body(call.body)
+    if renamed:
+        body.set("model", server.model)
+    if call.set_fields:
+        _set_fields(body, call.set_fields, server)
     return body.encoded()
 
 

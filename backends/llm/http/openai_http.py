@@ -20,12 +20,11 @@ from backends.llm.http.gemini_reply import GeminiReader
 from backends.llm.http.http_abilities import read_abilities, read_paths
 from backends.llm.http.http_credentials import HttpCredentials
 from backends.llm.http.http_reply import CredentialsRefused, ReplyReader
-from backends.llm.http.http_settings import read_headers, read_timeouts, read_tls
+from backends.llm.http.http_settings import OpenAISettings, read_headers, read_timeouts, read_tls
 from backends.llm.http.known_shapes import KnownShapes
 from backends.llm.http.native_body import native_body
 from backends.llm.http.native_reply import MessagesReader, NativeReader, ResponsesReader
 from backends.llm.http.openai_body import BodyFields, ThinkingCapField, body_for, with_usage
-from backends.llm.http.openai_settings import OpenAISettings
 from backends.llm.http.quick_target import QuickTarget, SentRequest
 from backends.llm.parameters import fields_of, refuse_named
 from backends.network.tls import LiveContext

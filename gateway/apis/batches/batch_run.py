@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import structs
 
-from contracts.api.batches import Batch, BatchEnd, BatchFault, LineOutcome, NewLine
 from contracts.errors import ClientGone, ObjectsUnavailable, Shutdown, TollkeeperError
+from contracts.objects.batches import Batch, BatchEnd, BatchFault, LineOutcome, NewLine
 from contracts.recording.ids import uuid7
 from contracts.serving.configuration import KeyEntry
 from gateway.apis.batches.ending import Ending

@@ -7,8 +7,8 @@ unseen and swept up.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from contracts.api.batches import Batch, BatchEnd
-from contracts.api.files import PIECE_BYTES, StoredFile
+from contracts.objects.batches import Batch, BatchEnd
+from contracts.objects.files import PIECE_BYTES, StoredFile
 from contracts.recording.ids import uuid7
 from gateway.apis.batches.results import unanswered
 from gateway.apis.files.resource import new_file_id

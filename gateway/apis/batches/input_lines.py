@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from contracts.api.batches import MAX_LINES, BatchFault, NewLine
+from contracts.objects.batches import MAX_LINES, BatchFault, NewLine
 
 _MAX_CUSTOM_ID: Final = 512
 _MAX_FAULTS: Final = 50  # told of one file

@@ -10,10 +10,10 @@ from urllib.parse import parse_qs
 import msgspec
 
 from contracts.access.owner import owner_of
-from contracts.api.batches import MAX_LINES, Batch
 from contracts.api.endpoints import Endpoint
-from contracts.api.files import PIECE_BYTES, FileBounds, StoredFile
 from contracts.errors import InvalidRequest, NotFound
+from contracts.objects.batches import MAX_LINES, Batch
+from contracts.objects.files import PIECE_BYTES, FileBounds, StoredFile
 from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.apis.batches.input_lines import InputReader
 from gateway.apis.batches.kept_batches import KeptBatches

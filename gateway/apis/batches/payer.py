@@ -1,8 +1,8 @@
 """The key that pays for a batch, looked up again whenever something is asked in its name."""
 
 from contracts.access.owner import Owner, owner_of
-from contracts.api.batches import Batch
 from contracts.errors import AuthenticationFailed, PermissionDenied
+from contracts.objects.batches import Batch
 from contracts.serving.configuration import KeyEntry, Snapshot
 
 

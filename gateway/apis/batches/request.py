@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from contracts.api.batches import WINDOW
 from contracts.errors import InvalidRequest
+from contracts.objects.batches import WINDOW
 from gateway.apis.files.upload import read_expiry
 from gateway.apis.reading import read_body
 

@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 from contracts.access.owner import owner_of
-from contracts.api.batches import WINDOW, WINDOW_SECONDS, Batch, Payer
 from contracts.api.endpoints import Endpoint
 from contracts.errors import InvalidRequest, NotFound, PermissionDenied
+from contracts.objects.batches import WINDOW, WINDOW_SECONDS, Batch, Payer
 from contracts.recording.ids import uuid7
 from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.apis.batches.kept_batches import KeptBatches

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import msgspec
 
-from contracts.api.batches import BatchUsage, LineOutcome, NewLine
+from contracts.objects.batches import BatchUsage, LineOutcome, NewLine
 from gateway.apis.batches.line_exchange import LineAnswer
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from contracts.api.batches import Batch, Lease, LeaseLost
 from contracts.errors import Shutdown, TollkeeperError
+from contracts.objects.batches import Batch, Lease, LeaseLost
 from gateway.apis.batches.batch_run import BatchRun, Workshop
 from gateway.apis.batches.kept_batches import KeptBatches
 from gateway.apis.batches.settings import RunnerSettings

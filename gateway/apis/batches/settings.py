@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from contracts.api.files import FileBounds
+from contracts.objects.files import FileBounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import msgspec
 
 from contracts.access.owner import Owner, owner_of
 from contracts.api.endpoints import Endpoint
-from contracts.api.files import FileBounds, StoredFile
 from contracts.errors import NotFound, TollkeeperError
+from contracts.objects.files import FileBounds, StoredFile
 from contracts.recording.ids import uuid7
 from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.apis.files.kept_files import KeptFiles

@@ -9,8 +9,8 @@ from typing import Final
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from contracts.api.files import PIECE_BYTES
 from contracts.errors import InvalidRequest, MalformedBody, UnsupportedMediaType
+from contracts.objects.files import PIECE_BYTES
 
 _MAX_FIELD_BYTES: Final = 1024
 _MAX_FILENAME: Final = 255

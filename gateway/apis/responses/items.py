@@ -5,7 +5,7 @@ from uuid import UUID
 
 import msgspec
 
-from contracts.api.stored_responses import item_id
+from contracts.objects.responses import item_id
 
 _PREFIXES: Final = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 _decoder: Final = msgspec.json.Decoder(dict[str, Any])

@@ -11,7 +11,8 @@ from contracts.access.owner import Owner, owner_of
 from contracts.api.chat import TranslatedChat
 from contracts.api.requests import AnyRequest
 from contracts.api.responses import InputItem, ItemReference
-from contracts.api.stored_responses import (
+from contracts.errors import InvalidRequest, NotFound, ObjectsUnavailable, TollkeeperError
+from contracts.objects.responses import (
     DEFAULT_MAX_BYTES,
     MAX_HISTORY_BYTES,
     MAX_HISTORY_RESPONSES,
@@ -24,7 +25,6 @@ from contracts.api.stored_responses import (
     response_id,
     response_of_item,
 )
-from contracts.errors import InvalidRequest, NotFound, ObjectsUnavailable, TollkeeperError
 from contracts.serving.configuration import KeyEntry
 from gateway.apis.kept_objects import KeptObjects
 from gateway.apis.responses.asked import AskedItem, AskedResponse

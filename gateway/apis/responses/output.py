@@ -8,9 +8,9 @@ import msgspec
 
 from contracts.api.generation import Delta
 from contracts.api.responses import OfferedTool
-from contracts.api.stored_responses import item_id
 from contracts.engine.wire import TokenLogprob
 from contracts.errors import UpstreamBroken
+from contracts.objects.responses import item_id
 from gateway.apis.rendering import LEAST_LOGPROB
 
 Fields = dict[str, Any]

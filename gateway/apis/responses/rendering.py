@@ -11,9 +11,9 @@ from msgspec import UNSET, UnsetType
 from contracts.api.chat import TranslatedChat
 from contracts.api.generation import Delta
 from contracts.api.responses import NULL, OfferedTool
-from contracts.api.stored_responses import response_id
 from contracts.errors import InvalidRequest, LimitExceeded, TollkeeperError, UpstreamRateLimited, UpstreamRejected
 from contracts.metering.usage import Usage
+from contracts.objects.responses import response_id
 from gateway.apis.rendering import AnswerRenderer, WholeText
 from gateway.apis.responses.asked import AskedResponse
 from gateway.apis.responses.output import CUT_REASONS, Fields, Output

@@ -54,7 +54,7 @@ class PoolHealth:
         self.hedging.requests += 1
 
     def note_probe(self) -> None:
-        """Note that a target which is away is being called: the others are called as before."""
+        """Note that one unavailable target is being probed; calls to the others go on as before."""
         if self.is_probe_due:
             self.is_probe_due = False
             for health in self.targets.values():

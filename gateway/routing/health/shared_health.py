@@ -18,7 +18,7 @@ _LEAST_MILLISECONDS: Final = 3000  # a note outlives the turns in which the othe
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """Who leaves something alone, for which time, and why."""
+    """Which gateway avoids a target or pool, for how long, and why."""
 
     gateway: str
     opened: int

@@ -53,7 +53,7 @@ class Resolver:
         return found
 
     def _settle_probe(self, found: Order) -> None:
-        """Probe a leg that is too slow for its condition if it comes first, and leave out all others of the kind."""
+        """Probe the first leg that is too slow for its condition, and leave out all other legs that are too slow."""
         if not self._slow:
             return
         first = found.legs[0] if found.legs else None
@@ -183,11 +183,14 @@ class Resolver:
         if not late:
             return
         probed = self._probed_of(found, {id(leg) for _, leg in late})
-        late = [pair for pair in late if pair[1] is not probed]
         late.sort(key=lambda pair: pair[0])
-        found.late = [leg.label for _, leg in late]
-        found.legs = [leg for leg in found.legs if not any(leg is other for _, other in late)]
-        found.legs += [leg for _, leg in late]
+        _move_to_end(found, [leg for _, leg in late if leg is not probed])
         if probed is not None:
             found.legs.remove(probed)
             found.legs.insert(0, probed)
+
+
+def _move_to_end(found: Order, late: list[Leg]) -> None:
+    found.late = [leg.label for leg in late]
+    is_late = {id(leg) for leg in late}
+    found.legs = [leg for leg in found.legs if id(leg) not in is_late] + late

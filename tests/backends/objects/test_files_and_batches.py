@@ -8,9 +8,9 @@ from backends.objects.batch_work import BatchWork
 from backends.objects.batches import BatchStore
 from backends.objects.files import FileStore
 from contracts.access.owner import Owner
-from contracts.api.batches import Batch, BatchUsage, Lease, LeaseLost, LineOutcome, NewLine, Payer
-from contracts.api.files import PIECE_BYTES, FileBounds, StoredFile
 from contracts.errors import InvalidRequest, ObjectsUnavailable
+from contracts.objects.batches import Batch, BatchUsage, Lease, LeaseLost, LineOutcome, NewLine, Payer
+from contracts.objects.files import PIECE_BYTES, FileBounds, StoredFile
 
 ACME, APOLLO, GEMINI, GLOBEX = (
     Owner("acme"),

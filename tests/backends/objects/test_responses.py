@@ -4,8 +4,8 @@ import pytest
 
 from backends.objects.responses import ResponseStore
 from contracts.access.owner import Owner
-from contracts.api.stored_responses import MAX_HISTORY_RESPONSES, StoredResponse
 from contracts.errors import InvalidRequest
+from contracts.objects.responses import MAX_HISTORY_RESPONSES, StoredResponse
 
 ACME = Owner("acme", "core/apollo")
 

@@ -58,7 +58,7 @@ class KeepingScheduler(_Keeping, Scheduler):  # type: ignore[misc]
 
 
 class KeepingAsyncScheduler(_Keeping, AsyncScheduler):  # type: ignore[misc]
-    """For steps that are scheduled while the one before runs; vLLM would lose that with the other."""
+    """Schedule steps while the one before runs, with the changes of the class above as well."""
 
 
 def make_scheduler(*, vllm_config: Any, **options: Any) -> Any:

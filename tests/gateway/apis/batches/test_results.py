@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from contracts.api.batches import BatchUsage, NewLine
+from contracts.objects.batches import BatchUsage, NewLine
 from gateway.apis.batches.line_exchange import LineAnswer
 from gateway.apis.batches.results import answered, unanswered
 

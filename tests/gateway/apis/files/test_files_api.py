@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from backends.objects.database import ObjectsDatabase
-from contracts.api.files import PIECE_BYTES
+from contracts.objects.files import PIECE_BYTES
 
 OTHER, PROJECT, WIDE = "tk-" + "B" * 43, "tk-" + "C" * 43, "tk-" + "D" * 43
 RED, BLUE = "tk-" + "E" * 43, "tk-" + "F" * 43

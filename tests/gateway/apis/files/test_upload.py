@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.api.files import PIECE_BYTES
 from contracts.errors import InvalidRequest, MalformedBody, UnsupportedMediaType
+from contracts.objects.files import PIECE_BYTES
 from gateway.apis.files.upload import DEFAULT_EXPIRY_SECONDS, read_upload
 
 TYPE = "multipart/form-data; boundary=BOUNDARY"

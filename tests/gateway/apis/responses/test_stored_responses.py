@@ -6,8 +6,8 @@ import openai
 import pytest
 
 from backends.objects.responses import ResponseStore
-from contracts.api.stored_responses import MAX_RESPONSE_BYTES
 from contracts.errors import ObjectsUnavailable
+from contracts.objects.responses import MAX_RESPONSE_BYTES
 from gateway.request.clock import Clock
 
 MODEL = "scripted-1"
