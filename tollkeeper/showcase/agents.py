@@ -1,4 +1,4 @@
-"""The story's coding agents: a day's sessions with turns, tools and a cached prefix that grows; one session loops."""
+"""The story's coding agents: sessions with turns, tools and a cached prefix that grows; one session loops."""
 
 import random
 from collections.abc import Mapping
@@ -13,7 +13,8 @@ from contracts.recording.records import RequestRecord
 
 _MODEL: Final = "hosted-large"
 _PICO_PER_TOKEN: Final = (2_500_000, 1_250_000, 10_000_000)  # input, cached input, output
-_SESSIONS: Final = 16
+_SESSIONS: Final = 48
+_TODAY: Final = 12  # sessions of the last day; the others lie in the twelve days before
 _LOOPING: Final = 5  # which of them calls one tool again and again
 _WORK: Final = (
     ("github.com/acme/shop", "checkout-retries", "418"),
@@ -28,11 +29,12 @@ _MS: Final = 10**6
 def agent_turns(
     source: random.Random, now: datetime, keys: Mapping[tuple[str, str], str], prefix: str
 ) -> list[RequestRecord]:
-    """Make the turns of the sessions that acme's search team had in the day before `now`."""
+    """Make the turns of the sessions that acme's search team had in the two weeks before `now`."""
     turns: list[RequestRecord] = []
     for number in range(_SESSIONS):
         repo, branch, pull = _WORK[number % len(_WORK)]
-        begin = now - timedelta(seconds=source.uniform(3_600, 85_000))
+        days = 0.0 if number < _TODAY else source.uniform(1, 12)
+        begin = now - timedelta(days=days, seconds=source.uniform(3_600, 85_000))
         tags = {"repo": repo, "branch": branch, "pr": pull, "agent": "reviewer" if number % 4 == 3 else "main"}
         who = Identity(
             f"{prefix}acme", "search", "web", keys.get(("acme", "search"), "key_demo"),
