@@ -1,5 +1,6 @@
 """What it cost and who pays: what `tollkeeper cost report --json` prints, with lines in pages."""
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, cast
 from zoneinfo import ZoneInfo
@@ -25,10 +26,9 @@ Moment = Annotated[
 
 def _moment_of(text: str, zone: ZoneInfo, name: str) -> datetime:
     """Read a date, which begins in `zone`, or a time with a zone. Raise InvalidRequest."""
-    try:
+    found: datetime | None = None
+    with suppress(ValueError):
         found = datetime.fromisoformat(text)
-    except ValueError:
-        found = None
     if found is not None and found.tzinfo is None and len(text) <= len("2026-11-01"):
         return found.replace(tzinfo=zone)
     if found is None or found.tzinfo is None:
