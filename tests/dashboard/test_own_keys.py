@@ -20,6 +20,7 @@ from contracts.control import Role
 from dashboard import frame
 from dashboard.control_plane import ControlPlane, open_client
 from dashboard.pages import PAGES
+from dashboard.reader import control_connections
 from dashboard.viewer import Viewer
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
@@ -57,6 +58,7 @@ def signed(fill: Fill, migrated_sqlite: Path, tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(frame, "arrive", lambda: viewer)
         streamlit.cache_resource.clear()
         yield Signed(viewer, owner)
+        control_connections().close()
     streamlit.cache_resource.clear()
 
 
