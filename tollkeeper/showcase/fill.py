@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from sqlalchemy.orm import Session
+
 from backends.control import erasure as in_control
 from backends.control.budget_events import PassedThreshold, record_event
 from backends.control.budget_states import GatewayState, publish_states
@@ -20,7 +22,7 @@ from backends.store import erasure as in_store
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
-from contracts.control import Model, Pool, Rollout, Route, Tenant
+from contracts.control import Base, Model, Pool, Rollout, Route, Tenant
 from contracts.errors import ConfigurationError
 from contracts.recording.moments import unix_ns
 from contracts.recording.names import ATTEMPTS, ENGINE_STEPS, GPU_SAMPLES, REQUESTS
@@ -192,11 +194,12 @@ def remove_showcase(data: Path, environment: Mapping[str, str], say: Callable[[s
             with opened.database.session() as session:
                 rows += in_control.erase_tenant(session, author, tenant)
         with opened.database.session() as session:
-            for table, name, delete in (
+            served: list[tuple[type[Base], str, Callable[[Session, Author, str], None]]] = [
                 (Rollout, ROLLOUT, delete_rollout),
                 (Route, ROUTE, delete_route),
                 *((Model, model, delete_model) for model in POOLS),
-            ):
+            ]
+            for table, name, delete in served:
                 if session.get(table, name) is not None:
                     delete(session, author, name)
             for pool, targets in POOLS.values():

@@ -20,12 +20,13 @@ from scim2_models import (
     UniquenessException,
 )
 from scim2_server.storage import ScimStorage, SearchPage
+from scim2_server.utils import parametrize
 from sqlalchemy.orm import Session
 
 from backends.control import directory
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
-from backends.control.directory import GROUP, USER, Person, StatedGroup
+from backends.control.directory import USER, Person, StatedGroup
 from contracts.control import DirectoryEntry
 from contracts.errors import Conflict, InvalidRequest, NotFound
 
@@ -45,7 +46,7 @@ class DirectoryStorage(ScimStorage):
         self._session: Session | None = None
 
     @contextmanager
-    def operation(self) -> Iterator[None]:  # type: ignore[override]
+    def operation(self) -> Iterator[None]:
         """Make what one SCIM operation reads and writes one transaction. Raise its refusals as SCIM's errors."""
         with _refusals_as_scim(), self._database.session() as session:
             self._session = session
@@ -77,7 +78,7 @@ class DirectoryStorage(ScimStorage):
         scim_filter = search_request.filter
         if scim_filter is not None and not scim_filter.models and found:
             models = tuple(dict.fromkeys(type(one) for one in found))
-            scim_filter = ScimFilter[Union[models]](str(scim_filter))  # type: ignore[valid-type]  # noqa: UP007
+            scim_filter = parametrize(ScimFilter, Union[models])(str(scim_filter))  # noqa: UP007
         matching = [one for one in found if scim_filter is None or scim_filter.match(one)]
         if search_request.sort_by is not None:
             keys = [(search_request.sort_value(one), one) for one in matching]
@@ -223,6 +224,3 @@ def _refusals_as_scim() -> Iterator[None]:
         raise UniquenessException(detail=error.message) from error
     except InvalidRequest as error:
         raise InvalidValueException(detail=error.message) from error
-
-
-__all__ = ["GROUP", "DirectoryStorage"]
