@@ -94,7 +94,6 @@ def test_a_developer_makes_a_capped_key_and_sees_what_it_used(signed: Signed, fi
     (key,) = signed.owner.get("/v1/tenants/acme/keys")["data"]
     assert (key["name"], key["team_id"]) == ("laptop", "search")
     mine, other = (Identity("acme", "search", key_id=one) for one in (key["id"], "key_another"))
-    control_connections().close()  # `fill` lets the pages' clients go
     fill([request(19, who=mine), request(18, who=mine), request(17, who=other, model="secret-model")])
     app = opened()
     assert secret not in str([one.value for one in app.code])
