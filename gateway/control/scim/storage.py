@@ -126,13 +126,16 @@ class DirectoryStorage(ScimStorage):
 
     @contextmanager
     def _within(self) -> Iterator[Session]:
-        if self._session is not None:
+        if self._session is None:
+            with self.operation():
+                yield self._opened()
+        else:
             with _refusals_as_scim():
                 yield self._session
-            return
-        with self.operation():
-            assert self._session is not None
-            yield self._session
+
+    def _opened(self) -> Session:
+        assert self._session is not None, "an operation is under way"
+        return self._session
 
     def _entry(self, session: Session, resource_type: ResourceType, entry_id: str) -> DirectoryEntry:
         return directory.get_entry(session, self._author.tenant_id, str(resource_type.name), entry_id)
