@@ -14,7 +14,7 @@ from backends.control.budget_states import GatewayState, publish_states
 from backends.control.changes import Author
 from backends.control.current_budgets import current_budgets
 from backends.control.organisation import TenantChange, update_tenant
-from backends.control.rollouts import delete_rollout
+from backends.control.rollouts import abort_rollout, delete_rollout
 from backends.control.routes import delete_route
 from backends.control.serving import delete_model, delete_pool, delete_target
 from backends.secrets.secret_files import SecretFiles
@@ -26,6 +26,7 @@ from contracts.control import Base, Model, Pool, Rollout, Route, Tenant
 from contracts.errors import ConfigurationError
 from contracts.recording.moments import unix_ns
 from contracts.recording.names import ATTEMPTS, ENGINE_STEPS, GPU_SAMPLES, REQUESTS
+from contracts.serving.rollouts import LIVE
 from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
 from tollkeeper.open_installation import open_control, open_installation
@@ -114,11 +115,17 @@ def _configure(control: ControlClient, prefix: str) -> dict[tuple[str, str], str
             rule = {"id": f"{tenant}-{kind.replace('_', '-')}", "tenant": tenant, "kind": kind}
             control.post("/v1/alert-rules", rule)
     control.post(f"/v1/tenants/{prefix}acme/teams/search/projects", {"id": "web", "name": "Web search"})
-    for name, indicator, thresholds, target in (
-        ("acme", "ttft", {"ttft": "500"}, "95"),
-        ("globex", "availability", {}, "99"),
+    for name, model, indicator, thresholds, target in (
+        ("acme", OWN, "ttft", {"ttft": "500"}, "95"),
+        ("globex", HOSTED, "availability", {}, "99"),
     ):
-        slo = {"tenant": prefix + name, "indicator": indicator, "thresholds_ms": thresholds, "target_percent": target}
+        slo = {
+            "tenant": prefix + name,
+            "model": model,
+            "indicator": indicator,
+            "thresholds_ms": thresholds,
+            "target_percent": target,
+        }
         control.put(f"/v1/slos/{prefix}{name}-{indicator}", slo)
     return keys
 
@@ -199,6 +206,9 @@ def remove_showcase(data: Path, environment: Mapping[str, str], say: Callable[[s
                 (Route, ROUTE, delete_route),
                 *((Model, model, delete_model) for model in POOLS),
             ]
+            rollout = session.get(Rollout, ROLLOUT)
+            if rollout is not None and rollout.state in LIVE:
+                abort_rollout(session, author, ROLLOUT)
             for table, name, delete in served:
                 if session.get(table, name) is not None:
                     delete(session, author, name)
