@@ -72,7 +72,7 @@ class Demonstration:
             promises: list[str] = []
             try:
                 incident = Incident(
-                    control, analytics, addresses["gateway"], assignment.places[0], DEMO_MODEL, run_id, self._say
+                    control, analytics, addresses["gateway"], assignment.places[-1], DEMO_MODEL, run_id, self._say
                 )
                 promises = await asyncio.to_thread(self._promise, control, incident, slack)
                 run = Run(
