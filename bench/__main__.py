@@ -14,6 +14,7 @@ BENCHMARKS: Final = (
     "gpu_cancelled",
     "identity",
     "admission",
+    "high_availability",
     "fairness",
     "routing",
     "failures",

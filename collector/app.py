@@ -18,11 +18,13 @@ from backends.store.location import FollowingStore, StoreLocation
 from backends.store.turns import StoreTurns
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
+from collector.exporters.backoff import Backoff
 from collector.exporters.clickhouse import ClickHouseExporter
 from collector.exporters.insert_plan import PlanFile
 from collector.exporters.inserts import RowStore
 from collector.exporters.planner import InsertPlanner
 from collector.exporters.token_window import TokenWindow
+from collector.forwarding.forwarder import Destination, Forwarder
 from collector.health import Health
 from collector.receiving import Receiving, make_pipeline
 from collector.rows import Processed
@@ -33,6 +35,7 @@ from collector.state import CollectorState
 
 _log = logging.getLogger(__name__)
 FLUSH_SECONDS: Final = 5.0
+FORWARD_SECONDS: Final = 1.0
 SPOOL: Final = "spool"
 SETTLE_SECONDS: Final = 60.0
 
@@ -54,7 +57,8 @@ class Collector:
         dead_letters = DeadLetters(
             settings.spool_directory, max_bytes=settings.dead_letter_max_bytes, counters=counters
         )
-        self._receiving = Receiving(settings, self._spool, counters)
+        self._forwarders = make_forwarders(settings, counters)
+        self._receiving = Receiving(settings, self._spool, counters, self._forwarders)
         store = FollowingStore(address, StoreLocation(settings.data))
         self._exporter = make_exporter(
             settings, self._spool, self._receiving.pipeline.process, store, dead_letters, counters
@@ -63,7 +67,7 @@ class Collector:
         self._has_noted_rows = bool(self._noted_rows)
         missing = () if self._loss is None else (self._loss.facts,)
         disks = (WatchedDisk("spool", "TOLLKEEPER_DATA", settings.spool_directory),)
-        state = CollectorState(self._spool, self._exporter, dead_letters, counters, missing, disks)
+        state = CollectorState(self._spool, self._exporter, dead_letters, counters, missing, disks, self._forwarders)
         health = Health(state, DetailAccess(settings.metrics_token, settings.data))
         self._listeners = [
             Listener(bound, app, settings.bounds())
@@ -95,8 +99,12 @@ class Collector:
         self._watch.start()
         self._receiving.start()
         self._exporter.start()
+        for forwarder in self._forwarders:
+            forwarder.start()
         await serve_until_signal(self._listeners)
         self._receiving.stop()
+        for forwarder in self._forwarders:
+            forwarder.stop(FORWARD_SECONDS)
         ended = self._exporter.stop(FLUSH_SECONDS)
         self._watch.stop()
         _log.info("collector stopped waiting_bytes=%d", self.waiting)
@@ -126,6 +134,27 @@ def settle(settings: CollectorSettings) -> bool:
     finally:
         store.close()
         spool.close()
+
+
+def make_forwarders(settings: CollectorSettings, counters: Counters) -> tuple[Forwarder, ...]:
+    """Return what sends on to others than the store. Raises ConfigurationError on an unusable address."""
+    destinations: list[Destination] = []
+    if settings.forward_otlp:
+        from collector.forwarding.otlp import OtlpDestination  # here, as below: most collectors forward to nobody
+
+        destinations.append(OtlpDestination(settings.forward_otlp, settings.forward_headers))
+    if settings.forward_nats:
+        from collector.forwarding.jetstream import JetStreamDestination
+
+        destinations.append(JetStreamDestination(settings.forward_nats, settings.forward_nats_subject))
+    return tuple(
+        Forwarder(_forward_spool(settings, one.name), one, counters, Backoff(random.Random())) for one in destinations
+    )
+
+
+def _forward_spool(settings: CollectorSettings, name: str) -> Spool:
+    directory = settings.data / f"forward-{name}"
+    return Spool(SegmentLog(directory, max_bytes=settings.forward_max_bytes, fsync=settings.spool_fsync))
 
 
 def open_spool(settings: CollectorSettings) -> Spool:

@@ -66,6 +66,9 @@ class Health:
             "store_reachable": self._state.exporter.store_reachable,
             "store_failure": self._state.exporter.failure,
             "disks": shown_disks(self._state.disks),
+            "forwarding": {
+                one.name: {"waiting_bytes": one.waiting_bytes, "failure": one.failure} for one in self._state.forwarders
+            },
             "spool_bytes": self._state.spool.pending_bytes,
             "spool_max_bytes": self._state.spool.max_bytes,
             "oldest_age_seconds": self._state.queue_age_seconds(),

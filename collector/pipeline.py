@@ -36,6 +36,13 @@ class RowStep(Protocol):
         """Change rows in place. Their number and order stay: a batch is repeated by its rows' places."""
 
 
+class Forwards(Protocol):
+    """Keeps batches for another destination than the store."""
+
+    def put(self, batches: Sequence[SpooledBatch]) -> None:
+        """Keep the batches that are meant for it. Never raises."""
+
+
 class Pipeline:
     """Receivers call `accept` from their threads; the exporter reads the spool and calls `process` in its own."""
 
@@ -48,7 +55,9 @@ class Pipeline:
         *,
         arrival_steps: Sequence[ArrivalStep] = (),
         row_steps: Sequence[RowStep] = (),
+        forwards: Sequence[Forwards] = (),
     ) -> None:
+        self._forwards = forwards
         self.processors = processors
         self._spool = spool
         self._counters = counters
@@ -85,6 +94,8 @@ class Pipeline:
         now = self._clock_ns()
         batches = [self._batch(own, signal, now, part) for own, part in parts]
         with self._one_writer:
+            for destination in self._forwards:  # before: what is acknowledged is kept for all of them
+                destination.put(batches)
             fresh = self._spool.put(batches)
         self._counters.noticed("duplicate_batches", len(batches) - fresh)
 

@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 
 from collector.arrival import ArrivalStep
 from collector.counters import Counters
-from collector.pipeline import Pipeline
+from collector.pipeline import Forwards, Pipeline
 from collector.processors.cardinality import CardinalityLimiter
 from collector.processors.logs import LogsProcessor
 from collector.processors.metrics import MetricsProcessor
@@ -30,7 +30,11 @@ from collector.spool import Signal, Spool
 
 
 def make_pipeline(
-    settings: CollectorSettings, spool: Spool, counters: Counters, arrival_steps: Sequence[ArrivalStep] = ()
+    settings: CollectorSettings,
+    spool: Spool,
+    counters: Counters,
+    arrival_steps: Sequence[ArrivalStep] = (),
+    forwards: Sequence[Forwards] = (),
 ) -> Pipeline:
     """Wire what makes rows of batches, behind the steps that batches pass before they are in the spool."""
     processors: dict[Signal, SignalProcessor[Any]] = {
@@ -42,13 +46,15 @@ def make_pipeline(
         Redaction(settings.redacted),
         CardinalityLimiter(settings.collector_max_series, settings.collector_max_names),
     )
-    return Pipeline(processors, spool, counters, arrival_steps=arrival_steps, row_steps=rows)
+    return Pipeline(processors, spool, counters, arrival_steps=arrival_steps, row_steps=rows, forwards=forwards)
 
 
 class Receiving:
     """Everything before the spool. Raises ConfigurationError if the gRPC port is unusable."""
 
-    def __init__(self, settings: CollectorSettings, spool: Spool, counters: Counters) -> None:
+    def __init__(
+        self, settings: CollectorSettings, spool: Spool, counters: Counters, forwards: Sequence[Forwards] = ()
+    ) -> None:
         self._sampler = TailSampler(sampling_policy(settings), self._keep_spans, counters)
         quotas = settings.tenant_quotas
         is_limited = bool(settings.tenants or settings.collector_tenant_records_per_second or quotas)
@@ -59,7 +65,7 @@ class Receiving:
             TenantQuotas(settings.collector_tenant_records_per_second, quotas, counters),
             self._sampler,
         )
-        self.pipeline = make_pipeline(settings, spool, counters, steps)
+        self.pipeline = make_pipeline(settings, spool, counters, steps, forwards)
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="receiver")
         memory = MemoryLimiter(settings.collector_max_memory_bytes)
         inflight = InflightBytes(settings.collector_max_inflight_bytes)

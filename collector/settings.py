@@ -46,6 +46,22 @@ def redactions(text: str) -> tuple[What, ...]:
     return tuple(known[part] for part in listed(text))
 
 
+def headers_of(text: SecretStr) -> dict[str, str]:
+    """Read `name=value`, comma-separated. Raises ValueError, which quotes nothing."""
+    found: dict[str, str] = {}
+    for part in listed(text.get_secret_value()):
+        name, equals, value = part.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise ValueError("a header is name=value; separate several by commas")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _checked_headers(text: SecretStr) -> SecretStr:
+    headers_of(text)
+    return text
+
+
 def _checked(read: Callable[[str], object]) -> AfterValidator:
     def check(text: str) -> str:
         read(text)
@@ -56,6 +72,7 @@ def _checked(read: Callable[[str], object]) -> AfterValidator:
 
 Quotas = Annotated[str, _checked(quotas_of)]
 Redacted = Annotated[str, _checked(redactions)]
+Headers = Annotated[SecretStr, AfterValidator(_checked_headers)]
 
 
 class CollectorSettings(ListenerSettings):
@@ -96,6 +113,11 @@ class CollectorSettings(ListenerSettings):
     collector_sample_expensive_usd: NotNegative = 0.1  # ... or one of this cost
     collector_sample_wait_seconds: NotNegative = 10.0  # from a trace's first span to its decision
     collector_sample_max_bytes: Bytes = 64 * _MIB  # of spans that wait for it; beyond, the oldest are decided early
+    forward_otlp: str = ""  # base URL of another OTLP endpoint that gets what is received; empty: none
+    forward_otlp_headers: Headers = SecretStr("")  # for it, such as "authorization=Bearer X", comma-separated
+    forward_nats: str = ""  # URL of a NATS server whose JetStream gets it as well; empty: none
+    forward_nats_subject: str = "tollkeeper"  # what its subjects begin with; ".logs", ".traces" or ".metrics" follows
+    forward_max_bytes: Bytes = 1024 * _MIB  # that wait for each of them; beyond, what comes is not forwarded
     collector_scrape: str = ""  # URLs of Prometheus pages, comma-separated
     collector_scrape_seconds: Annotated[float, Field(gt=0)] = 15.0
 
@@ -123,6 +145,11 @@ class CollectorSettings(ListenerSettings):
     def scraped(self) -> tuple[str, ...]:
         """The pages of Prometheus metrics to read."""
         return listed(self.collector_scrape)
+
+    @property
+    def forward_headers(self) -> dict[str, str]:
+        """Return the headers for the other OTLP endpoint."""
+        return headers_of(self.forward_otlp_headers)
 
     @property
     def spool_directory(self) -> Path:

@@ -8,6 +8,7 @@ from backends.segment_log.disk_room import WatchedDisk
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
 from collector.exporters.clickhouse import ClickHouseExporter
+from collector.forwarding.forwarder import Forwarder
 from collector.spool import Spool
 
 
@@ -21,6 +22,7 @@ class CollectorState:
     counters: Counters
     missing: tuple[dict[str, object], ...] = ()  # what was gone at the start
     disks: Sequence[WatchedDisk] = ()
+    forwarders: Sequence[Forwarder] = ()
     clock_ns: Callable[[], int] = time.time_ns
 
     @property

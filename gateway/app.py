@@ -49,6 +49,7 @@ from gateway.app_parts import (
 )
 from gateway.cache.answer_cache import AnswerCache
 from gateway.config.directory import Directory, RefusedSnapshot
+from gateway.config.discovery import DiscoveringSource
 from gateway.config.file import FileSource
 from gateway.config.targets import TargetRegistry
 from gateway.guardrails.guardrails import Guardrails, let_go
@@ -106,11 +107,14 @@ class Gateway:
         secrets = SecretFiles(settings.data / "secrets")
         pepper = key_pepper(settings, secrets)
         self._detail_access = DetailAccess(settings.metrics_token, settings.data)
-        source, first = source_of(settings, pepper)
-        self._first = first
+        source, stated = source_of(settings, pepper)
         self._source = source
+        found = DiscoveringSource(source, stated, settings.kubernetes_api)
+        self._discovery = found.discovery
+        self._found = found
+        first = self._first = found.first
         prepare = self._prepare if isinstance(source, FileSource) else None
-        self.directory = Directory(source, first, self._clock, settings.stale_keys_seconds, self._on_change, prepare)
+        self.directory = Directory(found, first, self._clock, settings.stale_keys_seconds, self._on_change, prepare)
         self._reloading: asyncio.Task[None] | None = None
         self._letting_go: asyncio.Task[None] | None = None
         self._books = books = Accounting(settings, first, self._clock)
@@ -260,6 +264,8 @@ class Gateway:
         shares_port = self._settings.workers > 1
         await self._server.start(self._settings.host, self._settings.gateway_port, shares_port=shares_port)
         self._tasks.append(asyncio.create_task(self.directory.run(), name="directory"))
+        loop = asyncio.get_running_loop()
+        self._found.on_change = partial(_soon, loop, self._look_again)
         self._tasks.append(asyncio.create_task(self._authenticator.run(), name="token issuers"))
         for name, running in self._books.running().items():
             self._tasks.append(asyncio.create_task(running, name=name))
@@ -334,6 +340,11 @@ class Gateway:
         if isinstance(self._source, FileSource):
             self._source.ask()
         self._reloading = asyncio.create_task(self.directory.refresh(), name="reload")
+
+    def _look_again(self) -> None:
+        """Have endpoints that were found or lost counted at once rather than at the next poll."""
+        if self._draining is None:
+            self._reloading = asyncio.create_task(self.directory.refresh(), name="endpoints")
 
     @property
     def port(self) -> int:
@@ -459,3 +470,9 @@ async def run(settings: GatewaySettings, tell_started: Callable[[], None] = lamb
     finally:
         with contextlib.suppress(asyncio.CancelledError):
             await gateway.stop(notice_seconds=settings.drain_notice_seconds)
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """Call on the loop, from another thread; nothing once the loop has ended."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call)

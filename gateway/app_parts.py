@@ -5,7 +5,6 @@ from random import random
 from typing import TYPE_CHECKING
 
 from backends.audit.options import audit_root
-from backends.counters.address import CountersAddress
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 from contracts.recording.ids import uuid7
@@ -103,7 +102,7 @@ def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch, cloc
     from gateway.limits.counters.redis_store import RedisStore  # here: one gateway alone needs no client
 
     return RedisStore(
-        settings.redis_url,
+        settings.redis_address,
         name,
         on_settled=watch.on_settled,
         on_settled_late=watch.on_settled_late,
@@ -119,7 +118,7 @@ def health_service(settings: GatewaySettings, name: str, clock: Clock) -> Health
         return HealthService(book, None)
     from backends.counters.notice_board import NoticeBoard  # here: one gateway alone needs no client
 
-    board = NoticeBoard(CountersAddress(settings.redis_url), "tollkeeper:{away}:")
+    board = NoticeBoard(settings.redis_address, "away")
     return HealthService(book, SharedHealth(book, board, name, clock))
 
 

@@ -10,6 +10,8 @@ from pydantic_settings import SettingsConfigDict
 
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
+from backends.counters.address import CountersAddress
+from backends.endpoints.kubernetes_reader import KubernetesApi, check_api
 from backends.llm.encoding_room import RoomBounds
 from backends.network.connection_table import ConnectionLimits
 from backends.network.head_limits import HEADER_BYTES, HEADER_COUNT
@@ -18,6 +20,7 @@ from backends.network.tls import TlsFiles
 from backends.processes.logs import LogSettings
 from backends.secrets.credential_references import DEFAULT_VARIABLES, ReferenceRules
 from backends.secrets.record_key import RecordKey, record_key
+from contracts.errors import ConfigurationError
 from contracts.objects.files import FileBounds
 from contracts.objects.responses import DEFAULT_MAX_BYTES
 from contracts.serving.configuration import control_database_url
@@ -64,6 +67,10 @@ class GatewaySettings(LogSettings):
     tracing: bool = False  # send every request's spans as well
     tracing_max_spans: int = Field(default=20_000, ge=1)  # kept while the collector does not take them
 
+    kubernetes_url: str = ""  # of the API server that targets' endpoints are watched at; empty: as a pod is told
+    kubernetes_token_file: Path | None = None  # none: the service account's
+    kubernetes_ca: Path | None = None  # PEM: who signs the API server's certificate; none: the service account's
+
     providers_url: str = ""  # where a provider host listens, unix:///path.sock; empty: run/providers.sock
 
     engine_client_certificate: Path | None = None  # what engine hosts of other machines are shown: PEM files,
@@ -76,6 +83,10 @@ class GatewaySettings(LogSettings):
     workers: int = Field(default=1, ge=1, le=256)  # data planes that share the port on this machine
     worker: int = Field(default=1, ge=1, le=256)  # which of them this one is
     redis_url: str = ""  # counters shared by several gateways, e.g. redis://127.0.0.1:6379/0; empty: in this process
+    redis_replicas: int | None = None  # that confirm each batch; none: 1 with a cluster or Sentinel, 0 with one server
+    redis_ca: Path | None = None  # PEM: who signs the certificates of Redis; none: the system's authorities
+    redis_certificate: Path | None = None  # what Redis is shown, with its key; PEM
+    redis_key: Path | None = None
 
     journal_max_bytes: int = Field(default=1 << 30, ge=1 << 20)
     journal_when_full: Literal["refuse", "drop"] = "refuse"
@@ -129,6 +140,11 @@ class GatewaySettings(LogSettings):
     def _counts_once(self) -> Self:
         if self.workers > 1 and not self.redis_url:
             raise ValueError(several_need_redis(self.workers))
+        try:
+            check_api(self.kubernetes_api)
+            _ = self.redis_url and self.redis_address
+        except ConfigurationError as error:
+            raise ValueError(error.message) from error
         if self.worker > self.workers:
             raise ValueError(f"TOLLKEEPER_WORKER is {self.worker} of TOLLKEEPER_WORKERS {self.workers}")
         return self
@@ -201,6 +217,17 @@ class GatewaySettings(LogSettings):
             invalid_keys_per_minute=self.invalid_keys_per_minute,
             stale_issuer_keys_seconds=self.stale_issuer_keys_seconds,
         )
+
+    @property
+    def kubernetes_api(self) -> KubernetesApi:
+        """Return where endpoints in Kubernetes are watched."""
+        return KubernetesApi(self.kubernetes_url, self.kubernetes_token_file, self.kubernetes_ca)
+
+    @property
+    def redis_address(self) -> CountersAddress:
+        """Return where the shared counters are. Raises ConfigurationError if the settings cannot be used."""
+        tls = TlsFiles(self.redis_certificate, self.redis_key, self.redis_ca)
+        return CountersAddress(self.redis_url, self.redis_replicas, tls)
 
     @property
     def tls(self) -> TlsSettings | None:

@@ -1,6 +1,7 @@
 """Real servers for every test: the embedded store, and the control database on SQLite and PostgreSQL."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import pwd
@@ -12,6 +13,7 @@ import tempfile
 import urllib.request
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -142,7 +144,8 @@ class StoreProcess:
 class PostgresServer:
     """A PostgreSQL of the system's packages on a port and a directory of its own, under a user that is not root."""
 
-    def __init__(self, binaries: Path) -> None:
+    def __init__(self, binaries: Path, primary: "PostgresServer | None" = None) -> None:
+        """Make a server of its own, or a standby that follows `primary`."""
         self._binaries = binaries
         (self.port,) = find_free_ports(1)
         self.directory = Path(tempfile.mkdtemp(prefix="tollkeeper-postgres-"))
@@ -151,7 +154,7 @@ class PostgresServer:
             user = pwd.getpwnam("postgres")
             os.chown(self.directory, user.pw_uid, user.pw_gid)
             self._as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-        cluster = self.directory / "cluster"
+        cluster = self._cluster = self.directory / "cluster"
         initialise: list[str | Path] = [
             binaries / "initdb",
             "-D",
@@ -164,15 +167,48 @@ class PostgresServer:
             "UTF8",
             "--no-sync",
         ]
-        subprocess.run([*self._as_user, *initialise], check=True, capture_output=True, cwd=self.directory)
-        serve: list[str | Path] = [binaries / "postgres", "-D", cluster, "-k", self.directory, "-p", str(self.port)]
-        quick = ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "max_connections=50"]
-        with (self.directory / "log").open("wb") as log:
+        if primary is not None:
+            source = f"host=127.0.0.1 port={primary.port} user=tollkeeper"
+            initialise = [binaries / "pg_basebackup", "-D", cluster, "-d", source, "-R", "-X", "stream", "-c", "fast"]
+        self.run(*initialise)
+        self._made = 0
+        self.start()
+
+    def run(self, *command: str | Path) -> None:
+        """Run one of PostgreSQL's programs as the server's user."""
+        subprocess.run([*self._as_user, *command], check=True, capture_output=True, cwd=self.directory)
+
+    def start(self) -> None:
+        serve: list[str | Path] = [self._binaries / "postgres", "-D", self._cluster, "-k", self.directory]
+        serve += ["-p", str(self.port), "-c", "listen_addresses=127.0.0.1", "-c", "max_connections=50"]
+        with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._as_user, *serve, *quick], stdout=log, stderr=log, cwd=self.directory
+                [*self._as_user, *serve, "-c", "fsync=off"], stdout=log, stderr=log, cwd=self.directory
             )
         poll(self._answers, "PostgreSQL's start")
-        self._made = 0
+
+    def processes(self) -> list[int]:
+        """Return the ids of the server's processes, its own first."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        return [self._process.pid, *map(int, children)]
+
+    def kill(self) -> None:
+        """Kill all of its processes: what they had not written is lost."""
+        for process in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self._process.wait(PATIENCE_SECONDS)
+
+    def freeze(self) -> None:
+        for process in self.processes():
+            os.kill(process, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        for process in reversed(self.processes()):
+            os.kill(process, signal.SIGCONT)
+
+    def promote(self) -> None:
+        self.run(self._binaries / "pg_ctl", "promote", "-D", self._cluster, "-w")
 
     def url(self, database: str) -> str:
         return f"postgresql://tollkeeper@127.0.0.1:{self.port}/{database}"
@@ -199,6 +235,38 @@ class PostgresServer:
         except psycopg.OperationalError:
             return False
         return True
+
+
+class PostgresPair:
+    """A primary, and a standby that has all that was committed there (`synchronous_commit` waits for it)."""
+
+    def __init__(self, binaries: Path) -> None:
+        self._binaries = binaries
+        self.primary = PostgresServer(binaries)
+        self.standby: PostgresServer
+
+    def start(self) -> None:
+        self.standby = PostgresServer(self._binaries, self.primary)
+        with psycopg.connect(self.primary.url("postgres"), autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            connection.execute("SELECT pg_reload_conf()")
+            poll(lambda: self._is_synchronous(connection), "synchronous replication")
+
+    def promote_standby(self) -> None:
+        self.standby.promote()
+
+    def url(self, database: str) -> str:
+        hosts = f"127.0.0.1:{self.primary.port},127.0.0.1:{self.standby.port}"
+        return f"postgresql://tollkeeper@{hosts}/{database}"
+
+    def stop(self) -> None:
+        for server in (self.primary, getattr(self, "standby", None)):
+            if server is not None:
+                server.stop()
+
+    def _is_synchronous(self, connection: "psycopg.Connection[Any]") -> bool:
+        row = connection.execute("SELECT sync_state FROM pg_stat_replication").fetchone()
+        return row is not None and row[0] == "sync"
 
 
 @pytest.fixture(scope="session")

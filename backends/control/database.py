@@ -12,13 +12,13 @@ from sqlalchemy.exc import (
     DBAPIError,
     IntegrityError,
     InterfaceError,
-    NoSuchModuleError,
     OperationalError,
 )
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from backends.control.audit_chain import chain_pending, drop_pending
+from backends.control.postgres_hosts import split_hosts, with_hosts
 from backends.control.unreadable_rows import begin_noting, leave_out_unreadable, refuse_missing
 from backends.secrets.private_files import make_database_file
 from contracts.control import SCHEMA_HEAD
@@ -31,7 +31,6 @@ from contracts.errors import (
     TollkeeperError,
 )
 
-_CONNECT_SECONDS: Final = 5
 _BUSY_MILLISECONDS: Final = 5000
 _VERSION_TABLE: Final = "alembic_version"
 _SQLSTATE_DISK_FULL: Final = "53100"
@@ -163,14 +162,18 @@ def _is_disk_full(error: BaseException | None) -> bool:
 
 def database_url(url: str) -> URL:
     """Parse a database URL. Raises ConfigurationError if it names neither SQLite nor PostgreSQL."""
+    single, hosts = split_hosts(url)
     try:
-        parsed = make_url(url)
+        parsed = make_url(single)
     except ArgumentError as error:
         raise ConfigurationError(
-            "TOLLKEEPER_DATABASE_URL is not a database URL; give sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME"
+            "TOLLKEEPER_DATABASE_URL is not a database URL; give sqlite:///FILE, "
+            "postgresql://USER:PASSWORD@HOST/NAME, or "
+            "postgresql://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME for several servers"
         ) from error
     if parsed.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
-        return parsed.set(drivername="postgresql+psycopg")
+        parsed = parsed.set(drivername="postgresql+psycopg")
+        return with_hosts(parsed, hosts) if hosts else parsed
     if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
         return parsed
     raise ConfigurationError(
@@ -186,10 +189,9 @@ def _engine(url: URL) -> Engine:
             event.listen(engine, "do_connect", lambda *_: make_database_file(path))
         event.listen(engine, "connect", _prepare_sqlite)
         return engine
-    try:
-        return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": _CONNECT_SECONDS})
-    except (ImportError, NoSuchModuleError) as error:
-        raise ConfigurationError("PostgreSQL needs psycopg; install tollkeeper[gateway]") from error
+    from backends.control.postgres import postgres_engine  # here: SQLite needs no psycopg
+
+    return postgres_engine(url)
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, record: Any) -> None:

@@ -1,6 +1,7 @@
 -- One batch of a gateway: ARGV[1], in msgpack, is { name, incarnation, sequence, life, data, lifetime in us, quiet in
--- us, told time in us, items, expected time in us, time since it first asked in us, lease on budgets in us }. It is done
--- once however often it comes: what comes again gets the same answer, what comes late gets none. An item is { seeks, claimant, lines }; where it seeks, all its lines have room or none does.
+-- us, told time in us, items, expected time in us, time since it first asked in us, lease on budgets in us, last batch that
+-- was answered, whether no replica confirms }. It is done once however often it comes: what comes again gets the same
+-- answer, what comes late gets none. An item is { seeks, claimant, lines }; where it seeks, all its lines have room or none does.
 local WINDOW, ESCROW = 1, 2
 
 local function line_of(parts, item)
@@ -33,7 +34,7 @@ end
 local function open_window(line, batch, item)
     local window = batch.counters[line.key]
     if not window then
-        window = load_window(line.key)
+        window = load_window(line.key, line.places_key, batch.data_name)
         take_back(window, batch.gateways)
         batch.counters[line.key] = window
     end
@@ -145,7 +146,7 @@ local function finish_window(line, batch, item, is_granted)
     local used_h, used_l = used_at(window, line, k)
     for _, each in ipairs(leases) do window.leased[#window.leased + 1] = each end
     keep_open(window, line, batch)
-    save_window(window, line)
+    save_window(window, line, batch.data_name)
     window.changed, window.is_short = {}, false
     local is_short = batch.now_us - window.short < SHORT_US
     return { leases, { used_h, used_l }, newest, { room_h, room_l }, is_short and 1 or 0, line.alone_us or 0 }
@@ -319,8 +320,10 @@ local function run()
     local sent = cmsgpack.unpack(ARGV[1])
     local batch = { name = sent[1], incarnation = sent[2], sequence = sent[3], life = sent[4], counters = {} }
     local last = redis.call('HMGET', KEYS[1], 'incarnation', 'sequence', 'reply')
-    if last[1] == batch.incarnation and tonumber(last[2]) >= batch.sequence then
-        return tonumber(last[2]) == batch.sequence and last[3] or cmsgpack.pack({ 'late' })
+    local known = last[1] == batch.incarnation and tonumber(last[2]) or 0
+    if known >= batch.sequence then
+        redis.call('EXPIRE', KEYS[1], GATEWAY_SECONDS)  -- a write: so that replicas can confirm what comes again
+        return known == batch.sequence and last[3] or cmsgpack.pack({ 'late' })
     end
     local data = load_data()
     local expected_us = sent[10] or 0
@@ -330,8 +333,10 @@ local function run()
     batch.gateways, batch.alive = known_gateways(data, clock)
     local me = batch.gateways[batch.name]
     if me and me.is_alive and me.incarnation ~= batch.incarnation then return cmsgpack.pack({ 'taken' }) end
+    batch.data, batch.has_lost, batch.fears_promotion = sent[5], (sent[13] or 0) > known, sent[14] == true
     local data_name
-    data_name, batch.quiet_us = data_of(data, sent[5], sent[7], batch.now_us)
+    data_name, batch.quiet_us = data_of(data, batch, sent[7], batch.now_us)
+    batch.data_name = data_name
     batch.lease = renew_lease(data, batch, clock, sent[12] or 0)
     local status, results = 'done', {}
     if sent[5] ~= data_name or not me or not me.is_alive or me.life ~= batch.life then

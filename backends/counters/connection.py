@@ -4,81 +4,95 @@ better.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    NoPermissionError,
-    NoScriptError,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as SocketTimeout
 
 from backends.counters.address import CountersAddress
+from backends.counters.primary import Primary
 from backends.counters.script import batch_script
 from contracts.errors import CountersSilent, CountersUnavailable
 
-_CONNECT_SECONDS: Final = 1.0
 _MOST_PATIENCE: Final = 8  # times the first: each try after one without an answer waits twice as long
+_CONFIRMED_SHARE: Final = 0.6  # of the patience, for replicas
 
 
 class CountersConnection:
     """A connection that is made at first use and made again after a failure."""
 
-    def __init__(self, address: CountersAddress, timeout_seconds: float) -> None:
-        """`timeout_seconds` is how long a try waits for its answer; after tries without one it is longer."""
+    def __init__(self, address: CountersAddress, timeout_seconds: float, tag: str = "counters") -> None:
+        """`timeout_seconds` is how long a try waits for its answer; after tries without one it is longer.
+
+        All keys have `{tag}` in their names.
+        """
         self.address = address
         self._source, self._digest = batch_script()
         self._timeout_seconds = self._patience_seconds = timeout_seconds
-        self._client: Redis = Redis.from_url(
-            address.url,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=_MOST_PATIENCE * timeout_seconds,
-            socket_connect_timeout=_CONNECT_SECONDS,
-            max_connections=1,
-            decode_responses=False,
-        )
+        self._turn = asyncio.Lock()
+        self._primary = Primary(address, tag, _MOST_PATIENCE * timeout_seconds)
 
     async def run_batch(self, keys: Sequence[str], payload: bytes) -> bytes:
         """Run the script. Raise CountersUnavailable if no answer came: the batch may have been done or not.
 
-        Raise CountersSilent if that is because the time was over.
+        Raise CountersSilent if that is because the time was over. An answer that too few replicas confirm is none: a
+        failover could undo it. Batches go one after the other.
         """
+        async with self._turn:
+            return await self._run_alone(keys, payload)
+
+    async def _run_alone(self, keys: Sequence[str], payload: bytes) -> bytes:
+        shown = self.address.shown
         try:
             async with asyncio.timeout(self._patience_seconds):
                 reply = await self._run(keys, payload)
+        except CountersUnavailable:
+            await self._primary.forget()
+            raise
         except (AuthenticationError, NoPermissionError) as error:
             raise CountersUnavailable(
-                f"Redis at {self.address.shown} refuses the user or password; check TOLLKEEPER_REDIS_URL"
+                f"Redis at {shown} refuses the user or password; check TOLLKEEPER_REDIS_URL"
             ) from error
         except ResponseError as error:
-            raise CountersUnavailable(
-                f"Redis at {self.address.shown} refuses the script: {_first_line(error)}"
-            ) from error
+            raise CountersUnavailable(f"Redis at {shown} refuses the script: {_first_line(error)}") from error
         except (TimeoutError, SocketTimeout) as error:
+            await self._primary.forget()
             most = _MOST_PATIENCE * self._timeout_seconds
             self._patience_seconds = min(2 * self._patience_seconds, most)
-            raise CountersSilent(f"Redis at {self.address.shown} did not answer in time") from error
+            raise CountersSilent(f"Redis at {shown} did not answer in time") from error
         except (RedisError, OSError) as error:
-            raise CountersUnavailable(f"Redis at {self.address.shown} does not answer") from error
+            await self._primary.forget()
+            raise CountersUnavailable(f"Redis at {shown} does not answer") from error
         self._patience_seconds = self._timeout_seconds
         if not isinstance(reply, bytes):
-            raise CountersUnavailable(f"Redis at {self.address.shown} gave an answer of another kind")
+            raise CountersUnavailable(f"Redis at {shown} gave an answer of another kind")
         return reply
 
     async def _run(self, keys: Sequence[str], payload: bytes) -> object:
-        try:
-            return await self._client.evalsha(self._digest, len(keys), *keys, payload)
-        except NoScriptError:
-            return await self._client.eval(self._source.decode(), len(keys), *keys, payload)
+        results = await self._call("EVALSHA", self._digest, keys, payload)
+        if isinstance(results[0], NoScriptError):
+            results = await self._call("EVAL", self._source.decode(), keys, payload)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        wanted = self.address.confirming_replicas
+        if wanted and results[1] < wanted:
+            raise CountersUnavailable(
+                f"{results[1]} of {wanted} replicas of Redis at {self.address.shown} confirm; start the missing "
+                "replicas, or lower TOLLKEEPER_REDIS_REPLICAS"
+            )
+        return results[0]
+
+    async def _call(self, verb: str, script: str, keys: Sequence[str], payload: bytes) -> list[Any]:
+        commands: list[tuple[Any, ...]] = [(verb, script, len(keys), *keys, payload)]
+        if self.address.confirming_replicas:
+            milliseconds = max(round(self._patience_seconds * 1000 * _CONFIRMED_SHARE), 1)
+            commands.append(("WAIT", self.address.confirming_replicas, milliseconds))
+        return await self._primary.call(commands)
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._client.aclose()
+        await self._primary.close()
 
 
 def _first_line(error: ResponseError) -> str:

@@ -122,6 +122,8 @@ class Courier:
         self._expiry_us = round(expiry_seconds * 1_000_000)
         self._incarnation = secrets.token_hex(8)
         self._sequence = 0
+        self._fears_promotion = connection.address.confirming_replicas == 0
+        self._answered = 0  # the last batch that was answered: Redis' data must have it
         self._life = ""
         self._lease = ""
         self._lease_seconds = max(_LEASE_SECONDS, 2 * expiry_seconds)
@@ -214,7 +216,8 @@ class Courier:
         head = (self._name, self._incarnation, sequence, self._life, self._data, self._expiry_us, quiet_us)
         times = (self._clock.expected_us(now_ns), (now_ns - self._first_asked_ns) // 1000)
         lease_us = round(self._lease_seconds * 1_000_000)
-        return msgspec.msgpack.encode((*head, self._clock.told_us, items, *times, lease_us))
+        doubts = (self._answered, self._fears_promotion)
+        return msgspec.msgpack.encode((*head, self._clock.told_us, items, *times, lease_us, *doubts))
 
     def _take(self, batch: _Batch, reply: list[Any]) -> bool:
         """Accept an answer; return whether the batch was accepted."""
@@ -232,6 +235,7 @@ class Courier:
         _, now_us, data, life, alive, quiet_us, results, lease = reply
         self._clock.observe(batch.sent_ns, self._clock.now_ns(), now_us * 1000)
         self.is_name_taken = False
+        self._answered = batch.sequence
         self.answered_ns = self._clock.now_ns()
         self.usable_until_ns = batch.sent_ns + int(self._expiry_us * 1000 * _USABLE_SHARE)
         self.lease_until_ns = batch.sent_ns + int(self._usable_lease_seconds * _SECOND_NS)

@@ -1,6 +1,6 @@
 -- Who is there. KEYS[1]: this gateway's last batch; KEYS[2]: every gateway's "until life incarnation" by name;
--- KEYS[3]: which Redis data this is, until when nothing is granted because they were lost, what time it is, and by
--- gateway "lease:<name>": "until id incarnation" of its lease on budgets.
+-- KEYS[3]: which Redis data this is, which server's history (`run`), until when nothing is granted because they were
+-- lost, what time it is, and by gateway "lease:<name>": "until id incarnation" of its lease on budgets.
 -- A gateway whose `until` has passed lives no longer: what it was granted under that life is void. What it was granted
 -- of budgets is void when its lease has ended, which takes longer and counts only time in which Redis answered.
 local GATEWAY_SECONDS = 86400
@@ -78,18 +78,36 @@ local function is_valid(grant, gateway)
     return (gateway.is_alive and gateway.life == grant[3]) or (grant[4] ~= nil and grant[4] == gateway.lease)
 end
 
--- Give which data this is and whether it is quiet. Whoever knew other data makes it quiet for a while: all who
--- live are to tell what they had before anybody is granted anything.
-local function data_of(data, known, quiet_us, now_us)
-    local name, quiet = data.name, tonumber(data.quiet or '0')
-    if not name then
-        name = string.format('%.0f-%s', now_us, redis.sha1hex(KEYS[1] .. string.format('%.0f', now_us)))
+local function new_name(old, now_us)
+    return string.format('%.0f-%s', now_us, redis.sha1hex(KEYS[1] .. string.format('%.0f', now_us) .. (old or '')))
+end
+
+-- Which server's history this is: it changes when a replica is promoted and when a server starts.
+local function history()
+    local info = redis.pcall('INFO', 'replication')
+    return type(info) == 'string' and string.match(info, 'master_replid:(%w+)') or ''
+end
+
+-- Return which data this is and for how long it is quiet. The data get a new name, and everybody who lives reports all
+-- that it has before anybody is granted anything, if a gateway knew other data or had answers to batches that these
+-- data do not have (a replica was promoted that lagged, or a server came back with an old copy). If no replica
+-- confirms batches, a promoted server is quiet until such a gateway had time to come.
+local function data_of(data, batch, quiet_us, now_us)
+    local name, quiet, known = data.name, tonumber(data.quiet or '0'), batch.data
+    local quiet_before = quiet
+    local has_lost = name and known == name and batch.has_lost
+    if not name or has_lost then
+        name = new_name(name, now_us)
         redis.call('HSET', KEYS[3], 'name', name)
+        if has_lost then quiet = now_us + quiet_us end
     end
-    if known ~= '' and known ~= name and quiet == 0 then
-        quiet = now_us + quiet_us
-        redis.call('HSET', KEYS[3], 'quiet', string.format('%.0f', quiet))
+    if known ~= '' and known ~= name and quiet == 0 then quiet = now_us + quiet_us end
+    if batch.fears_promotion then
+        local run = history()
+        if data.run and data.run ~= run then quiet = math.max(quiet, now_us + 1.5 * quiet_us) end
+        if data.run ~= run then redis.call('HSET', KEYS[3], 'run', run) end
     end
+    if quiet ~= quiet_before then redis.call('HSET', KEYS[3], 'quiet', string.format('%.0f', quiet)) end
     redis.call('EXPIRE', KEYS[3], DATA_SECONDS)
     return name, math.max(quiet - now_us, 0)
 end

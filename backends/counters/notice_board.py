@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from backends.counters.address import CountersAddress
+from backends.counters.primary import Command, Primary
 from contracts.errors import CountersUnavailable
 
 _SECONDS: Final = 1.0  # to connect, and for an answer: nobody waits for it
@@ -17,17 +15,10 @@ _SECONDS: Final = 1.0  # to connect, and for an answer: nobody waits for it
 class NoticeBoard:
     """Notes by name, the last one written holding. Connects at first use, and again after a failure."""
 
-    def __init__(self, address: CountersAddress, prefix: str) -> None:
+    def __init__(self, address: CountersAddress, tag: str) -> None:
         self._address = address
-        self._prefix = prefix
-        self._client: Redis = Redis.from_url(
-            address.url,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=_SECONDS,
-            socket_connect_timeout=_SECONDS,
-            max_connections=1,
-            decode_responses=False,
-        )
+        self._prefix = f"tollkeeper:{{{tag}}}:"
+        self._primary = Primary(address, tag, _SECONDS)
 
     async def exchange(self, posted: Mapping[str, tuple[bytes, int]], wanted: Sequence[str]) -> dict[str, bytes]:
         """Leave notes, each for the given number of milliseconds, and return those of the wanted names that there are.
@@ -36,18 +27,22 @@ class NoticeBoard:
         """
         if not posted and not wanted:
             return {}
+        commands: list[Command] = [
+            ("SET", self._prefix + name, note, "PX", milliseconds) for name, (note, milliseconds) in posted.items()
+        ]
+        if wanted:
+            commands.append(("MGET", *(self._prefix + name for name in wanted)))
         try:
-            async with self._client.pipeline(transaction=False) as pipeline:
-                for name, (note, milliseconds) in posted.items():
-                    pipeline.set(self._prefix + name, note, px=milliseconds)
-                if wanted:
-                    pipeline.mget([self._prefix + name for name in wanted])
-                found = await pipeline.execute()
+            results = await self._primary.call(commands)
+            for result in results:
+                if isinstance(result, Exception):
+                    raise result
         except (RedisError, OSError) as error:
+            await self._primary.forget()
             raise CountersUnavailable(f"Redis at {self._address.shown} does not answer") from error
-        notes = found[-1] if wanted else []
+        notes = results[-1] if wanted else []
         return {name: note for name, note in zip(wanted, notes, strict=True) if isinstance(note, bytes)}
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._client.aclose()
+        await self._primary.close()

@@ -1,18 +1,34 @@
 -- A sliding window: a hash of amounts by bucket. c<n>: charged in bucket n, counts in the windows that end in n to
 -- n + B. l<e>: leased or charged at an uncertain moment up to bucket e, counts until e + B. h<j>: "count amount" of
 -- places held from bucket j on, for `hold` buckets; counts in j to j + hold + B until claimed, and not at all after
--- that time. x: when a request was last turned away. o<name>: what of c and l ends with a gateway (open.lua).
+-- that time. x: when a request was last turned away. o<name>: what of c and l ends with a gateway (open.lua). o@data:
+-- "name ", which data this was counted in, and no charges or leases: under a new name everybody reports all again.
 local SHORT_US = 1000000
 local SPARE_SECONDS = 6 * 3600  -- a key is kept for longer than it counts: the server's clock may be set forward
 
-local function load_window(key)
+local DATA_FIELD = 'o@data'  -- no gateway's name begins with @; to older scripts it is a gateway that is dead
+
+local function is_of_other_data(flat, data_name)
+    for i = 1, #flat, 2 do
+        if flat[i] == DATA_FIELD then return string.match(flat[i + 1], '^(%S+) ') ~= data_name end
+    end
+    return false
+end
+
+local function load_window(key, places_key, data_name)
     local window = { key = key, c = {}, l = {}, h = {}, o = {}, leased = {}, short = 0, changed = {} }
     local flat = redis.call('HGETALL', key)
+    if is_of_other_data(flat, data_name) then
+        redis.call('DEL', key, places_key)
+        flat = {}
+    end
     for i = 1, #flat, 2 do
         local kind, name = string.sub(flat[i], 1, 1), string.sub(flat[i], 2)
         local bucket = tonumber(name)
         if kind == 'x' then
             window.short = tonumber(flat[i + 1])
+        elseif flat[i] == DATA_FIELD then
+            window.is_named = true
         elseif kind == 'o' then
             window.o[name] = flat[i + 1]
         elseif kind == 'h' then
@@ -57,7 +73,7 @@ local function age(window, line, k)
     end
 end
 
-local function save_window(window, line)
+local function save_window(window, line, data_name)
     local set, gone = {}, {}
     for field, value in pairs(window.changed) do
         if not value or (value[1] == 0 and value[2] == 0) then
@@ -76,6 +92,10 @@ local function save_window(window, line)
     for i = 1, #set, 1000 do redis.call('HSET', window.key, unpack(set, i, math.min(i + 999, #set))) end
     if window.is_short then redis.call('HSET', window.key, 'x', string.format('%.0f', window.short)) end
     if #set > 0 or window.is_short then
+        if not window.is_named then
+            redis.call('HSET', window.key, DATA_FIELD, data_name .. ' ' .. cmsgpack.pack({ {}, {} }))
+            window.is_named = true
+        end
         local seconds = math.ceil(line.bucket_us * (line.buckets + line.hold + 2) / 1000000) + SPARE_SECONDS
         redis.call('EXPIRE', window.key, seconds)
     end

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from backends.endpoints.source import check_source
 from backends.llm.host.engine_target import EngineTargetSettings
 from backends.llm.http.http_abilities import read_abilities, read_paths
 from backends.llm.http.http_credentials import check_header_value
@@ -11,6 +12,7 @@ from backends.llm.scripted import read_script
 from contracts.errors import ConfigurationError
 from contracts.pricing.failure_billing import read_billing
 from contracts.serving.configuration import TargetSpec
+from contracts.serving.discovery import without_discovery
 from contracts.serving.spoken_apis import drops_unknown, spoken_apis
 
 _SHAPES: dict[str, type[msgspec.Struct]] = {
@@ -22,6 +24,8 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
 
 def check_settings(spec: TargetSpec) -> None:
     """Raise ConfigurationError on settings that no gateway could use."""
+    check_source(spec)
+    spec = without_discovery(spec)
     shape = _SHAPES.get(spec.kind)
     if shape is not None:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Column, Connection, Integer, MetaData, Table, create_engine, event, select
+from sqlalchemy import URL, Column, Connection, Engine, Integer, MetaData, Table, create_engine, event, select
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 
 from backends.control.database import database_url
@@ -21,7 +21,6 @@ from contracts.errors import NewerSchema, ObjectsUnavailable
 SCHEMA_VERSION: Final = 1  # of the tables as a whole; a step from each to the next is added below when it rises
 METADATA: Final = MetaData()
 _BUSY_MILLISECONDS: Final = 5000
-_CONNECT_SECONDS: Final = 5
 _POSTGRES_THREADS: Final = 4
 
 _schema: Final = Table("objects_schema", METADATA, Column("version", Integer, primary_key=True))
@@ -38,9 +37,8 @@ class ObjectsDatabase:
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
         # SQLite has one writer: one thread waits for nothing and never meets a lock of its own.
         self._threads = ThreadPoolExecutor(1 if self._is_sqlite else _POSTGRES_THREADS, thread_name_prefix="objects")
-        options: dict[str, Any] = {} if self._is_sqlite else {"connect_args": {"connect_timeout": _CONNECT_SECONDS}}
         # What is kept is prompts: no error may quote a statement's values, as logs would then have them.
-        self._engine = create_engine(self._url, pool_pre_ping=not self._is_sqlite, hide_parameters=True, **options)
+        self._engine = _engine(self._url)
         if self._is_sqlite:
             event.listen(self._engine, "connect", _prepare_sqlite)
         self._tables_made = 0
@@ -92,6 +90,14 @@ class ObjectsDatabase:
                     f"the database of files, batches and kept answers is at version {found}, this version of "
                     f"Tollkeeper knows up to {SCHEMA_VERSION}; install the version that made it, or a later one"
                 )
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        return create_engine(url, hide_parameters=True)
+    from backends.control.postgres import postgres_engine  # here: SQLite needs no psycopg
+
+    return postgres_engine(url, hide_parameters=True)
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, record: Any) -> None:

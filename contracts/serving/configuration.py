@@ -118,6 +118,7 @@ class TargetSpec:
     weight: int = 1
     region: str = ""
     settings: Mapping[str, object] = field(default_factory=dict)
+    slow_start_seconds: float = 0.0  # in which its share of turns grows, if it joins a pool that serves
 
 
 @dataclass(frozen=True, slots=True)

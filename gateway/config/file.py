@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from backends.endpoints.source import check_source
 from backends.processes.file_stamp import file_stamp
 from backends.yaml_document import YamlDocument
 from contracts.access.identity import Identity
@@ -189,7 +190,17 @@ class FileSource:
 def _serving(parsed: ConfigurationFile) -> Serving:
     models = {model.name: _model_spec(number, model) for number, model in enumerate(parsed.models)}
     pools = {pool.name: _pool_spec(number, pool) for number, pool in enumerate(parsed.pools)}
+    for number, pool in enumerate(pools.values()):
+        _check_discovery(number, pool)
     return Serving(build_routes(parsed, models, pools), models, pools)
+
+
+def _check_discovery(number: int, pool: PoolSpec) -> None:
+    for place, spec in enumerate(pool.targets):
+        try:
+            check_source(spec)
+        except ConfigurationError as error:
+            raise Misplaced(("pools", number, "targets", place), error.message) from error
 
 
 def _unservable(parsed: ConfigurationFile) -> Iterator[tuple[Place, str]]:

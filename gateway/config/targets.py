@@ -14,6 +14,7 @@ from contracts.api.generation import Continuation
 from contracts.errors import ConfigurationError, TargetMisconfigured, TollkeeperError, UnsupportedParameter
 from contracts.pricing.failure_billing import read_billing
 from contracts.serving.configuration import PoolSpec, Snapshot, TargetSpec
+from contracts.serving.discovery import discover_of
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +101,9 @@ class TargetRegistry:
         broken: dict[tuple[str, str], str] = {}
         for key, spec in wanted.items():
             if key in kept:
+                continue
+            if discover_of(spec):
+                broken[key] = f"no endpoint is known of {discover_of(spec)!r}"
                 continue
             try:
                 built[key] = self._build(spec)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime
@@ -79,6 +80,7 @@ from gateway.control.audit_verification import AuditVerifier
 from gateway.control.audit_witness import AuditWitness
 from gateway.control.configuration import api as configuration
 from gateway.control.identity_provider import IdentityProvider
+from gateway.control.leadership import Leadership
 from gateway.control.scim.route import ROUTES as SCIM_ROUTES
 from gateway.control.settings import ControlSettings
 from gateway.control.sign_in_limit import SignInLimit
@@ -154,7 +156,16 @@ def create_app(settings: ControlSettings) -> FastAPI:
         webhook_secret = secrets.get_or_create("webhook_secret").encode()
         sealer = Sealer.of(secrets)
         signer = AuditSigner.of(secrets)
-        witness = AuditWitness(database, audit_root(settings.data) / "control", signer, settings.audit_options)
+        leadership = Leadership(database, f"{socket.gethostname()}:{settings.control_port}")
+        with contextlib.suppress(TollkeeperError):  # its task tries again, and logs why
+            leadership.look()
+        witness = AuditWitness(
+            database,
+            audit_root(settings.data) / "control",
+            signer,
+            settings.audit_options,
+            leads=leadership.leads,
+        )
         if_it_fails.callback(witness.close)
         with contextlib.suppress(TollkeeperError):  # its task tries again, and logs why
             witness.begin()  # first, so that the first entry of all names the chain
@@ -166,7 +177,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
         webhooks = WebhookDelivery(
             database, webhook_secret, inward=read_networks(settings.alerts_inward), sealer=sealer
         )
-        running = [asyncio.create_task(one) for one in (webhooks.run(), witness.run())]
+        running = [asyncio.create_task(one) for one in (webhooks.run(), witness.run(), leadership.run())]
         yield
         for task in running:
             task.cancel()
@@ -175,6 +186,8 @@ def create_app(settings: ControlSettings) -> FastAPI:
         with contextlib.suppress(TollkeeperError):  # what was changed since its last look
             await witness.look()
         witness.close()
+        with contextlib.suppress(TollkeeperError):
+            leadership.give_back()
         app.state.audit_verifier.close()
         if app.state.identity_provider is not None:
             await app.state.identity_provider.close()
@@ -205,7 +218,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
         else None
     )
     app.state.sealer = sealer
-    app.state.audit_verifier = AuditVerifier(database, settings.data)
+    app.state.audit_verifier = AuditVerifier(database, settings.data, leads=leadership.leads)
     app.router.routes.extend(_ROUTES)
     app.router.routes.extend(SCIM_ROUTES)  # their tokens are of another role, and their errors of another form
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)

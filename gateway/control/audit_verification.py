@@ -54,7 +54,9 @@ class AuditVerifier:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         check: Callable[[Path, AuditKeys, ControlDatabase], AuditFindings] = check_audit,
         monotonic: Callable[[], float] = time.monotonic,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._leads = leads
         self._database = database
         self._data = data
         self._clock = clock
@@ -97,8 +99,14 @@ class AuditVerifier:
     def _verify(self) -> Verification:
         began, at = self._monotonic(), self._clock()
         findings, problem = None, ""
+        if not self._leads():
+            problem = "another control plane vouches for the audit at this moment; ask that one"
         try:
-            findings = self._check(self._data, own_keys(SecretFiles(self._data / "secrets")), self._database)
+            findings = (
+                None
+                if problem
+                else self._check(self._data, own_keys(SecretFiles(self._data / "secrets")), self._database)
+            )
         except TollkeeperError as error:
             problem = error.message
         except OSError as error:

@@ -44,7 +44,10 @@ class AuditWitness:
         options: AuditOptions,
         writer: str = "control",
         now_ns: Callable[[], int] = time.time_ns,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`leads` returns whether this control plane is the one that vouches: of several, one does."""
+        self._leads = leads
         self._database = database
         self._directory = directory
         self._signer = signer
@@ -60,10 +63,14 @@ class AuditWitness:
         is_away = is_begun = False
         while True:
             try:
-                if not is_begun:
-                    await asyncio.to_thread(self.begin)
-                    is_begun = True
-                await self.look()
+                if not self._leads():
+                    self.close()
+                    is_begun = False
+                else:
+                    if not is_begun:
+                        await asyncio.to_thread(self.begin)
+                        is_begun = True
+                    await self.look()
                 is_away = False
             except TollkeeperError as error:
                 if not is_away:
@@ -80,6 +87,8 @@ class AuditWitness:
 
         Raises ControlUnavailable, and ConfigurationError while another control plane of this directory does it.
         """
+        if not self._leads():
+            return
         chain, _ = self._opened()
         with self._database.session() as session:
             if chain.chain not in begun_chains(session):
@@ -91,6 +100,8 @@ class AuditWitness:
 
         Raises ControlUnavailable, and ConfigurationError while another control plane of this directory does it.
         """
+        if not self._leads():
+            return 0
         chain, tender = self._opened()
         found = await asyncio.to_thread(self._read)
         for entry, digest in found:

@@ -12,6 +12,7 @@ from backends.store.settings import StoreSettings
 from collector.settings import CollectorSettings
 from dashboard.settings import DashboardSettings
 from gateway.control.settings import ControlSettings
+from gateway.picker.settings import PickerSettings
 from gateway.settings import GatewaySettings
 from migrations.settings import MigrationSettings
 
@@ -28,5 +29,6 @@ def settings_classes() -> Mapping[str, type[BaseSettings]]:
         "dashboard": DashboardSettings,
         "gateway": GatewaySettings,
         "gateway.control": ControlSettings,
+        "gateway.picker": PickerSettings,
         "migrations": MigrationSettings,
     }

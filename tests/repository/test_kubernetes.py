@@ -1,6 +1,7 @@
 """deploy/kubernetes, rendered by kubectl and held against the API's schemas and against the code."""
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -194,3 +195,22 @@ def test_what_others_kinds_ask_exists() -> None:
         assert trigger["type"] == "prometheus"
         for metric in re.findall(r"tollkeeper_\w+", trigger["metadata"]["query"]):
             assert f"`{metric}`" in documented
+
+
+def test_gateways_that_find_endpoints_may_watch_them_and_nothing_else(tmp_path: Path) -> None:
+    parts = {"resources": ["overlays/ha"], "components": ["components/discovery"]}
+    relative = {kind: [os.path.relpath(FOLDER / name, tmp_path) for name in names] for kind, names in parts.items()}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(relative))
+    done = subprocess.run(["kubectl", "kustomize", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(done.stdout)}
+    for kind in ("ServiceAccount", "Role", "RoleBinding"):
+        for each in (one for (name, _), one in found.items() if name == kind):
+            kubernetes_validate.validate(each, VERSION, strict=True)
+    pod = found["StatefulSet", "gateway"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "gateway" and pod["automountServiceAccountToken"] is True
+    assert found["Role", "endpoints-reader"]["rules"] == [
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
+    ]
+    control = found["StatefulSet", "control"]["spec"]["template"]["spec"]
+    assert control["automountServiceAccountToken"] is False

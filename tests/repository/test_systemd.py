@@ -29,7 +29,8 @@ def module_of(unit: Path) -> str:
 
 
 def test_every_process_has_a_unit(settings_classes: Settings) -> None:
-    assert {module_of(unit) for unit in UNITS} == set(settings_classes)
+    beside_envoy = {"gateway.picker"}  # which runs in the cluster whose Envoy asks it
+    assert {module_of(unit) for unit in UNITS} == set(settings_classes) - beside_envoy
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)

@@ -59,7 +59,7 @@ class RedisStore:
 
     def __init__(
         self,
-        url: str,
+        address: CountersAddress,
         gateway_name: str,
         *,
         on_settled: OnSettled | None = None,
@@ -71,7 +71,7 @@ class RedisStore:
         clock: ServerClock | None = None,
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Accept Redis' URL and this gateway's name, which no other living one may have.
+        """Accept Redis' address and this gateway's name, which no other living one may have.
 
         `expected_gateways` share while Redis is away and has not yet said how many live. `expiry_seconds` after its
         last sign of life a gateway holds nothing any more; no request waits longer than `timeout_seconds`. Raises
@@ -99,8 +99,8 @@ class RedisStore:
         self._wall_ns = wall_ns
         self._link = Link(self._clock, prefix := f"tollkeeper:{{{namespace}}}:")
         self._link.gateways = max(expected_gateways, 1)
-        self._address = CountersAddress(url)
-        connection = CountersConnection(self._address, timeout_seconds)
+        self._address = address
+        connection = CountersConnection(address, timeout_seconds, namespace)
         self._courier = Courier(
             connection, gateway_name, self._clock, self, prefix=prefix, expiry_seconds=expiry_seconds
         )

@@ -43,6 +43,7 @@ class Breaker:
         "_pause_ns",
         "_probes",
         "_random",
+        "_ramp_seconds",
         "_recovered_at_ns",
         "_turned_ns",
         "failures_in_a_row",
@@ -81,6 +82,7 @@ class Breaker:
         self._lost_probes = 0  # in a row
         self._pause_ns = 0
         self._recovered_at_ns = 0
+        self._ramp_seconds = 0.0
         self._turned_ns = 0
 
     def ask(self, now_ns: int) -> Leave:
@@ -93,7 +95,7 @@ class Breaker:
             self.state, self._good_probes = "half_open", 0
         if self.state == "half_open":
             return Leave.NO if self._probes else Leave.PROBE
-        share = (now_ns - self._recovered_at_ns) / (self.policy.ramp_seconds * _SECOND_NS)
+        share = (now_ns - self._recovered_at_ns) / (self._ramp_seconds * _SECOND_NS)
         if share >= 1:
             self._close()
             return Leave.YES
@@ -142,9 +144,18 @@ class Breaker:
         self._pause_ns = 0
         self._forget()
         if self.policy.ramp_seconds > 0:
-            self.state, self._recovered_at_ns = "recovering", now_ns
+            self._ramp_up(now_ns, self.policy.ramp_seconds)
         else:
             self._close()
+
+    def begin_slowly(self, now_ns: int, seconds: float) -> None:
+        """Let the share of turns grow from nothing to the whole, as after a recovery: the target has just joined."""
+        if seconds > 0 and self.state == "closed":
+            self._ramp_up(now_ns, seconds)
+            self.is_calm, self.why = False, "it joined"
+
+    def _ramp_up(self, now_ns: int, seconds: float) -> None:
+        self.state, self._recovered_at_ns, self._ramp_seconds = "recovering", now_ns, seconds
 
     def succeeded(self) -> None:
         """Accept a success that was no probe."""

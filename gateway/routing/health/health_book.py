@@ -74,11 +74,15 @@ class HealthBook:
             pool = self._pools[spec.id] = PoolHealth(spec.id, spec.failures, now_ns)
         pool.adopt(spec.failures)
         pool.targets = {}
+        serves = any([(spec.id, target.id) in self._targets for target in spec.targets])
         for target in spec.targets:
-            health = self._targets.get((spec.id, target.id)) or self._added(target, pool)
+            known = self._targets.get((spec.id, target.id))
+            health = known or self._added(target, pool)
             pool.targets[target.id] = health
             health.pool = pool
             self._equip(health, pool.policy)
+            if known is None and serves and health.breaker is not None:
+                health.breaker.begin_slowly(now_ns, target.slow_start_seconds)
             health.look(now_ns)
 
     def _added(self, spec: TargetSpec, pool: PoolHealth) -> TargetHealth:

@@ -36,7 +36,7 @@ async def ask_of(
                 blocks = await cast(CachingTarget, target).prompt_blocks(call)
                 if blocks is not None:
                     return _exact(blocks, session, output_tokens, is_whole=is_whole)
-    return _estimated(call, session, output_tokens, is_whole=is_whole)
+    return estimated_ask(call.body, call.cache_salt, session, output_tokens, is_whole=is_whole)
 
 
 def _exact(blocks: PromptBlocks, session: str, output_tokens: int, *, is_whole: bool) -> Ask:
@@ -44,15 +44,16 @@ def _exact(blocks: PromptBlocks, session: str, output_tokens: int, *, is_whole: 
     return Ask(max(blocks.tokens, 1), keys, blocks.block_tokens, output_tokens, session, is_whole)
 
 
-def _estimated(call: ModelCall, session: str, output_tokens: int, *, is_whole: bool) -> Ask:
-    """Return keys of the text from the messages on: what comes before them differs from client to client, not by turn.
+def estimated_ask(body: bytes, salt: str, session: str, output_tokens: int, *, is_whole: bool) -> Ask:
+    """Return what a body asks for, known by its bytes.
+
+    Keys are of the text from the messages on: what comes before them differs from client to client, not by turn.
 
     The tenant's salt goes into them, so that no tenant's prompts are looked for in another's.
     """
-    body = call.body
     start = max(body.find(_MESSAGES), 0)
     text = body[start : start + _MOST_TEXT_BYTES]
-    keys = chain(root_key(call.cache_salt), text, _TEXT_BYTES)
+    keys = chain(root_key(salt), text, _TEXT_BYTES)
     tokens = max((len(body) - start) * _TEXT_TOKENS // _TEXT_BYTES, 1)
     found = [int.from_bytes(key[:8], "little") & KEY_MASK for key in keys]
     return Ask(tokens, found, _TEXT_TOKENS, output_tokens, session, is_whole)

@@ -1,8 +1,11 @@
 """Redis URLs: what is accepted, what is refused, and what is shown."""
 
+from pathlib import Path
+
 import pytest
 
 from backends.counters.address import CountersAddress
+from backends.network.tls import TlsFiles
 from contracts.errors import ConfigurationError
 
 
@@ -15,6 +18,9 @@ from contracts.errors import ConfigurationError
         "redis://[::1]:6379/0",
         "unix:///run/redis.sock",
         "unix:///run/redis.sock?db=2",
+        "redis://anna:secret@a:6379,b:6380,[::1]:7000",
+        "redis+sentinel://a,b:26380/main",
+        "rediss+sentinel://anna:secret@a:26379/main/2",
     ],
 )
 def test_a_usable_url_is_accepted(url):
@@ -35,13 +41,20 @@ def test_a_usable_url_is_accepted(url):
         ("redis://localhost/0?socket_timeout=60", "parameters"),
         ("unix://", "names no socket"),
         ("unix:///run/redis.sock?db=x", "database 'x'"),
+        ("redis://a:1,a:1", "a host twice"),
+        ("redis://a:1,b:0", "port 0"),
+        ("redis://a:1,", "names no host"),
+        ("redis://a:1,b:2/1", "only database 0"),
+        ("redis+sentinel://a:1", "names no primary"),
+        ("redis+sentinel://a:1/main/x", "database 'x'"),
     ],
 )
 def test_an_unusable_url_is_refused_with_what_is_wrong(url, says):
     with pytest.raises(ConfigurationError) as refused:
         CountersAddress(url)
     assert says in refused.value.message
-    assert "redis://HOST:PORT/DATABASE" in refused.value.message or "parameters" in says
+    plain = ("parameters", "twice", "only database 0")
+    assert "redis://HOST:PORT/DATABASE" in refused.value.message or says.endswith(plain)
 
 
 @pytest.mark.parametrize("url", ["redis://anna:secret@h:0", "redis://anna:secret@h/x", "redis://anna:secret@h:99999"])
@@ -53,3 +66,51 @@ def test_credentials_are_never_shown(url):
     good = CountersAddress("redis://anna:secret@host:6379/1")
     assert good.shown == "redis://host:6379/1"
     assert "secret" not in repr(good)
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "hosts", "name", "database", "confirming"),
+    [
+        ("redis://a", "server", (("a", 6379),), "", 0, 0),
+        ("redis://a:1/3", "server", (("a", 1),), "", 3, 0),
+        ("unix:///r.sock?db=2", "socket", (), "", 2, 0),
+        ("redis://a:1,b", "cluster", (("a", 1), ("b", 6379)), "", 0, 1),
+        ("rediss+sentinel://a,b:2/main/4", "sentinel", (("a", 26379), ("b", 2)), "main", 4, 1),
+    ],
+)
+def test_what_a_url_says(url, kind, hosts, name, database, confirming):
+    address = CountersAddress(url)
+    assert (address.kind, address.hosts, address.primary_name, address.database) == (kind, hosts, name, database)
+    assert address.confirming_replicas == confirming
+    assert address.is_encrypted == url.startswith("rediss")
+
+
+@pytest.mark.parametrize("replicas", [0, 5])
+def test_as_many_replicas_confirm_as_are_asked_for(replicas):
+    assert CountersAddress("redis://a:1,b:2", replicas).confirming_replicas == replicas
+
+
+@pytest.mark.parametrize("replicas", [-1, 6])
+def test_an_impossible_number_of_replicas_is_refused(replicas):
+    with pytest.raises(ConfigurationError, match="TOLLKEEPER_REDIS_REPLICAS from 0 to 5"):
+        CountersAddress("redis://a", replicas)
+
+
+@pytest.mark.parametrize(
+    ("url", "files", "says"),
+    [
+        ("redis://a", TlsFiles(authorities=Path("ca.pem")), "begin the URL with rediss"),
+        ("rediss://a", TlsFiles(certificate=Path("c.pem")), "TOLLKEEPER_REDIS_KEY"),
+        ("rediss://a", TlsFiles(key=Path("k.pem")), "TOLLKEEPER_REDIS_CERTIFICATE"),
+    ],
+)
+def test_files_that_have_no_use_are_refused(url, files, says):
+    with pytest.raises(ConfigurationError, match=says):
+        CountersAddress(url, tls=files)
+
+
+def test_credentials_are_read_with_what_is_escaped():
+    assert CountersAddress("redis://anna:p%40ss@a:1,b:2").credentials == ("anna", "p@ss")
+    assert CountersAddress("redis://:p@a").credentials == (None, "p")
+    assert CountersAddress("redis://a").credentials == (None, None)
+    assert CountersAddress("redis://anna:secret@a:1,b:2").shown == "redis://a:1,b:2"

@@ -26,13 +26,14 @@ class Gateway:
 
     def __init__(self, connection: CountersConnection, name: str, prefix: str) -> None:
         self._connection, self._name, self.prefix = connection, name, prefix
-        self._life = self._data = ""
-        self.sequence = 0
+        self._life = self.data = ""
+        self.sequence = self.answered = 0
+        self.fears_promotion = False
 
     def batch(self, items: list) -> bytes:
         self.sequence += 1
-        head = (self._name, f"{self._name}-1", self.sequence, self._life, self._data, 10_000_000, 2_000_000, NOW_US)
-        return msgspec.msgpack.encode((*head, items))
+        head = (self._name, f"{self._name}-1", self.sequence, self._life, self.data, 10_000_000, 2_000_000, NOW_US)
+        return msgspec.msgpack.encode((*head, items, 0, 0, 0, self.answered, self.fears_promotion))
 
     async def send(self, payload: bytes) -> list:
         keys = [f"{self.prefix}gateway:{self._name}", f"{self.prefix}gateways", f"{self.prefix}data"]
@@ -40,14 +41,22 @@ class Gateway:
         return list(msgspec.msgpack.decode(reply))
 
     async def join(self) -> None:
-        status, _, self._data, self._life, *_ = await self.send(self.batch([]))
+        status, _, data, life, *_ = await self.send(self.batch([]))
         assert status == "joined"
+        self.take_over(data, life)
+
+    def take_over(self, data: str, life: str) -> None:
+        self.data, self._life = data, life
 
 
 def ask(need: int, amount: int = 100, charges: dict[int, int] | None = None) -> list:
     """Return a request for room in a minute's window."""
     line = [1, 4, 5, split(amount), 60, 1_000_000, 2, 2, 1, deltas(charges or {}), [], split(need), split(0), [], []]
     return [1, "", [line]]
+
+
+def granted(reply: list) -> int:
+    return int(reply[6][0][0])
 
 
 def used(reply: list) -> int:
@@ -82,6 +91,50 @@ async def test_a_script_that_redis_has_forgotten_is_sent_again(gateway: Gateway,
     await client.script_flush()
     await client.aclose()
     assert used(await gateway.send(gateway.batch([ask(7)]))) == 7
+
+
+async def test_data_that_do_not_know_an_answered_batch_are_counted_anew(gateway: Gateway, redis_server: RedisServer):
+    """As where a replica was promoted that lagged, or a server came back with an old copy of its data."""
+    bucket = NOW_US // 1_000_000
+    await gateway.send(gateway.batch([ask(0, charges={bucket: 10})]))
+    client = Redis.from_url(redis_server.url)
+    names = [f"{gateway.prefix}{name}" for name in ("gateway:a", "gateways", "data", "window")]
+    copies = [await client.dump(name) or b"" for name in names]
+    await gateway.send(gateway.batch([ask(60)]))
+    gateway.answered = gateway.sequence
+    for name, copy in zip(names, copies, strict=True):
+        await client.restore(name, 400_000, copy, replace=True)
+    status, _, data, life, _, quiet_us, *_ = await gateway.send(gateway.batch([ask(1)]))
+    assert status == "joined" and data != gateway.data, "the data have a new name"
+    assert quiet_us == 2_000_000, "nobody is granted anything until all have reported"
+    gateway.take_over(data, life)
+    gateway.answered = gateway.sequence
+    reply = await gateway.send(gateway.batch([ask(0, charges={bucket: 70})]))
+    assert used(reply) == 70, "what was counted under the old name is reported again, and not counted twice"
+    assert granted(await gateway.send(gateway.batch([ask(1)]))) == 0, "it is still quiet"
+    await client.aclose()
+
+
+async def test_data_that_know_the_last_answer_keep_their_name(gateway: Gateway):
+    await gateway.send(gateway.batch([ask(60)]))
+    gateway.answered = gateway.sequence
+    reply = await gateway.send(gateway.batch([ask(0)]))
+    assert reply[0] == "done" and reply[5] == 0 and used(reply) == 60
+
+
+async def test_a_server_with_another_history_is_quiet_unless_replicas_confirm(
+    gateway: Gateway, redis_server: RedisServer
+):
+    gateway.fears_promotion = True
+    assert (await gateway.send(gateway.batch([ask(1)])))[5] == 0
+    client = Redis.from_url(redis_server.url)
+    await client.hset(f"{gateway.prefix}data", "run", "another")
+    gateway.fears_promotion = False
+    assert (await gateway.send(gateway.batch([ask(1)])))[5] == 0
+    gateway.fears_promotion = True
+    reply = await gateway.send(gateway.batch([ask(1)]))
+    assert reply[0] == "done" and reply[5] == 3_000_000 and granted(reply) == 0
+    await client.aclose()
 
 
 async def test_every_key_has_an_expiry(gateway: Gateway, redis_server: RedisServer):

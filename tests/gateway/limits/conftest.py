@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from backends.counters.address import CountersAddress
 from gateway.limits.counters.memory_store import MemoryStore
 from gateway.limits.counters.redis_store import RedisStore
 from tests.backends.counters.redis_server import RedisServer
@@ -34,7 +35,7 @@ async def redis_counting(server: RedisServer) -> AsyncIterator[Counting]:
     """Provide a store of one gateway in Redis, which is told the time of a clock that is moved by hand."""
     clock = ManualClock(START_NS)
     store = RedisStore(
-        server.url,
+        CountersAddress(server.url),
         "one",
         namespace=server.namespace(),
         timeout_seconds=2.0,  # a busy machine is not what is tested

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from backends.counters.address import CountersAddress
 from backends.counters.connection import CountersConnection
 from backends.counters.server_clock import ServerClock
 from contracts.errors import CountersSilent
@@ -84,14 +85,14 @@ class Gateways:
 
     def __init__(self, server: RedisServer, **settings: Any) -> None:
         LeapingLoop.running().leap()
-        self._url = server.url
+        self._address = CountersAddress(server.url)
         self._settings = {"namespace": server.namespace(), "expiry_seconds": 4.0, "timeout_seconds": 1.0, **settings}
         self._running: dict[RedisStore, asyncio.Task[None]] = {}
         self.redis = FrozenRedis()
 
     async def start(self, name: str, **settings: Any) -> RedisStore:
         clock = ServerClock(monotonic_ns, now_ns)
-        store = RedisStore(self._url, name, **{"clock": clock, "wall_ns": now_ns, **self._settings, **settings})
+        store = RedisStore(self._address, name, **{"clock": clock, "wall_ns": now_ns, **self._settings, **settings})
         store._courier._connection = TellingConnection(store._courier._connection, self.redis)  # type: ignore[assignment]
         try:
             await store.start()

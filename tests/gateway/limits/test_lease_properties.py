@@ -71,7 +71,7 @@ class World:
 
     def store(self, name: str) -> RedisStore:
         store = RedisStore(
-            self._server.url,
+            CountersAddress(self._server.url),
             name,
             namespace=self._namespace,
             clock=ServerClock(self.clock.now_ns, self.clock.now_ns),

@@ -59,7 +59,7 @@ async def window_of(server: RedisServer, counter: LeasedSliding) -> dict[bytes, 
 
 async def fields_of_gateways(server: RedisServer, counter: LeasedSliding) -> list[str]:
     fields = await window_of(server, counter)
-    return [name.decode() for name in fields if name[:1] == b"o"]
+    return [name.decode() for name in fields if name[:1] == b"o" and name != b"o@data"]
 
 
 async def counted(server: RedisServer, counter: LeasedSliding) -> int:

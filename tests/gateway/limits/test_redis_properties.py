@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from backends.counters.address import CountersAddress
 from backends.counters.connection import CountersConnection
 from contracts.errors import CountersUnavailable
 from contracts.rules.limits import BudgetSpec, LimitSpec, Rule
@@ -86,7 +87,7 @@ class Schedule:
         namespace = server.namespace()
         self.stores = [
             RedisStore(
-                server.url,
+                CountersAddress(server.url),
                 name,
                 namespace=namespace,
                 timeout_seconds=2.0,

@@ -101,7 +101,7 @@ async def test_notes_pass_through_redis_and_go_away_by_themselves(require_servic
     require_service("redis-server", RedisServer.is_installed(), "apt-get install redis-server")
     server = RedisServer()
     server.start()
-    boards = [NoticeBoard(CountersAddress(server.url), "test:") for _ in range(2)]
+    boards = [NoticeBoard(CountersAddress(server.url), "test") for _ in range(2)]
     try:
         assert await boards[0].exchange({"p/a": (b"down", 60_000), "p/b": (b"down", 60)}, []) == {}
         assert await boards[1].exchange({}, ["p/a", "p/c"]) == {"p/a": b"down"}

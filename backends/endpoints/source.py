@@ -1,0 +1,95 @@
+"""What `discover` of a target names: a file, a DNS SRV name, or a Kubernetes service. Read once, checked in full."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from contracts.errors import ConfigurationError
+from contracts.serving.configuration import TargetSpec
+from contracts.serving.discovery import check_discovery, discover_of
+
+Endpoint = tuple[str, int]  # host and port
+
+_FORMS: Final = "file:PATH, dns:NAME, dns://SERVER:PORT/NAME, or kubernetes:NAMESPACE/SERVICE or .../SERVICE:PORT"
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123
+_SRV_NAME: Final = re.compile(r"[A-Za-z0-9_]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9_.])?")
+_DNS_PORT: Final = 53
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A file with `HOST:PORT` on each line; blank lines and what follows `#` are left out."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class DnsSource:
+    """A name with SRV records, at the system's resolver or at a server."""
+
+    name: str
+    server: Endpoint | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesSource:
+    """A service: the ready endpoints of its EndpointSlices, at the port of a name or the first one."""
+
+    namespace: str
+    service: str
+    port: str = ""
+
+
+Source = FileSource | DnsSource | KubernetesSource
+
+
+def parse_source(text: str) -> Source:
+    """Return what a text names. Raises ConfigurationError naming the text and the forms there are."""
+    kind, _, rest = text.partition(":")
+    if kind == "file" and rest:
+        path = Path(rest)
+        if not path.is_absolute():
+            raise ConfigurationError(f"discover names the file {rest!r}, which is not absolute; give file:/PATH")
+        return FileSource(path)
+    if kind == "dns" and rest.startswith("//"):
+        server, slash, name = rest[2:].partition("/")
+        if slash and _SRV_NAME.fullmatch(name):
+            return DnsSource(name, parse_endpoint(server, _DNS_PORT))
+    elif kind == "dns" and _SRV_NAME.fullmatch(rest):
+        return DnsSource(rest)
+    if kind == "kubernetes":
+        place, _, port = rest.partition(":")
+        namespace, _, service = place.partition("/")
+        if _NAME.fullmatch(namespace) and _NAME.fullmatch(service) and (not port or _NAME.fullmatch(port)):
+            return KubernetesSource(namespace, service, port)
+    raise ConfigurationError(f"discover is {text!r}; give {_FORMS}")
+
+
+def check_source(spec: TargetSpec) -> None:
+    """Raise ConfigurationError if a target's settings of discovery cannot be used."""
+    check_discovery(spec)
+    if where := discover_of(spec):
+        try:
+            parse_source(where)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"target {spec.id!r}: {error.message}") from error
+
+
+def parse_endpoint(text: str, default_port: int | None = None) -> Endpoint:
+    """Return host and port of `HOST:PORT` or `[HOST]:PORT`. Raises ConfigurationError without quoting the text."""
+    host, colon, port = text.rpartition(":")
+    if default_port is not None and (not colon or port.endswith("]")):
+        host, port = text, str(default_port)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or any(each.isspace() or each in "/@?#" for each in host):
+        raise ConfigurationError("an endpoint is HOST:PORT, with square brackets around an IPv6 address")
+    if not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise ConfigurationError("an endpoint has a port that is no number within 1 to 65535")
+    return host, int(port)
+
+
+def shown_endpoint(endpoint: Endpoint) -> str:
+    """Return `HOST:PORT`, with brackets around an IPv6 address."""
+    host, port = endpoint
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

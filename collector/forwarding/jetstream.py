@@ -1,0 +1,82 @@
+"""Publishes batches to NATS JetStream, each under its id, so that a stream keeps what comes again once."""
+
+import asyncio
+from typing import Final
+
+import nats
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+
+from collector.forwarding.forwarder import BatchRefused, DestinationAway
+from collector.spool import SpooledBatch
+from contracts.errors import ConfigurationError
+
+_SECONDS: Final = 5.0
+_TOO_LARGE: Final = "it takes no message as large as the batch; raise max_payload of NATS"
+
+
+class JetStreamDestination:
+    """Publishes to `SUBJECT.SIGNAL` with the header `Nats-Msg-Id`, and waits for the stream's acknowledgement."""
+
+    name = "nats"
+
+    def __init__(self, url: str, subject: str) -> None:
+        """Accept the server's URL and the subject's first part. Raises ConfigurationError."""
+        if not url.startswith(("nats://", "tls://")):
+            raise ConfigurationError(
+                "TOLLKEEPER_FORWARD_NATS is no URL of NATS; give nats://HOST:PORT or tls://HOST:PORT"
+            )
+        if not subject or any(each in subject for each in " \t*>") or subject.startswith(".") or subject.endswith("."):
+            raise ConfigurationError(
+                f"TOLLKEEPER_FORWARD_NATS_SUBJECT is {subject!r}; give words with dots between them"
+            )
+        self._url = url
+        self._subject = subject
+        self._loop = asyncio.new_event_loop()
+        self._client: Client | None = None
+        self._stream: JetStreamContext | None = None
+
+    def takes(self, batch: SpooledBatch) -> bool:
+        """Return true: consumers read every signal, and gateways' packed records by `contracts.recording`."""
+        return True
+
+    def send(self, batch: SpooledBatch) -> None:
+        """Publish one batch. Raises DestinationAway if no stream acknowledges it, BatchRefused if it is too large."""
+        try:
+            self._loop.run_until_complete(self._publish(batch))
+        except nats.errors.MaxPayloadError as error:
+            raise BatchRefused(_TOO_LARGE) from error
+        except nats.js.errors.NoStreamResponseError as error:
+            raise DestinationAway(f"no stream has the subject {self._subject}.>; make one") from error
+        except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError) as error:
+            self._loop.run_until_complete(self._leave())
+            raise DestinationAway(f"it does not acknowledge ({type(error).__name__})") from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._loop.run_until_complete(self._leave())
+        self._loop.close()
+
+    async def _publish(self, batch: SpooledBatch) -> None:
+        if self._stream is None:
+            self._client = await nats.connect(
+                self._url,
+                connect_timeout=_SECONDS,
+                allow_reconnect=False,
+                error_cb=_ignore,
+                name="tollkeeper collector",
+            )
+            self._stream = self._client.jetstream(timeout=_SECONDS)
+        headers = {"Nats-Msg-Id": batch.batch_id, "Tollkeeper-Received-Ns": str(batch.received_at_ns)}
+        await self._stream.publish(f"{self._subject}.{batch.signal}", batch.payload, headers=headers)
+
+    async def _leave(self) -> None:
+        client, self._client, self._stream = self._client, None, None
+        if client is not None and not client.is_closed:
+            await client.close()
+
+
+async def _ignore(error: Exception) -> None:
+    """What fails is told by the call that it fails."""

@@ -1,0 +1,56 @@
+"""Sends batches to another OTLP endpoint over HTTP: an OpenTelemetry Collector, Datadog, Langfuse, Phoenix."""
+
+import gzip
+from collections.abc import Mapping
+from typing import Final
+
+import httpx
+
+from collector.forwarding.forwarder import BatchRefused, DestinationAway
+from collector.spool import SpooledBatch
+from contracts.errors import ConfigurationError
+
+_SECONDS: Final = 10.0
+_ID_HEADER: Final = "x-tollkeeper-batch-id"
+_LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
+_MISCONFIGURED: Final = frozenset({401, 403, 404})  # waits for somebody to set it right
+
+
+class OtlpDestination:
+    """POSTs each batch to `URL/v1/SIGNAL` as it was received, compressed."""
+
+    name = "otlp"
+
+    def __init__(self, url: str, headers: Mapping[str, str], transport: httpx.BaseTransport | None = None) -> None:
+        """Accept the endpoint's base URL. Raises ConfigurationError if it is no URL."""
+        parsed = httpx.URL(url)
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise ConfigurationError(f"TOLLKEEPER_FORWARD_OTLP is {url!r}; give http://HOST:PORT or https://HOST/PATH")
+        self._url = url.rstrip("/")
+        self._client = httpx.Client(timeout=_SECONDS, headers=dict(headers), transport=transport)
+
+    def takes(self, batch: SpooledBatch) -> bool:
+        """Return whether others can read a batch: all but gateways' packed records."""
+        return not (batch.signal == "logs" and batch.is_named)
+
+    def send(self, batch: SpooledBatch) -> None:
+        """Send one batch. Raises DestinationAway, BatchRefused."""
+        headers = {
+            "content-type": "application/x-protobuf",
+            "content-encoding": "gzip",
+            _ID_HEADER: batch.batch_id,
+        }
+        body = gzip.compress(batch.payload, compresslevel=1)
+        try:
+            answer = self._client.post(f"{self._url}/v1/{batch.signal}", content=body, headers=headers)
+        except httpx.HTTPError as error:
+            raise DestinationAway(f"it does not answer ({type(error).__name__})") from error
+        if answer.is_success:
+            return
+        if answer.status_code in _LATER or answer.status_code in _MISCONFIGURED:
+            raise DestinationAway(f"it answers {answer.status_code} for /v1/{batch.signal}")
+        raise BatchRefused(f"it answers {answer.status_code}")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()

@@ -1,0 +1,74 @@
+"""Which of several control planes does what only one may do: the one that holds a lease in the control database."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from backends.control.database import ControlDatabase
+from backends.control.leases import HeldLease, give_back, take_lease
+from contracts.errors import TollkeeperError
+
+_log = logging.getLogger(__name__)
+
+LEASE: Final = "control-plane"
+LEASE_LASTS: Final = timedelta(seconds=15)
+_RENEW_SECONDS: Final = 5.0
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Leadership:
+    """One control plane's part in who leads. All planes serve; the leader also vouches for the audit."""
+
+    def __init__(self, database: ControlDatabase, holder: str, now: Callable[[], datetime] = _utc_now) -> None:
+        """Accept this plane's name, which no other has."""
+        self._database = database
+        self._holder = holder
+        self._now = now
+        self._lease: HeldLease | None = None
+        self._until = now()
+        self._is_alone = database.url.get_backend_name() == "sqlite"  # a file has one control plane
+
+    def leads(self) -> bool:
+        """Return whether this plane leads at this moment; never two of those whose clocks agree."""
+        return self._is_alone or (self._lease is not None and self._now() < self._until)
+
+    def look(self) -> bool:
+        """Acquire or renew the lease; return whether this plane leads. Raises ControlUnavailable."""
+        if self._is_alone:
+            return True
+        led, now = self._lease is not None, self._now()
+        with self._database.session() as session:
+            self._lease = take_lease(session, LEASE, self._holder, now, LEASE_LASTS)
+        self._until = now + LEASE_LASTS
+        if led != (self._lease is not None):
+            _log.info("control_plane_leads" if self._lease else "control_plane_follows", extra={"name": self._holder})
+        return self._lease is not None
+
+    async def run(self) -> None:
+        """Renew the lease, or wait for it to be free, until cancelled."""
+        is_away = False
+        while True:
+            await asyncio.sleep(_RENEW_SECONDS)
+            try:
+                await asyncio.to_thread(self.look)
+                is_away = False
+            except TollkeeperError as error:
+                if not is_away:
+                    _log.warning("leadership_not_renewed", extra={"reason": error.message})
+                is_away = True
+            except Exception:  # the edge of the task: were it to end, nobody might lead any more
+                if not is_away:
+                    _log.exception("leadership_not_renewed")
+                is_away = True
+
+    def give_back(self) -> None:
+        """Let another plane lead at once. Raises ControlUnavailable."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            with self._database.session() as session:
+                give_back(session, lease, self._now())
