@@ -6,7 +6,8 @@ from typing import Literal
 from pydantic import Field, SecretStr
 
 from analytics.alerts.links import Links
-from backends.channels.base import ChannelSettings, MailServer
+from analytics.prices.watched import PriceSchedule
+from backends.channels.base import PAGERDUTY_URL, ChannelSettings, MailServer
 from backends.channels.inward import NetworksText, read_networks
 from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
@@ -29,7 +30,7 @@ class AnalyticsSettings(ListenerSettings):
     alerts_evaluate_seconds: float = Field(default=15, gt=0, le=3600)
     alerts_timeout_seconds: float = Field(default=5, gt=0, le=10)  # of one attempt at a channel
     alerts_inward: NetworksText = ""  # networks that notices may go to
-    alerts_pagerduty_url: str = "https://events.pagerduty.com/v2/enqueue"
+    alerts_pagerduty_url: str = PAGERDUTY_URL
     alerts_smtp_host: str = ""  # empty: no mail
     alerts_smtp_port: int = Field(default=587, ge=1, le=65535)
     alerts_smtp_user: str = ""
@@ -45,6 +46,11 @@ class AnalyticsSettings(ListenerSettings):
     export_time_zone: str = "UTC"
     export_issuer: str = "Tollkeeper"
     export_after_minutes: int = Field(default=60, ge=0, le=1440)  # after a day's end, for what arrives late
+
+    prices_schedule: Literal["off", "replace"] = "off"
+    prices_litellm: Path | None = None  # LiteLLM's table, for models that the price list lacks
+    prices_signature: Path | None = None  # of that file
+    prices_public_key: Path | None = None  # that must have signed it
 
     judge_url: str = ""  # empty: nothing is judged
     judge_name: str = "judge"
@@ -69,6 +75,12 @@ class AnalyticsSettings(ListenerSettings):
             SecretFiles(self.data / "secrets"),
             user=self.store_user,
             password=password,
+        )
+
+    def price_schedule(self) -> PriceSchedule:
+        """Return where list prices are read, and whether changed cards are replaced by themselves."""
+        return PriceSchedule(
+            self.prices_litellm, self.prices_signature, self.prices_public_key, self.prices_schedule == "replace"
         )
 
     def links(self) -> Links:

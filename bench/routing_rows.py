@@ -12,7 +12,7 @@ from algorithms.routing.ask import Ask
 from algorithms.routing.block_map import KEY_MASK
 from algorithms.routing.fleet import Fleet
 from algorithms.routing.policies.base import Policy
-from algorithms.routing.policies.table import POLICY_NAMES, policy_named
+from algorithms.routing.policies.table import policy_named
 from algorithms.routing.replica import Replica
 from bench.reference_policies import LongestPrefixPolicy, QueuePolicy
 from bench.replica_simulator import Course, Fault, ReplicaSimulator, Request, Setting
@@ -21,6 +21,7 @@ from bench.routing_hosts import host_rows
 from bench.routing_trials import TRIALS
 from bench.routing_workloads import TRACE, burst, mooncake, one_prefix, sharing
 from bench.semantic import semantic_rows
+from contracts.serving.pool_choices import POLICY_NAMES
 
 TTFT_MUST: Final = 0.70
 TTFT_STRETCH: Final = 0.65

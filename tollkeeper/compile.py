@@ -97,6 +97,7 @@ HOT: Final = tuple(
     gateway/request/plans/cache_plan
     gateway/request/plans/plans
     gateway/request/plans/prepared_call
+    gateway/request/plans/record_shapes
     gateway/request/plans/record_template
     gateway/limits/admission
     gateway/limits/budgets/budget

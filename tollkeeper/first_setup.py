@@ -1,7 +1,6 @@
 """The first configuration of an installation: five answers, checked and written as a file for `tollkeeper apply`."""
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -12,19 +11,10 @@ from urllib.parse import urlsplit
 import yaml
 
 from contracts.errors import ConfigurationError
-from contracts.rules.alerts import check_channel
+from contracts.rules.alert_channels import check_channel, kind_of_address
 from tollkeeper.upstream import PROVIDER_HOSTS, UpstreamPrice, price_of, slug_of, target_of
 
 CHANNEL: Final = "alerts"
-_ROUTING_KEY: Final = re.compile(r"[A-Za-z0-9]{32}")
-# Kinds of channels by the end of their address' host name; any other URL is a webhook.
-_CHANNEL_HOSTS: Final = {
-    "hooks.slack.com": "slack",
-    "chat.googleapis.com": "google_chat",
-    ".webhook.office.com": "teams",
-    ".logic.azure.com": "teams",
-    ".api.powerplatform.com": "teams",
-}
 _HEADER: Final = (
     "# Written by `tollkeeper init`. Change it and run `tollkeeper apply -f {name}`;\n"
     "# `tollkeeper schema` has all fields. Secrets are in other files and are named here.\n"
@@ -73,23 +63,12 @@ def checked(answers: Answers) -> Answers:
         if not amount.is_finite() or amount <= 0:
             raise ConfigurationError(f"--budget-usd is {answers.budget_usd}; give more than 0, or leave it out")
     if answers.alert:
-        check_channel(channel_kind(answers.alert), answers.alert)
+        check_channel(kind_of_address(answers.alert), answers.alert)
     if answers.account and "@" not in answers.account:
         raise ConfigurationError(f"--account {answers.account!r} is not an e-mail address")
     if answers.api_key_variable and not os.environ.get(answers.api_key_variable, "").strip():
         raise ConfigurationError(f"the variable {answers.api_key_variable} is not set or empty; export it first")
     return answers
-
-
-def channel_kind(address: str) -> str:
-    """Return the kind of alert channel that an address is of."""
-    if _ROUTING_KEY.fullmatch(address):
-        return "pagerduty"
-    if "://" not in address:
-        return "email"
-    host = urlsplit(address).hostname or ""
-    known = (kind for end, kind in _CHANNEL_HOSTS.items() if host == end or (end[0] == "." and host.endswith(end)))
-    return next(known, "webhook")
 
 
 def document_of(answers: Answers, address_file: Path) -> dict[str, Any]:
@@ -99,7 +78,7 @@ def document_of(answers: Answers, address_file: Path) -> dict[str, Any]:
         document |= _serving(answers)
     document["keys"] = [{"tenant": answers.tenant, "name": answers.key}]
     if answers.alert:
-        kind = channel_kind(answers.alert)
+        kind = kind_of_address(answers.alert)
         address = answers.alert if kind == "email" else f"file:{address_file}"
         document["alert_channels"] = [{"id": CHANNEL, "kind": kind, "address": address}]
     if answers.budget_usd:
@@ -133,7 +112,7 @@ def write_files(answers: Answers, file: Path, data: Path) -> None:
     address_file = (data / "alert-address").absolute()
     document = document_of(answers, address_file)
     try:
-        if answers.alert and channel_kind(answers.alert) != "email":
+        if answers.alert and kind_of_address(answers.alert) != "email":
             data.mkdir(parents=True, exist_ok=True)
             address_file.unlink(missing_ok=True)
             descriptor = os.open(address_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -13,11 +13,12 @@ from rich.text import Text
 
 from backends.control.bootstrap import BUILTIN_MODEL
 from contracts.errors import ConfigurationError
+from contracts.rules.alert_channels import kind_of_address
 from tollkeeper.accounts import made_up_password
 from tollkeeper.configuration.commands import send_configuration
 from tollkeeper.configuration.files import read_configuration
 from tollkeeper.control_client import ControlClient, path_segment
-from tollkeeper.first_setup import Answers, channel_kind, checked, stored_key, write_files
+from tollkeeper.first_setup import Answers, checked, stored_key, write_files
 from tollkeeper.gateway_client import first_model
 from tollkeeper.installation import Installation
 from tollkeeper.options import DEFAULT_DATA, Dashboard, Data, Engine, PortBase
@@ -163,7 +164,7 @@ def set_up(answers: Answers, file: Path, data: Path, gateway: str) -> tuple[list
         lines += ["", f"Account {answers.account}, password shown this once: {password}"]
     if answers.alert:
         lines += ["", "Test the alert channel: tollkeeper alerts test alerts"]
-        if channel_kind(answers.alert) == "email" and not os.environ.get("TOLLKEEPER_ALERTS_SMTP_HOST"):
+        if kind_of_address(answers.alert) == "email" and not os.environ.get("TOLLKEEPER_ALERTS_SMTP_HOST"):
             lines.append("Mail needs a server: set TOLLKEEPER_ALERTS_SMTP_HOST and start again.")
     if answers.directory:
         lines += ["", f"The next start needs the model again: tollkeeper up --model {answers.directory}"]

@@ -20,7 +20,8 @@ from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUr
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.replay.command import find_gateway
 from tollkeeper.resources.apps import examples_of, group_of
-from tollkeeper.resources.table import BY_NAME, LEARNING
+from tollkeeper.resources.serving import LEARNING
+from tollkeeper.resources.table import BY_NAME
 from tollkeeper.resources.words import leads_to
 from tollkeeper.routes_drill import drill_command
 from tollkeeper.routes_eval import eval_command

@@ -12,7 +12,8 @@ from backends.control.alert_outbox import DueNotice, claim_notice, due_notices, 
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
 from contracts.errors import ConfigurationError
-from contracts.rules.alerts import ChannelKind, Event
+from contracts.rules.alert_channels import ChannelKind
+from contracts.rules.alerts import Event
 
 _log = logging.getLogger(__name__)
 

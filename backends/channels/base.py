@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
-from typing import Protocol
+from typing import Final, Protocol
 
 from contracts.rules.alerts import Event
+
+PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,5 +66,5 @@ class ChannelSettings:
     timeout_seconds: float = 5.0
     inward: tuple[IPv4Network | IPv6Network, ...] = ()  # networks that may be called though they are not public
     webhook_secret: bytes = field(default=b"", repr=False)
-    pagerduty_url: str = "https://events.pagerduty.com/v2/enqueue"
+    pagerduty_url: str = PAGERDUTY_URL
     mail: MailServer = MailServer()

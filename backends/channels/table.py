@@ -12,7 +12,7 @@ from backends.channels.pagerduty import PagerDuty
 from backends.channels.slack import Slack
 from backends.channels.teams import Teams
 from backends.channels.webhook import Webhook
-from contracts.rules.alerts import ChannelKind
+from contracts.rules.alert_channels import ChannelKind
 
 
 @asynccontextmanager

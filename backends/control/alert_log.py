@@ -18,6 +18,7 @@ from contracts.control import Alert, AlertChannel, AlertDelivery, AlertSilence
 from contracts.errors import NotFound
 from contracts.recording.ids import uuid7
 from contracts.recording.moments import unix_ns
+from contracts.rules.alert_channels import traits_of
 from contracts.rules.alerts import Event, Finding, Rule
 
 _MOST_TOLD: Final = 50  # alerts that one notice lists; it says how many more there are
@@ -212,8 +213,8 @@ def _write_notices(
             channel = channels.get(name)
             if channel is None or not (wanted := [alert for alert in alerts if _is_for(channel, alert, event)]):
                 continue
-            # PagerDuty opens and closes an incident for each alert; the others are sent all at once.
-            groups = [[alert] for alert in wanted] if channel.kind == "pagerduty" else [wanted]
+            is_split = traits_of(channel.kind).has_notice_per_alert
+            groups = [[alert] for alert in wanted] if is_split else [wanted]
             for group in groups:
                 body = notice_body(event, rule, group, now, reason)
                 written += write_delivery(session, channel, event, body, now)

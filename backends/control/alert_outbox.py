@@ -10,12 +10,11 @@ from sqlalchemy.orm import Session
 
 from backends.control.budget_events import wait_after
 from contracts.control import AlertChannel, AlertDelivery
+from contracts.rules.alert_channels import traits_of
 
 GIVE_UP_AFTER: Final = timedelta(days=1)
 # Longer than any attempt may last (see backends/channels): a notice that is still being sent by then was cut off.
 ATTEMPT_LASTS: Final = timedelta(seconds=60)
-# Receivers that know a notice again by its id may be told twice; of the others nobody knows whether they were told.
-REPEATABLE: Final = frozenset({"webhook", "pagerduty", "alertmanager"})
 _UNDER_WAY: Final = ("waiting", "sending")
 _MAX_ERROR: Final = 200
 _CUT_OFF: Final = "the process ended while it was being sent; whether it arrived is not known"
@@ -60,7 +59,7 @@ def due_notices(session: Session, now: datetime, *, limit: int = 50) -> list[Due
         # One of the same id that is another tenant's was made after this one's was deleted.
         if channel is None or channel.tenant_id != row.tenant_id:
             _end(row, "given_up", now, "the channel is gone")
-        elif row.state == "sending" and channel.kind not in REPEATABLE:
+        elif row.state == "sending" and not traits_of(channel.kind).is_repeatable:
             _end(row, "unknown", now, _CUT_OFF)
         elif len(found) < limit:
             found.append(
@@ -104,7 +103,7 @@ def fail_notice(
     row = session.get(AlertDelivery, notice.id)
     if row is None:
         return "given_up"
-    if may_have_arrived and notice.kind not in REPEATABLE:
+    if may_have_arrived and not traits_of(notice.kind).is_repeatable:
         _end(row, "unknown", now, f"{fault}; {_LATE}")
         return row.state
     next_at = now + wait_after(row.attempts)

@@ -16,7 +16,8 @@ from contracts.control import AlertChannel, AlertRule, AlertSilence, Budget
 from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.recording.ids import uuid7
 from contracts.recording.moments import unix_ns
-from contracts.rules.alerts import Rule, check_channel, check_report, shown_address
+from contracts.rules.alert_channels import check_channel, check_report, shown_address
+from contracts.rules.alerts import Rule
 
 RowT = TypeVar("RowT", AlertRule, AlertChannel, AlertSilence)
 _NOUNS = {AlertRule: "rule", AlertChannel: "channel", AlertSilence: "silence"}

@@ -26,8 +26,9 @@ from contracts.rules.limits import (
     WhenUnpriced,
 )
 from contracts.rules.limits import Window as WindowWord
+from contracts.rules.metrics import KIND_OF_WORD, MetricWord
 from contracts.rules.objectives import Hook
-from contracts.rules.rule_words import METRICS_BY_WORD, MetricWord, base_amount, pico_usd_of
+from contracts.rules.rule_words import base_amount, pico_usd_of
 from contracts.serving.failures import DEFAULT_FAILURES, FailurePolicy, failure_policy
 
 QUEUE_SETTING = "queue"  # in a pool's settings, as the next
@@ -37,14 +38,12 @@ FAILURES_SETTING = "failures"
 def limit_spec(row: Limit) -> LimitSpec:
     """Build the limit a row stands for. Raises ConfigurationError if the row breaks a limit's rules."""
     word = cast(MetricWord, row.metric)
-    if word not in METRICS_BY_WORD:
-        raise ConfigurationError(
-            f"metric {row.metric!r} is unknown; known: {', '.join(METRICS_BY_WORD)}", param="metric"
-        )
+    if word not in KIND_OF_WORD:
+        raise ConfigurationError(f"metric {row.metric!r} is unknown; known: {', '.join(KIND_OF_WORD)}", param="metric")
     return LimitSpec(
         id=row.id,
         scope=Scope(row.tenant_id, cast(Level, row.level), row.subject, row.model),
-        metric=METRICS_BY_WORD[word],
+        metric=KIND_OF_WORD[word].name,
         amount=base_amount(word, row.amount, row.amount_usd),
         window=cast(WindowWord, row.window) if row.window else None,
         when_away=cast(WhenAway, row.when_away),

@@ -214,7 +214,7 @@ class EngineRecords(Protocol):
 
 
 # Import strings rather than imports: an adapter's libraries load only where a target needs it.
-TARGET_KINDS: Mapping[str, str] = {
+ADAPTERS: Mapping[str, str] = {
     "engine": "backends.llm.host.engine_target:EngineTarget",
     "scripted": "backends.llm.scripted:ScriptedTarget",
     "openai_http": "backends.llm.http.openai_http:OpenAIHttpTarget",

@@ -15,7 +15,7 @@ from contracts.serving.configuration import TargetSpec
 from contracts.serving.discovery import without_discovery
 from contracts.serving.spoken_apis import drops_unknown, spoken_apis
 
-_SHAPES: dict[str, type[msgspec.Struct]] = {
+SHAPES: dict[str, type[msgspec.Struct]] = {
     "openai_http": OpenAISettings,
     "litellm": ProviderSettings,
     "engine": EngineTargetSettings,
@@ -26,7 +26,7 @@ def check_settings(spec: TargetSpec) -> None:
     """Raise ConfigurationError on settings that no gateway could use."""
     check_source(spec)
     spec = without_discovery(spec)
-    shape = _SHAPES.get(spec.kind)
+    shape = SHAPES.get(spec.kind)
     if shape is not None:
         try:
             msgspec.convert(spec.settings, shape)

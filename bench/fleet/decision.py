@@ -12,7 +12,8 @@ from contracts.access.identity import Identity
 from contracts.api.chat import ChatRequest, Message
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import PriceBook, bill, price_card
-from contracts.rules.limits import BudgetSpec, Level, LimitSpec, Metric, Scope, Window
+from contracts.rules.limits import BudgetSpec, Level, LimitSpec, Scope, Window
+from contracts.rules.metrics import Metric
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from gateway.limits.counters.memory_store import MemoryStore
 from gateway.limits.estimates.counting import TokenEstimator

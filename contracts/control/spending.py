@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import get_args
 
 from sqlalchemy import (
     JSON,
@@ -20,14 +20,9 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.control.base import Base, ExactDecimal, UtcDateTime, one_of
-
-# The words of the API and of these tables. `contracts.rules.rule_words` turns them into base units.
-WINDOW_WORDS: Final = ("", "second", "minute", "hour", "day")  # empty: concurrency, and whole conversations
-METRIC_WORDS: Final = ("requests", "input_tokens", "output_tokens", "tokens", "concurrency", "gpu_ms", "usd")
-PERIOD_WORDS: Final = ("day", "week", "month", "total")
-_BUDGET_LEVELS: Final = ("tenant", "team", "project", "key", "user", "tag")
-_MAX_GPU_MILLISECONDS: Final = 999_999_999_999  # below 10^18 nanoseconds
-_MAX_AMOUNT: Final = 10**18 - 1
+from contracts.rules.limits import BUDGET_LEVELS, LEVELS, MAX_AMOUNT, PERIODS, WINDOWS, WhenAway, WhenUnpriced
+from contracts.rules.metrics import KIND_OF_WORD
+from contracts.rules.rule_words import MAX_GPU_MILLISECONDS
 
 
 class Price(Base):
@@ -83,13 +78,13 @@ class Budget(Base):
     __tablename__ = "budgets"
     __table_args__ = (
         Index("ix_budgets_tenant_id", "tenant_id"),
-        one_of("level", _BUDGET_LEVELS),
-        one_of("period", PERIOD_WORDS),
-        one_of("when_away", ("share", "refuse")),
-        one_of("when_unpriced", ("refuse", "allow")),
+        one_of("level", BUDGET_LEVELS),
+        one_of("period", PERIODS),
+        one_of("when_away", get_args(WhenAway)),
+        one_of("when_unpriced", get_args(WhenUnpriced)),
         CheckConstraint("(amount_usd IS NULL) <> (gpu_milliseconds IS NULL)", name="one_amount"),
         CheckConstraint("CAST(amount_usd AS NUMERIC) > 0", name="amount_usd_positive"),
-        CheckConstraint(f"gpu_milliseconds BETWEEN 1 AND {_MAX_GPU_MILLISECONDS}", name="gpu_milliseconds_range"),
+        CheckConstraint(f"gpu_milliseconds BETWEEN 1 AND {MAX_GPU_MILLISECONDS}", name="gpu_milliseconds_range"),
         CheckConstraint("ends_at > starts_at", name="ends_after_start"),
     )
 
@@ -110,6 +105,9 @@ class Budget(Base):
     webhook_url: Mapped[str] = mapped_column("webhook_sealed", String(1000), default="", server_default=text("''"))
     when_away: Mapped[str] = mapped_column(String(20), default="refuse")
     when_unpriced: Mapped[str] = mapped_column(String(20), default="refuse")
+    # What one person asked for and a second one is to confirm; empty: nothing.
+    proposal: Mapped[dict[str, object]] = mapped_column(JSON, default=dict, server_default="{}")
+    proposed_by: Mapped[str] = mapped_column(String(300), default="", server_default=text("''"))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
@@ -171,14 +169,14 @@ class Limit(Base):
     __tablename__ = "limits"
     __table_args__ = (
         UniqueConstraint("tenant_id", "level", "subject", "model", "metric", "window"),
-        one_of("level", (*_BUDGET_LEVELS, "conversation")),
-        one_of("metric", METRIC_WORDS),
-        one_of("window", WINDOW_WORDS),
-        one_of("when_away", ("share", "refuse")),
-        one_of("when_unpriced", ("refuse", "allow")),
+        one_of("level", LEVELS),
+        one_of("metric", KIND_OF_WORD),
+        one_of("window", ("", *WINDOWS)),
+        one_of("when_away", get_args(WhenAway)),
+        one_of("when_unpriced", get_args(WhenUnpriced)),
         CheckConstraint("(amount IS NULL) = (metric = 'usd')", name="amount_unless_usd"),
         CheckConstraint("(amount_usd IS NULL) = (metric <> 'usd')", name="amount_usd_where_usd"),
-        CheckConstraint(f"amount BETWEEN 0 AND {_MAX_AMOUNT}", name="amount_range"),
+        CheckConstraint(f"amount BETWEEN 0 AND {MAX_AMOUNT}", name="amount_range"),
         CheckConstraint("CAST(amount_usd AS NUMERIC) >= 0", name="amount_usd_range"),
         CheckConstraint(
             "(\"window\" = '') = (metric = 'concurrency' OR level = 'conversation')", name="window_where_counted"

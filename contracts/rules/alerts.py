@@ -1,12 +1,11 @@
-"""Rules that raise alerts, channels that are told, and the fields of a notice: words, bounds and checks."""
+"""Rules that raise alerts, and the fields of a notice: words, bounds and checks."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
-from urllib.parse import urlsplit
 
 from contracts.errors import InvalidRequest
+from contracts.rules.alert_channels import is_http_url
 from contracts.rules.objectives import Severity
 
 RuleKind = Literal[
@@ -20,22 +19,16 @@ RuleKind = Literal[
     "ledger_mismatch",
     "unpriced_usage",
     "bill_mismatch",
+    "price_change",
     "abuse",
 ]
-ChannelKind = Literal["webhook", "slack", "email", "pagerduty", "teams", "google_chat", "alertmanager"]
 Event = Literal["firing", "resolved", "test", "report"]
-ReportEvery = Literal["", "day", "week", "month"]
 
 RULE_KINDS: Final[tuple[RuleKind, ...]] = get_args(RuleKind)
-CHANNEL_KINDS: Final[tuple[ChannelKind, ...]] = get_args(ChannelKind)
 # What an engine, a GPU or the collector did is nobody's but the platform's.
-PLATFORM_KINDS: Final = frozenset({"saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch", "bill_mismatch"})
-
-_NO_REPORTS: Final = frozenset({"pagerduty", "alertmanager"})
-
-_EMAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*")
-_ROUTING_KEY: Final = re.compile(r"[A-Za-z0-9]{32}")
-_MAX_ADDRESS: Final = 500
+PLATFORM_KINDS: Final = frozenset(
+    {"saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch", "bill_mismatch", "price_change"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +63,9 @@ _SETTINGS: Final[Mapping[RuleKind, Mapping[str, NumberSetting]]] = {
     "unpriced_usage": {"requests": NumberSetting(1, 1, 1e9, "without a price in a day, at the least")},
     "bill_mismatch": {
         "unknown_usd": NumberSetting(1, 0, 1e9, "USD of a provider's month that no cause explains, more than this"),
+    },
+    "price_change": {
+        "least_usd": NumberSetting(0, 0, 1e9, "USD a month at last month's usage, up or down, at the least"),
     },
     "abuse": {"sightings": NumberSetting(1, 1, 1e9, "requests above a policy's limit, at the least")},
 }
@@ -136,7 +132,7 @@ def settings_of(kind: RuleKind) -> Mapping[str, NumberSetting]:
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or len(value) > _MAX_TEXT:
         raise InvalidRequest(f"{name} must be text of at most {_MAX_TEXT} characters", param="settings")
-    if name == _RUNBOOK and value and not _is_url(value):
+    if name == _RUNBOOK and value and not is_http_url(value):
         raise InvalidRequest("runbook must be an http:// or https:// URL", param="settings")
     return value.strip()
 
@@ -159,51 +155,6 @@ def _thresholds(value: object) -> tuple[int, ...]:
     if not whole or not isinstance(value, list | tuple) or list(value) != sorted(set(value)):
         raise InvalidRequest("thresholds are rising percents from 1 to 1000, such as [50, 80, 100]", param="settings")
     return tuple(value)
-
-
-def check_channel(kind: str, address: str) -> ChannelKind:
-    """Return a channel's kind once its address fits it. Raises InvalidRequest, which does not repeat the address."""
-    known = next((name for name in CHANNEL_KINDS if name == kind), None)
-    if known is None:
-        raise InvalidRequest(f"kind {kind!r} is unknown; known: {', '.join(CHANNEL_KINDS)}", param="kind")
-    if known == "email":
-        fits, wanted = _EMAIL.fullmatch(address) is not None, "one e-mail address"
-    elif known == "pagerduty":
-        fits, wanted = _ROUTING_KEY.fullmatch(address) is not None, "an integration's routing key, 32 letters or digits"
-    else:
-        fits, wanted = _is_url(address), "an http:// or https:// URL with a host, without user and password"
-    if not fits or len(address) > _MAX_ADDRESS:
-        raise InvalidRequest(f"the address of a channel of kind {kind} is {wanted}", param="address")
-    return known
-
-
-def check_report(kind: str, report: str) -> None:
-    """Raise InvalidRequest if a channel of this kind cannot be sent a cost report."""
-    if report and kind in _NO_REPORTS:
-        raise InvalidRequest(
-            f"a channel of kind {kind} takes alerts, not reports; use one of kind email, slack, teams, google_chat or "
-            "webhook",
-            param="report",
-        )
-
-
-def shown_address(kind: str, address: str) -> str:
-    """Return what may be shown of an address: a URL's path and a routing key are secrets."""
-    if kind == "email":
-        return address
-    if kind == "pagerduty":
-        return f"...{address[-4:]}"
-    parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.netloc}/..."
-
-
-def _is_url(address: str) -> bool:
-    try:
-        parts = urlsplit(address)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or a broken IPv6 address
-        return False
-    return usable and parts.username is None and parts.password is None and not re.search(r"[\x00-\x20\x7f]", address)
 
 
 @dataclass(frozen=True, slots=True)

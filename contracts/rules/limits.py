@@ -6,28 +6,23 @@ counted is not here (`gateway/limits`), nor how they are kept (`backends/control
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
+from contracts.rules.metrics import METRICS, Metric
 
-Level = Literal["tenant", "team", "project", "key", "user", "tag", "conversation"]
-Metric = Literal["requests", "input_tokens", "output_tokens", "tokens", "concurrency", "gpu_ns", "pico_usd"]
+BudgetLevel = Literal["tenant", "team", "project", "key", "user", "tag"]
+Level = Literal[BudgetLevel, "conversation"]
 Window = Literal["second", "minute", "hour", "day"]
 Period = Literal["day", "week", "month", "total"]
 WhenAway = Literal["share", "refuse"]
 WhenUnpriced = Literal["refuse", "allow"]
 
-LEVELS: Final[tuple[Level, ...]] = ("tenant", "team", "project", "key", "user", "tag", "conversation")
-METRICS: Final[tuple[Metric, ...]] = (
-    "requests",
-    "input_tokens",
-    "output_tokens",
-    "tokens",
-    "concurrency",
-    "gpu_ns",
-    "pico_usd",
-)
+LEVELS: Final[tuple[Level, ...]] = get_args(Level)
+WINDOWS: Final[tuple[Window, ...]] = get_args(Window)
+PERIODS: Final[tuple[Period, ...]] = get_args(Period)
+BUDGET_LEVELS: Final[tuple[BudgetLevel, ...]] = get_args(BudgetLevel)
 MAX_AMOUNT: Final = 10**18 - 1  # what Decimal(18, 12) holds in pico-USD; 31 years in nanoseconds
 EACH: Final = "*"  # as a subject: every one has a counter of its own
 
@@ -212,7 +207,7 @@ def _check_amount(about: str, amount: int, least: int) -> None:
 
 
 PriorityClass = Literal["interactive", "standard", "batch"]
-PRIORITY_CLASSES: Final[tuple[PriorityClass, ...]] = ("interactive", "standard", "batch")  # the first goes first
+PRIORITY_CLASSES: Final[tuple[PriorityClass, ...]] = get_args(PriorityClass)  # the first goes first
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,37 +6,16 @@
 from collections.abc import Iterable
 from decimal import Decimal
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 
 from contracts.errors import ConfigurationError
 from contracts.pricing.money import pico_usd, usd
-from contracts.rules.limits import MAX_AMOUNT, LimitSpec, Metric, Scope, Window
+from contracts.rules.limits import MAX_AMOUNT, LimitSpec, Scope, Window
+from contracts.rules.metrics import KIND_OF_METRIC, KIND_OF_WORD, Metric, MetricWord
 
-MetricWord = Literal["requests", "input_tokens", "output_tokens", "tokens", "concurrency", "gpu_ms", "usd"]
-
-METRICS_BY_WORD: Final[dict[MetricWord, Metric]] = {
-    "requests": "requests",
-    "input_tokens": "input_tokens",
-    "output_tokens": "output_tokens",
-    "tokens": "tokens",
-    "concurrency": "concurrency",
-    "gpu_ms": "gpu_ns",
-    "usd": "pico_usd",
-}
-NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
-MAX_GPU_MILLISECONDS: Final = MAX_AMOUNT // NANOSECONDS_PER_MILLISECOND
+MAX_GPU_MILLISECONDS: Final = MAX_AMOUNT // KIND_OF_METRIC["gpu_ns"].base_units
 MAX_USD: Final = usd(MAX_AMOUNT)
 WINDOW_SECONDS: Final[dict[Window, int]] = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
-
-_UNITS: Final[dict[Metric, str]] = {
-    "requests": "requests",
-    "input_tokens": "input tokens",
-    "output_tokens": "output tokens",
-    "tokens": "tokens",
-    "concurrency": "requests at once",
-    "gpu_ns": "GPU milliseconds",
-    "pico_usd": "USD",
-}
 
 
 def base_amount(word: MetricWord, amount: int | None, amount_usd: Decimal | None) -> int:
@@ -55,11 +34,11 @@ def base_amount(word: MetricWord, amount: int | None, amount_usd: Decimal | None
         raise ConfigurationError(
             f"metric {word} takes its amount as a whole number in amount, and no amount_usd", param="amount"
         )
-    if word != "gpu_ms":
-        return amount
-    if amount > MAX_GPU_MILLISECONDS:
-        raise ConfigurationError(f"amount is {amount} GPU milliseconds; at most {MAX_GPU_MILLISECONDS}", param="amount")
-    return amount * NANOSECONDS_PER_MILLISECOND
+    kind = KIND_OF_WORD[word]
+    most = MAX_AMOUNT // kind.base_units
+    if kind.decimals and amount > most:
+        raise ConfigurationError(f"amount is {amount} {kind.unit}; at most {most}", param="amount")
+    return amount * kind.base_units
 
 
 def pico_usd_of(amount_usd: Decimal) -> int:
@@ -72,9 +51,9 @@ def pico_usd_of(amount_usd: Decimal) -> int:
 
 def exact_text(metric: Metric, amount: int) -> str:
     """Write an amount in base units as exact decimal text in the unit people use: USD, GPU milliseconds, tokens."""
-    if metric not in ("pico_usd", "gpu_ns"):
+    places = KIND_OF_METRIC[metric].decimals
+    if not places:
         return str(amount)
-    places = 12 if metric == "pico_usd" else 6
     text = f"{abs(amount):0{places + 1}d}"
     decimals = text[-places:].rstrip("0")
     return ("-" if amount < 0 else "") + text[:-places] + (f".{decimals}" if decimals else "")
@@ -82,7 +61,7 @@ def exact_text(metric: Metric, amount: int) -> str:
 
 def amount_text(metric: Metric, amount: int) -> str:
     """Write an amount with its unit, for a message: "12.5 USD", "100 tokens"."""
-    return f"{exact_text(metric, amount)} {_UNITS[metric]}"
+    return f"{exact_text(metric, amount)} {KIND_OF_METRIC[metric].unit}"
 
 
 def limit_text(limit: LimitSpec) -> str:

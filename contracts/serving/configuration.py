@@ -7,7 +7,7 @@ swaps the whole of it at once when its revision has moved.
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -21,6 +21,7 @@ from contracts.rules.holds import HoldSpec
 from contracts.rules.limits import BudgetSpec, LimitSpec, PriorityClass, QueueSpec, TenantSpec
 from contracts.serving.caching import CachePolicy
 from contracts.serving.failures import DEFAULT_FAILURES, FailurePolicy, Playbook
+from contracts.serving.pool_choices import PLAIN_POLICY
 from contracts.serving.rollouts import RolloutSpec
 from contracts.serving.routes import RouteSpec
 from contracts.serving.sampling import SamplingPolicy
@@ -100,17 +101,13 @@ class IssuerSpec:
             )
 
 
-# How a pool's target is chosen: by predicted cost, or by what the name says.
-PolicyName = Literal["cost", "least_outstanding", "peak_ewma", "round_robin", "consistent_hash", "random"]
-
-
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
     """One replica and how it is spoken to; see `contracts.control.serving.Target`."""
 
     id: str
     pool: str
-    kind: str  # "scripted", "openai_http", "engine", "litellm"
+    kind: str  # a TargetKind
     url: str = ""
     model: str = ""  # upstream's name for it; empty: the name the application used
     provider: str = ""
@@ -127,7 +124,7 @@ class PoolSpec:
 
     id: str
     targets: tuple[TargetSpec, ...]
-    policy: str = "round_robin"
+    policy: str = PLAIN_POLICY
     queue: QueueSpec | None = None
     failures: FailurePolicy = DEFAULT_FAILURES
     kinds: frozenset[str] = field(default=frozenset(), init=False)

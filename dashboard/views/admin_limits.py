@@ -8,7 +8,7 @@ import streamlit as st
 
 from contracts.errors import InvalidRequest
 from contracts.rules.limits import Level, WhenAway, WhenUnpriced, Window
-from contracts.rules.rule_words import MetricWord
+from contracts.rules.metrics import KIND_OF_WORD
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import panel
 from dashboard.table import Table
@@ -17,15 +17,7 @@ from dashboard.visit import Visit
 
 _text = st.column_config.TextColumn
 _MONEY: Final = "usd"
-_UNITS: Final[Mapping[str, str]] = {
-    "requests": "requests",
-    "input_tokens": "input tokens",
-    "output_tokens": "output tokens",
-    "tokens": "tokens",
-    "concurrency": "requests at once",
-    "gpu_ms": "GPU milliseconds",
-    "usd": "USD",
-}
+_UNITS: Final[Mapping[str, str]] = {word: kind.unit for word, kind in KIND_OF_WORD.items()}
 _COLUMNS: Final[dict[str, Any]] = {
     "At most": _text(alignment="right", help="In any window of that length, whenever it starts"),
     "Of": _text(help="What is counted"),
@@ -84,7 +76,7 @@ def _new_limit(visit: Visit, tenant: str) -> None:
     with form("New limit", f"new_limit_{tenant}", visit) as may:
         left, middle, right = st.columns(3)
         amount = left.text_input("At most", help="A whole number; of USD decimals")
-        metric = middle.selectbox("Of", get_args(MetricWord), format_func=lambda name: _UNITS[name])
+        metric = middle.selectbox("Of", list(_UNITS), format_func=lambda name: _UNITS[name])
         window = right.selectbox(
             "In any", ["minute", *(w for w in get_args(Window) if w != "minute"), ""],
             format_func=lambda name: name or "(none: concurrency, conversation)",

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import streamlit as st
 
 from contracts.errors import InvalidRequest
-from contracts.serving.configuration import PolicyName
+from contracts.serving.pool_choices import POLICY_NAMES, TARGET_KINDS
 from dashboard.control_plane import path_segment
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import panel, show_table
@@ -18,7 +18,6 @@ from dashboard.views.admin_parts import ask_first, form, moment, pick, quoted, s
 from dashboard.visit import Visit
 
 _text = st.column_config.TextColumn
-_KINDS: Final = ("openai_http", "engine", "litellm", "scripted")
 _MODELS: Final[dict[str, Any]] = {
     "Model": _text(help="The name that applications ask for"),
     "Pool": _text(help="Which targets serve it"),
@@ -74,7 +73,7 @@ def draw_serving(visit: Visit) -> None:
     with form("New pool", "new_pool", visit) as may:
         left, middle, right = st.columns(3)
         name = left.text_input("Id", max_chars=63)
-        policy = middle.selectbox("Policy", get_args(PolicyName))
+        policy = middle.selectbox("Policy", POLICY_NAMES)
         region = right.text_input("Region", max_chars=63)
         if submit("Create pool", may=may):
             with outcome(f"Pool {name} created"):
@@ -191,7 +190,7 @@ def _new_target(visit: Visit, pool: str, path: str) -> None:
     with form("New target", f"new_target_{pool}", visit) as may:
         left, middle, right = st.columns(3)
         name = left.text_input("Id", max_chars=63)
-        kind = middle.selectbox("Kind", _KINDS)
+        kind = middle.selectbox("Kind", TARGET_KINDS)
         weight = right.number_input("Weight", 1, 1000, 1)
         url = left.text_input("Address", max_chars=500, placeholder="http://127.0.0.1:8000/v1")
         model = middle.text_input("Model at target", max_chars=200)

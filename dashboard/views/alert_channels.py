@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from contracts.rules.alerts import CHANNEL_KINDS
+from contracts.rules.alert_channels import CHANNEL_KINDS, traits_of
 from dashboard import address
 from dashboard.control_plane import path_segment
 from dashboard.formats import UNKNOWN
@@ -22,15 +22,6 @@ _TABLE: Final = "channels_table"
 _PATH: Final = "/v1/alert-channels"
 _ON_THE_WAY: Final = ("waiting", "sending")
 _POLL_SECONDS: Final = 2.0
-_KINDS: Final = {
-    "webhook": "Webhook",
-    "slack": "Slack",
-    "email": "E-mail",
-    "pagerduty": "PagerDuty",
-    "teams": "Microsoft Teams",
-    "google_chat": "Google Chat",
-    "alertmanager": "Alertmanager",
-}
 
 
 def draw_channels(visit: Visit) -> None:
@@ -43,7 +34,7 @@ def draw_channels(visit: Visit) -> None:
             [
                 {
                     "Channel": row["id"],
-                    "Kind": _KINDS.get(row["kind"], row["kind"]),
+                    "Kind": traits_of(row["kind"]).label,
                     "Whose": row["tenant_id"] or "the platform's",
                     "Address": row["address"],
                     "Takes": ", ".join([*row.get("severities", ()), *row.get("tenants", ())]) or "everything",
@@ -80,7 +71,7 @@ def _last_deliveries(visit: Visit) -> dict[str, str]:
 
 def _detail(visit: Visit, channel: Mapping[str, Any]) -> None:
     path = f"{_PATH}/{path_segment(channel['id'])}"
-    with panel(f"Channel {channel['id']}", unit=_KINDS.get(channel["kind"], "")):
+    with panel(f"Channel {channel['id']}", unit=traits_of(channel["kind"]).label):
         with st.container(horizontal=True):
             if st.button("Send a test", icon=":material/send:", type="primary", key="channel_test"):
                 with outcome("A test is on its way"):
@@ -127,7 +118,9 @@ def _create(visit: Visit) -> None:
     ):
         first, second, third = st.columns(3)
         name = first.text_input("Id", key="new_channel_id", help="1 to 63 of a-z, 0-9 and -; it never changes")
-        kind = second.selectbox("Kind", CHANNEL_KINDS, key="new_channel_kind", format_func=lambda kind: _KINDS[kind])
+        kind = second.selectbox(
+            "Kind", CHANNEL_KINDS, key="new_channel_kind", format_func=lambda kind: traits_of(kind).label
+        )
         with third:
             tenant = tenant_choice(visit, "new_channel_tenant", platform="the platform")
         where = st.text_input(

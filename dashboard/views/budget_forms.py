@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import streamlit as st
 
+from contracts.rules.limits import BUDGET_LEVELS, PERIODS
 from dashboard import address
 from dashboard.control_plane import path_segment
 from dashboard.forms import outcome
 from dashboard.visit import Visit
 
-LEVELS: Final = ("tenant", "team", "project", "key", "user", "tag")
-PERIODS: Final = ("month", "week", "day", "total")
+_PERIODS: Final = ("month", *(period for period in PERIODS if period != "month"))  # the usual one first
 _SUBJECT_HELP: Final = (
     "Whom it covers, by level: a team's id; team/project; a key's id; an end user; name=value for a tag. * counts "
     "each one on its own. Empty for the tenant as a whole."
@@ -45,14 +45,14 @@ def create_form(visit: Visit) -> None:
         first, second, third, fourth = st.columns(4)
         with first:
             tenant = tenant_choice(visit, "new_budget_tenant")
-        level = second.selectbox("Level", LEVELS, key="new_budget_level", help="Who shares the amount")
+        level = second.selectbox("Level", BUDGET_LEVELS, key="new_budget_level", help="Who shares the amount")
         subject = third.text_input("Subject", key="new_budget_subject", help=_SUBJECT_HELP)
         model = fourth.text_input("Model", key="new_budget_model", help="Count only this model; empty: all together")
         first, second, third, fourth = st.columns(4)
         amount = first.text_input("Amount", key="new_budget_amount", placeholder="50.00")
         unit = second.selectbox("Unit", (_USD, _GPU), key="new_budget_unit")
         period = third.selectbox(
-            "Period", PERIODS, key="new_budget_period", help="Calendar period in the tenant's time zone"
+            "Period", _PERIODS, key="new_budget_period", help="Calendar period in the tenant's time zone"
         )
         kind = fourth.selectbox(
             "Kind", ("hard", "soft"), key="new_budget_kind", help="Hard: never overspent. Soft: only notifies"
@@ -87,7 +87,7 @@ def change_form(visit: Visit, path: str, shown: Mapping[str, Any]) -> None:
             return
         changed = {} if amount.strip() == written else _amount(amount, unit)
         body = {**changed, "is_hard": kind == "hard", **rest}
-        with outcome("Budget changed"):
+        with outcome("Change sent"):
             visit.control.patch(path, body)
 
 

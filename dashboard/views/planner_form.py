@@ -3,14 +3,14 @@
 import shlex
 from dataclasses import replace
 from decimal import Decimal
-from typing import Final, get_args
+from typing import Final
 
 import streamlit as st
 
 from analytics.planner.hardware import GPUS, WEIGHT_BYTES
 from analytics.planner.question import Made, PlanJob, WhatIf
 from contracts.errors import InvalidRequest
-from contracts.serving.configuration import PolicyName
+from contracts.serving.pool_choices import POLICY_NAMES
 from dashboard.panels import panel
 from dashboard.visit import Visit
 
@@ -25,9 +25,7 @@ def asked_for(visit: Visit) -> PlanJob:
     with panel("Replicas", help="What serves the requests now."):
         left, right = st.columns(2)
         replicas = left.number_input("Replicas", 1, 1024, 1, key="plan_replicas", help="How many there are")
-        policy = right.selectbox(
-            "Policy", get_args(PolicyName), key="plan_policy", help="How the router chooses between them"
-        )
+        policy = right.selectbox("Policy", POLICY_NAMES, key="plan_policy", help="How the router chooses between them")
         price = left.text_input("USD per GPU-hour", key="plan_price", placeholder="unknown", help="Of each GPU")
         blocks = right.number_input(
             "KV blocks", 1, None, None, key="plan_blocks", placeholder="as measured", help="The size of a cache"

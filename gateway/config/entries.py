@@ -12,10 +12,11 @@ from contracts.api.endpoints import Endpoint
 from contracts.errors import ConfigurationError
 from contracts.mcp.servers import DEFAULT_CONCURRENT, DEFAULT_RESULT_BYTES, DEFAULT_TIMEOUT_SECONDS
 from contracts.metering.usage import Leaf
-from contracts.rules.limits import Level, Period, PriorityClass, WhenAway, WhenUnpriced, Window
+from contracts.rules.limits import BudgetLevel, Level, Period, PriorityClass, WhenAway, WhenUnpriced, Window
+from contracts.rules.metrics import MetricWord
 from contracts.rules.periods import zone_of
-from contracts.rules.rule_words import MetricWord
-from contracts.serving.configuration import KeyPolicy, PolicyName
+from contracts.serving.configuration import KeyPolicy
+from contracts.serving.pool_choices import PolicyName
 from contracts.serving.rollouts import MAX_STEPS, PLATFORM_TENANT
 from gateway.config.fields.cache_fields import CacheFields
 from gateway.config.fields.failure_fields import FailureFields, PlaybookFields
@@ -24,7 +25,6 @@ from gateway.config.fields.rollout_fields import GuardFields, Percent, ShadowFie
 from gateway.config.fields.route_fields import RouteFields
 from gateway.config.fields.rule_fields import (
     Amount,
-    BudgetLevel,
     BudgetUsd,
     Currency,
     GpuMilliseconds,

@@ -8,9 +8,9 @@ from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
 from contracts.mcp.servers import is_tool_name
 from contracts.recording.moments import unix_ns
-from contracts.rules.limits import EACH, BudgetSpec, LimitSpec, Metric, Rule, Scope
+from contracts.rules.limits import EACH, BudgetSpec, LimitSpec, Rule, Scope
+from contracts.rules.metrics import KIND_OF_WORD, Metric
 from contracts.rules.rule_words import (
-    METRICS_BY_WORD,
     base_amount,
     contradiction_text,
     find_contradiction,
@@ -116,7 +116,7 @@ def _limit_spec(place: Place, limit: ConfiguredLimit, scope: Scope) -> LimitSpec
         return LimitSpec(
             id=limit.id or _name_of(scope, limit.metric, limit.window or ""),
             scope=scope,
-            metric=METRICS_BY_WORD[limit.metric],
+            metric=KIND_OF_WORD[limit.metric].name,
             amount=amount,
             window=limit.window,
             when_away=limit.when_away,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from backends.llm.base import TARGET_KINDS, ModelCall, RenewedTarget, Target, TargetFactory
+from backends.llm.base import ADAPTERS, ModelCall, RenewedTarget, Target, TargetFactory
 from backends.llm.native_calls import check_translated
 from backends.secrets.credential_references import ReferenceRules, read_reference
 from backends.secrets.sealed_references import is_stored, shown_reference, token_of
@@ -153,9 +153,9 @@ def is_same_place(one: TargetSpec, other: TargetSpec) -> bool:
 
 
 def _factory_of(spec: TargetSpec) -> TargetFactory:
-    import_string = TARGET_KINDS.get(spec.kind)
+    import_string = ADAPTERS.get(spec.kind)
     if import_string is None:
-        known = ", ".join(sorted(TARGET_KINDS))
+        known = ", ".join(sorted(ADAPTERS))
         raise ConfigurationError(f"target {spec.id!r} has kind {spec.kind!r}; known kinds: {known}")
     module, _, name = import_string.partition(":")
     factory: TargetFactory = getattr(importlib.import_module(module), name)

@@ -15,7 +15,7 @@ from backends.control.changes import begin_change
 from contracts.control import AlertChannel, AlertDelivery
 from contracts.recording.ids import uuid7
 from contracts.recording.moments import unix_ns
-from contracts.rules.alerts import ChannelKind, ReportEvery
+from contracts.rules.alert_channels import ChannelKind, ReportEvery
 from contracts.rules.objectives import Severity
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, Slug, Wanted, page_of

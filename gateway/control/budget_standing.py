@@ -11,7 +11,8 @@ from backends.control.budgets import Spent, spent_of
 from backends.control.rule_scope import is_each
 from contracts.control import BudgetEvent
 from contracts.recording.moments import utc_moment
-from contracts.rules.limits import BudgetSpec, Metric
+from contracts.rules.limits import BudgetSpec
+from contracts.rules.metrics import Metric
 from contracts.rules.periods import budget_outlook, budget_period
 from contracts.rules.rule_words import exact_text
 

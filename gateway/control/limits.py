@@ -11,7 +11,7 @@ from backends.control import limits
 from backends.control.limits import LimitChange, NewLimit
 from contracts.control import Limit
 from contracts.rules.limits import Level, WhenAway, WhenUnpriced, Window
-from contracts.rules.rule_words import MetricWord
+from contracts.rules.metrics import MetricWord
 from gateway.config.fields.rule_fields import Amount, Currency, LimitUsd, Subject
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, ModelId, Page, Resource, TenantPath, Wanted, page_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from fastapi import APIRouter, Path
 from pydantic import (
@@ -24,7 +24,8 @@ from backends.secrets.credential_references import ReferenceRules
 from backends.web.replies import describe_invalid
 from contracts.control import Pool
 from contracts.errors import ConfigurationError, InvalidRequest
-from contracts.serving.configuration import PolicyName, TargetSpec
+from contracts.serving.configuration import TargetSpec
+from contracts.serving.pool_choices import PolicyName, TargetKind
 from gateway.config.fields.failure_fields import FailureFields
 from gateway.config.fields.queue_fields import QueueFields
 from gateway.control.access import Admin
@@ -46,7 +47,6 @@ KeyRef = Annotated[
 Region = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]*$", max_length=63)]
 
 
-TargetKind = Literal["scripted", "openai_http", "engine", "litellm"]
 Provider = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63)]
 
 

@@ -16,7 +16,7 @@ from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
 from contracts.control import Budget, BudgetEvent
 from contracts.errors import ConfigurationError, TollkeeperError
-from contracts.rules.limits import Metric
+from contracts.rules.metrics import Metric
 from contracts.rules.rule_words import exact_text
 from contracts.rules.webhook_signature import EVENT_ID_HEADER as EVENT_ID_HEADER
 from contracts.rules.webhook_signature import SIGNATURE_HEADER as SIGNATURE_HEADER

@@ -3,13 +3,31 @@
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from contracts.rules.limits import METRICS
+from contracts.rules.metrics import METRICS, Metric
 
 # In the order of METRICS. As a tuple, since the hot path looks up a counter's amount by its metric's place.
 Amounts: TypeAlias = tuple[int, ...]
 
-REQUESTS, INPUT, OUTPUT, TOKENS, CONCURRENCY, GPU, MONEY = range(len(METRICS))
-PLACE: Final = {metric: place for place, metric in enumerate(METRICS)}
+PLACE: Final[dict[Metric, int]] = {metric: place for place, metric in enumerate(METRICS)}
+REQUESTS: Final[int] = PLACE["requests"]
+INPUT: Final[int] = PLACE["input_tokens"]
+OUTPUT: Final[int] = PLACE["output_tokens"]
+TOKENS: Final[int] = PLACE["tokens"]
+CONCURRENCY: Final[int] = PLACE["concurrency"]
+GPU: Final[int] = PLACE["gpu_ns"]
+MONEY: Final[int] = PLACE["pico_usd"]
+
+
+def amounts_of(
+    requests: int,
+    input_tokens: int = 0,
+    output_tokens: int = 0,
+    concurrency: int = 0,
+    gpu_ns: int = 0,
+    pico_usd: int = 0,
+) -> Amounts:
+    """Return an amount for each metric, in the order of METRICS. Tokens are those of input and output together."""
+    return (requests, input_tokens, output_tokens, input_tokens + output_tokens, concurrency, gpu_ns, pico_usd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +53,12 @@ class Rates:
         input_rate, output_rate = self.input_pico_usd or 0, self.output_pico_usd or 0
         money = self.request_pico_usd + input_tokens * input_rate + output_tokens * output_rate
         gpu = input_tokens * self.input_gpu_ns + output_tokens * self.output_gpu_ns
-        return (1, input_tokens, output_tokens, input_tokens + output_tokens, 1, gpu, money)
+        return amounts_of(1, input_tokens, output_tokens, concurrency=1, gpu_ns=gpu, pico_usd=money)
 
     def of_more(self, output_tokens: int) -> Amounts:
         """Return what a running request needs to go on for this many more output tokens."""
-        return (
-            0,
-            0,
-            output_tokens,
-            output_tokens,
-            0,
-            output_tokens * self.output_gpu_ns,
-            output_tokens * (self.output_pico_usd or 0),
-        )
+        gpu, money = output_tokens * self.output_gpu_ns, output_tokens * (self.output_pico_usd or 0)
+        return amounts_of(0, output_tokens=output_tokens, gpu_ns=gpu, pico_usd=money)
 
     def output_within(self, place: int, amount: int) -> int | None:
         """Return how many output tokens an amount of one metric pays for; `None` if output does not use it up."""
@@ -66,4 +77,5 @@ def fits(amounts: Amounts, into: Amounts) -> bool:
 
 
 FREE: Final = Rates()
-NOTHING: Final[Amounts] = (0,) * len(METRICS)
+NOTHING: Final[Amounts] = amounts_of(0)
+ONE_REQUEST: Final[Amounts] = amounts_of(1)

@@ -25,7 +25,20 @@ from contracts.pricing.service_tiers import BATCH, UNDECIDED
 from contracts.serving.configuration import ModelSpec, Snapshot
 from gateway.limits.clipping import beyond_bound, beyond_limit, bound_of, clip, most_output
 from gateway.limits.counters.base import Counter, CounterStore, Shortage
-from gateway.limits.demand import CONCURRENCY, FREE, GPU, INPUT, MONEY, NOTHING, PLACE, REQUESTS, TOKENS, Amounts, Rates
+from gateway.limits.demand import (
+    CONCURRENCY,
+    FREE,
+    GPU,
+    INPUT,
+    MONEY,
+    NOTHING,
+    ONE_REQUEST,
+    PLACE,
+    REQUESTS,
+    TOKENS,
+    Amounts,
+    Rates,
+)
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
 from gateway.limits.estimates.output_estimates import OutputEstimator
 from gateway.limits.estimates.steady_estimates import SteadyEstimates
@@ -56,7 +69,6 @@ _MAX_TRIES: Final = 4  # others may take what was found in the meantime
 _UNCOUNTED: Final = frozenset(("openai_http",))  # kinds of targets whose prompts we cannot count
 _SHORT_BYTES: Final = 4096  # of a body whose prompt is counted within a millisecond
 _ASKED: Final = (REQUESTS, CONCURRENCY)  # what can be taken before a prompt is counted
-_ONE_REQUEST: Final[Amounts] = (1, 0, 0, 0, 0, 0, 0)
 
 CountInput = Callable[[], Awaitable[int | None]]
 
@@ -185,7 +197,7 @@ class Limiter:
         if len(life.body) <= _SHORT_BYTES or not asked.all:
             return await count_input()
         held = await self.ask(life.who, life, asked, retries)
-        used = _ONE_REQUEST  # also if the prompt is refused, or the client leaves meanwhile
+        used = ONE_REQUEST  # also if the prompt is refused, or the client leaves meanwhile
         try:
             count = await count_input()
             used = NOTHING  # all is taken together now
@@ -444,7 +456,7 @@ class Counting:
 
     async def __aexit__(self, *_: object) -> None:
         if self._held is not None:
-            self._held.settle(_ONE_REQUEST, self._limiter.steady_ns())
+            self._held.settle(ONE_REQUEST, self._limiter.steady_ns())
 
 
 class _Purse:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias, cast
 
 from contracts.access.identity import Identity
-from contracts.rules.limits import METRICS, BudgetSpec, LimitSpec, Rule
+from contracts.rules.limits import BudgetSpec, LimitSpec, Rule
+from contracts.rules.metrics import METRICS
 from contracts.serving.configuration import Snapshot
 from gateway.limits.budgets.budget import BudgetCounter
 from gateway.limits.counters.base import Counter, CounterStore, LoneQuickCounter, QuickCounter

@@ -3,22 +3,14 @@
 from typing import Final
 
 from contracts.errors import BudgetExhausted, CountersUnavailable, LimitExceeded, TollkeeperError
-from contracts.rules.limits import BudgetSpec, Metric, Rule
+from contracts.rules.limits import BudgetSpec, Rule
+from contracts.rules.metrics import KIND_OF_METRIC
 from contracts.rules.rule_words import exact_text
 from gateway.limits.counters.base import Shortage
 from gateway.limits.headers import duration
 
 # Above this wait the SDKs' automatic retries are switched off, so that the client can tell its user.
 _LONGEST_RETRY_SECONDS: Final = 120.0
-_UNITS: Final[dict[Metric, str]] = {
-    "requests": "requests",
-    "input_tokens": "input tokens",
-    "output_tokens": "output tokens",
-    "tokens": "tokens",
-    "concurrency": "concurrent requests",
-    "gpu_ns": "GPU milliseconds",
-    "pico_usd": "USD",
-}
 
 
 def refusal_of(shortage: Shortage) -> TollkeeperError:
@@ -48,7 +40,7 @@ def _why(shortage: Shortage) -> str:
     """Return what is used and when there will be room, or that the request can never fit."""
     state, rule = shortage.state, shortage.counter.rule
     amount, asked = exact_text(rule.metric, state.amount), exact_text(rule.metric, shortage.asked)
-    unit, per = _UNITS[rule.metric], _per(rule)
+    unit, per = KIND_OF_METRIC[rule.metric].unit, _per(rule)
     least = f", the least for {shortage.choices} choices" if shortage.choices else ""
     remedy = _remedy(shortage)
     is_too_much = shortage.wait_seconds is None and shortage.asked > state.amount

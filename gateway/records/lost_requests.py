@@ -20,7 +20,7 @@ from contracts.recording.records import RequestRecord, decode_record
 from contracts.serving.configuration import Snapshot
 from gateway.records.journal import Journal, unpack_entry
 from gateway.records.recorder import Recorder
-from gateway.records.sent_requests import BATCHED, HEAD, NOT_SAID, STREAM, SentRequests
+from gateway.records.sent_requests import BATCHED, HEAD, NOT_SAID, STREAM, TEMPERATURE, TEMPERED, SentRequests
 from gateway.request.charges.settlement import Settlement
 
 _log = logging.getLogger(__name__)
@@ -106,7 +106,14 @@ def _lost_record(kept: KeptValue, last_alive_ns: int, settlement: Settlement, sn
     (id, started_at_ns, admission_ns, request_bytes, tokens_in, max_tokens, reserved_tokens, choices, flags) = (
         HEAD.unpack_from(kept.value)
     )
-    record = decode_record(kept.value[HEAD.size :])
+    begins = HEAD.size
+    temperature: float | None = None
+    if flags & TEMPERED:
+        begins += TEMPERATURE.size
+        if len(kept.value) < begins:
+            raise ValueError("an entry ends within its temperature")
+        (temperature,) = TEMPERATURE.unpack_from(kept.value, HEAD.size)
+    record = decode_record(kept.value[begins:])
     if not isinstance(record, RequestRecord):
         raise ValueError("an entry holds no request record")
     has_output = record.operation not in INPUT_ONLY_OPERATIONS
@@ -138,6 +145,7 @@ def _lost_record(kept: KeptValue, last_alive_ns: int, settlement: Settlement, sn
         request_bytes=request_bytes,
         max_tokens=None if max_tokens == NOT_SAID else max_tokens,
         choices=choices,
+        temperature=record.temperature if temperature is None else temperature,
         reserved_tokens=None if reserved_tokens == NOT_SAID else reserved_tokens,
         usage=usage,
         count_method="estimate",

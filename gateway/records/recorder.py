@@ -19,11 +19,12 @@ from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.records.content import ContentKeeper
 from gateway.records.journal import Journal
 from gateway.records.request_audit import RequestAudit
-from gateway.records.sent_requests import BATCHED, STREAM, SentRequests
+from gateway.records.sent_requests import BATCHED, STREAM, TEMPERATURE, TEMPERED, SentRequests
 from gateway.records.trace_context import UNTRACED, TraceContext
 from gateway.records.upstream_facts import upstream_facts
 from gateway.request.attempt import NO_RESULT, Attempt
 from gateway.request.endings import Ending
+from gateway.request.plans.record_shapes import laid_out
 from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
@@ -84,7 +85,15 @@ class Recorder:
             sent.end(before)
 
     def _begin_planned(self, sent: SentRequests, life: RequestState, plan: "RequestPlan", to: "PlannedTarget") -> int:
-        counted = life.counted_input
+        counted, request = life.counted_input, life.request
+        flags = STREAM if life.is_streamed else 0
+        if life.is_like_its_plan:
+            record = to.sent_record
+            if request is not None and request.temperature is not None:
+                flags |= TEMPERED
+                record = TEMPERATURE.pack(request.temperature) + record
+        else:
+            record = self._packed(life)
         return sent.begin(
             life.id_bytes,
             life.started_at_ns,
@@ -94,8 +103,8 @@ class Recorder:
             life.output_limit,
             life.reservation,
             life.choices,
-            STREAM if life.is_streamed else 0,
-            to.sent_record if life.is_like_its_plan else self._packed(life),
+            flags,
+            record,
         )
 
     def _begin_sent(self, sent: SentRequests, life: RequestState, attempt: Attempt) -> int:
@@ -151,14 +160,16 @@ class Recorder:
         """Return a request's record, packed: by its plan's template, if it was sent as its plan says."""
         template = life.template
         if template is not None:
-            return template.pack_all(_laid_out(life, template.fixed))
+            return template.pack_all(laid_out(life, template.fixed))
         return encode_record(_request_record(life, self.gateway))
 
     def pack(self, life: RequestState) -> bool:
         """Pack the record of a request that its plan has a template for; return whether that was so."""
         if life.template is None or life.alike is None:
             return False
-        life.packed = life.template.pack_all(_laid_out(life, life.template.fixed))
+        if life.last_attempt is not None and life.last_attempt.result.provider_usage:
+            return False  # which no template has
+        life.packed = life.template.pack_all(laid_out(life, life.template.fixed))
         return True
 
     def write(self, lives: Sequence[Ending]) -> None:
@@ -213,79 +224,6 @@ class Recorder:
     def _show(self, request_record: RequestRecord, life: RequestState | None = None) -> None:
         if self._emit_spans is not None:
             self._emit_spans(request_record, UNTRACED if life is None else life.trace, life)
-
-
-def _laid_out(life: RequestState, fixed: tuple[object, ...]) -> tuple[object, ...]:
-    """Return a record's fields in their order: those of `VARYING`, and between them the runs that are alike.
-
-    The request has a good answer, by its only attempt or from the cache; or it is about to be sent.
-    """
-    request, attempt, cost, plan, trace = life.request, life.last_attempt, life.cost, life.plan, life.trace
-    assert request is not None
-    first_ns: int | None = None
-    gaps, gap_clock = b"", "none"
-    finish_reason, model_version = life.finish_reason, ""
-    who: object = life.who
-    if plan is not None and who is plan.identity:
-        who = plan.packed_identity
-    if attempt is not None:
-        result, progress = attempt.result, attempt.progress
-        finish_reason, model_version = finish_reason or result.finish_reason, result.model
-        first_ns = progress.first_at_ns
-        if first_ns is not None:
-            gaps = pack_gaps(progress.gaps_for(life.tokens_out))
-            gap_clock = result.gap_clock if progress.gaps else "none"
-    charges = life.charges
-    return (
-        fixed[0],
-        life.id_bytes,
-        life.started_at_ns,
-        max(life.ended_ns - life.began_ns, 0),
-        who,
-        fixed[1],
-        finish_reason,
-        life.is_streamed,
-        fixed[2],
-        model_version,
-        fixed[3],
-        None if first_ns is None else max(first_ns - life.began_ns, 0),
-        None if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
-        fixed[4],
-        gaps,
-        gap_clock,
-        life.usage,
-        life.count_method,
-        fixed[5],
-        cost.total_pico_usd,
-        cost.basis,
-        cost.version,
-        life.charged_pico_usd,
-        fixed[6],
-        life.output_limit,
-        life.choices,
-        request.temperature,
-        life.request_bytes,
-        life.response_bytes,
-        fixed[7],
-        life.limit,
-        life.reserved_tokens,
-        fixed[8],
-        trace.trace_id,
-        life.span_id,
-        life.run_id,
-        life.conversation_id,
-        fixed[9],
-        life.priority,
-        fixed[10],
-        [offset for offset, _ in charges],
-        [tokens for _, tokens in charges],
-        life.overdraft_tokens,
-        fixed[11],
-        cost.unpriced,
-        cost.tier,
-        life.overdraft_pico_usd,
-        fixed[12],
-    )
 
 
 def _request_record(life: RequestState, gateway: str) -> RequestRecord:

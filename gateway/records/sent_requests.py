@@ -27,6 +27,8 @@ _HEAD: Final = "16sqqqqqqqB"
 HEAD: Final = struct.Struct(f"<{_HEAD}")
 STREAM: Final = 1
 BATCHED: Final = 2  # priced as a batch's
+TEMPERED: Final = 4  # the temperature stands between head and record, which says none
+TEMPERATURE: Final = struct.Struct("<d")
 NOT_SAID: Final = -1
 _MOST_FORMS: Final = 1000
 

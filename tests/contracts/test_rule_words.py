@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
 from contracts.pricing.money import pico_usd
-from contracts.rules.limits import MAX_AMOUNT, LimitSpec, Metric, Scope, Window
+from contracts.rules.limits import MAX_AMOUNT, LimitSpec, Scope, Window
+from contracts.rules.metrics import Metric
 from contracts.rules.rule_words import (
     MAX_GPU_MILLISECONDS,
     MAX_USD,

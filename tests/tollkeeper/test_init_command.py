@@ -9,8 +9,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from contracts.rules.alert_channels import kind_of_address
 from tollkeeper.cli import app
-from tollkeeper.first_setup import Answers, channel_kind
+from tollkeeper.first_setup import Answers
 from tollkeeper.init_command import set_up
 
 HOOK = "https://hooks.slack.com/services/T0/B0/secret"
@@ -104,4 +105,4 @@ def test_an_answer_that_cannot_be_is_named_and_nothing_is_written(
     ],
 )
 def test_the_kind_of_a_channel_is_seen_from_its_address(address: str, kind: str) -> None:
-    assert channel_kind(address) == kind
+    assert kind_of_address(address) == kind

@@ -48,7 +48,7 @@ def test_a_limit_is_created_listed_changed_and_deleted(data: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--metric", "concurrency", "--amount", "5"), "5 requests at once, level tenant"),
+        (("--metric", "concurrency", "--amount", "5"), "5 concurrent requests, level tenant"),
         (("--metric", "gpu_ms", "--amount", "7", "--window", "day"), "7 GPU milliseconds per day"),
         (("--metric", "requests", "--amount", "0", "--window", "second"), "0 requests per second"),
         (

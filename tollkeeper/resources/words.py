@@ -8,7 +8,8 @@ from typing import Any
 
 from contracts.errors import ConfigurationError
 from contracts.pricing.money import pico_usd
-from contracts.rules.rule_words import METRICS_BY_WORD, MetricWord, amount_text, base_amount, exact_text
+from contracts.rules.metrics import KIND_OF_WORD, MetricWord
+from contracts.rules.rule_words import amount_text, base_amount, exact_text
 
 
 def plain_usd(amount_usd: str) -> str:
@@ -26,7 +27,7 @@ def limit_allows(limit: Mapping[str, Any]) -> str:
     """Return what a limit allows: "120000 tokens per minute"."""
     word: MetricWord = limit["metric"]
     in_usd = None if limit["amount_usd"] is None else Decimal(limit["amount_usd"])
-    amount = amount_text(METRICS_BY_WORD[word], base_amount(word, limit["amount"], in_usd))
+    amount = amount_text(KIND_OF_WORD[word].name, base_amount(word, limit["amount"], in_usd))
     return amount + (f" per {limit['window']}" if limit["window"] else "")
 
 

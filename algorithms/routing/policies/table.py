@@ -11,8 +11,9 @@ from algorithms.routing.policies.peak_ewma import PeakEwmaPolicy
 from algorithms.routing.policies.random_choice import RandomPolicy
 from algorithms.routing.policies.weighted import WeightedPolicy
 from contracts.errors import ConfigurationError
+from contracts.serving.pool_choices import POLICY_NAMES
 
-_POLICIES: Final[Mapping[str, Callable[[Random], Policy]]] = {
+POLICIES: Final[Mapping[str, Callable[[Random], Policy]]] = {
     "cost": CostPolicy,
     "least_outstanding": lambda random: LeastOutstandingPolicy(),
     "peak_ewma": lambda random: PeakEwmaPolicy(),
@@ -20,12 +21,11 @@ _POLICIES: Final[Mapping[str, Callable[[Random], Policy]]] = {
     "consistent_hash": lambda random: ConsistentHashPolicy(),
     "random": RandomPolicy,
 }
-POLICY_NAMES: Final = tuple(_POLICIES)
 
 
 def policy_named(name: str, random: Random) -> Policy:
     """Build a policy. Raises ConfigurationError on a name that none has."""
-    build = _POLICIES.get(name)
+    build = POLICIES.get(name)
     if build is None:
         raise ConfigurationError(f"no policy is called {name!r}; there are: {', '.join(POLICY_NAMES)}")
     return build(random)

@@ -60,4 +60,3 @@ WebhookUrl = Annotated[
     AfterValidator(_webhook),
     Field(description="Told of thresholds by a signed POST; redirects are not followed"),
 ]
-BudgetLevel = Literal["tenant", "team", "project", "key", "user", "tag"]

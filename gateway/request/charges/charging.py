@@ -1,7 +1,7 @@
 """What a request that has ended is to be charged with, metric by metric."""
 
 from contracts.api.chat import GenerationRequest
-from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, Amounts
+from gateway.limits.demand import GPU, INPUT, MONEY, NOTHING, ONE_REQUEST, OUTPUT, Amounts, amounts_of
 from gateway.limits.grant import Grant
 from gateway.request.attempt import Attempt
 from gateway.request.request_state import RequestState
@@ -16,20 +16,19 @@ def used_by(life: RequestState, grant: Grant) -> Amounts:
     with a kept answer is a request, and costs what the policy says.
     """
     if life.teaches_plan and life.cost.total_pico_usd is not None:  # one good answer, of which all is known
-        made, brought = life.tokens_out or 0, life.tokens_in or 0
-        return (1, brought, made, brought + made, 0, 0, life.cost.total_pico_usd)
+        return amounts_of(1, life.tokens_in or 0, life.tokens_out or 0, pico_usd=life.cost.total_pico_usd)
     held = grant.reservation.reserved
     if life.is_hit:
-        return (1, 0, 0, 0, 0, 0, life.cost.total_pico_usd or 0)
+        return amounts_of(1, pico_usd=life.cost.total_pico_usd or 0)
     if life.owes_nothing:
-        return (1 if life.attempts else 0, 0, 0, 0, 0, 0, 0)
+        return ONE_REQUEST if life.attempts else NOTHING
     tokens_in, tokens_out = _tokens_of(life, grant)
     cost = life.cost.total_pico_usd
     own = [attempt for attempt in life.attempts if not attempt.is_left]
     gpu_ns = 0
     if grant.reservation.lines.counts_gpu:
         gpu_ns = gpu_time_of(own, _gpu_unmeasured(own, grant, tokens_in, tokens_out))
-    return (1, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu_ns, held(MONEY) if cost is None else cost)
+    return amounts_of(1, tokens_in, tokens_out, gpu_ns=gpu_ns, pico_usd=held(MONEY) if cost is None else cost)
 
 
 def _tokens_of(life: RequestState, grant: Grant) -> tuple[int, int]:

@@ -4,7 +4,7 @@ import msgspec
 
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import Cost
-from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, TOKENS, Amounts
+from gateway.limits.demand import GPU, INPUT, MONEY, OUTPUT, TOKENS, Amounts, amounts_of
 from gateway.limits.grant import Grant
 from gateway.request.attempt import Attempt
 from gateway.request.charges.charging import gpu_time_of
@@ -47,7 +47,8 @@ def used_earlier(attempts: list[Attempt], grant: Grant, usage: Usage, cost: Cost
     tokens_in = held(INPUT) if usage.input_tokens is None else usage.input_tokens
     tokens_out = held(OUTPUT) if usage.output_tokens is None else usage.output_tokens
     gpu_ns = gpu_time_of(attempts, held(GPU)) if grant.reservation.lines.counts_gpu else 0
-    return (0, tokens_in, tokens_out, tokens_in + tokens_out, 0, gpu_ns, held(MONEY) if pico_usd is None else pico_usd)
+    money = held(MONEY) if pico_usd is None else pico_usd
+    return amounts_of(0, tokens_in, tokens_out, gpu_ns=gpu_ns, pico_usd=money)
 
 
 def _together(one: Cost, other: Cost) -> Cost:

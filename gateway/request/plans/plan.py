@@ -196,9 +196,8 @@ def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot
     pool = snapshot.pools[model.pool]
     if pool.failures.hedge is not None or pool.failures.is_timed or not stages.router.is_plain(pool):
         return False
-    is_chosen_in_turn = len(pool.targets) == 1 or pool.policy == "round_robin"
     is_known_kind = pool.kinds in (_PASSED_ON, _COUNTED)
-    return is_chosen_in_turn and is_known_kind and stages.queues.get(model.pool).spec is None
+    return is_known_kind and stages.queues.get(model.pool).spec is None
 
 
 def _target(

@@ -1,22 +1,37 @@
 """What packs the records of chats that are alike, kept from plan to plan: a plan lives a second, they live on."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from contracts.metering.gaps import pack_gaps
 from contracts.recording.records import RequestRecord, encode_record
 from gateway.request.plans.record_template import RecordTemplate
 
-# The fields that differ among the good answers to one key's requests for one model at one target, or from the cache;
-# `gateway/records/recorder.py` gives their values in this order.
-VARYING: Final = (
+if TYPE_CHECKING:
+    from gateway.request.request_state import RequestState
+
+# The fields that differ among the good answers to one key's requests for one model at one target, or from the cache.
+# What the caller says of itself. If any of it differs from the plan, `RequestState.is_like_its_plan` is false
+# (`planned_requests.py`), and the request is written down whole before it is sent.
+OF_CALLER: Final = ("who", "trace_id", "span_id", "run_id", "conversation_id", "priority")
+# What else is known when a request is sent. Of a request that is like its plan a crash leaves only what
+# `gateway/records/sent_requests.py` writes down, and `gateway/records/lost_requests.py` reads again.
+WHEN_SENT: Final = (
     "request_id",
     "started_at_ns",
-    "duration_ns",
-    "who",
-    "finish_reason",
     "stream",
+    "admission_ns",
+    "max_tokens",
+    "choices",
+    "temperature",
+    "request_bytes",
+    "reserved_tokens",
+)
+# What is known at the end.
+AT_END: Final = (
+    "duration_ns",
+    "finish_reason",
     "model_version",
     "ttft_ns",
-    "admission_ns",
     "gaps",
     "gap_clock",
     "usage",
@@ -25,24 +40,51 @@ VARYING: Final = (
     "cost_basis",
     "price_version",
     "charged_pico_usd",
-    "max_tokens",
-    "choices",
-    "temperature",
-    "request_bytes",
     "response_bytes",
     "limit",
-    "reserved_tokens",
-    "trace_id",
-    "span_id",
-    "run_id",
-    "conversation_id",
-    "priority",
     "charge_offsets_ns",
     "charge_tokens",
     "overdraft_tokens",
     "overdraft_pico_usd",
     "unpriced_leaves",
     "service_tier",
+)
+VARYING: Final = (*OF_CALLER, *WHEN_SENT, *AT_END)
+# The fields that keep their defaults, as whatever sets one is led stage by stage. All others are in the examples of
+# `plan.py` and `cache_plan.py`.
+AT_DEFAULT: Final = frozenset(
+    (
+        "outcome",
+        "status",
+        "error_code",
+        "adapter",
+        "queue_ns",
+        "engine_output_tokens",
+        "recompute_tokens",
+        "overrun_tokens",
+        "wasted_tokens",
+        "gpu",
+        "verdicts",
+        "route_decision",
+        "prompt_name",
+        "prompt_version",
+        "tool_calls",
+        "schema_failed",
+        "wait_ns",
+        "cold_start_ns",
+        "arm",
+        "rollout",
+        "guard_ns",
+        "guard_held_ns",
+        "thinking_over_tokens",
+        "upstream_status",
+        "upstream_error",
+        "upstream_message",
+        "tools",
+        "tool_marks",
+        "prompt_marks",
+        "provider_usage",
+    )
 )
 _MOST_KEPT: Final = 128
 
@@ -74,3 +116,77 @@ class KeptShapes:
         if len(self._shapes) > self._most:
             del self._shapes[next(iter(self._shapes))]
         return found
+
+
+def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, ...]:
+    """Return a record's fields in their order: those of `VARYING`, and between them the runs that are alike.
+
+    The request has a good answer, by its only attempt or from the cache; or it is about to be sent. One tuple, as that
+    takes half as long as `RecordTemplate.pack` of the varying fields alone.
+    """
+    request, attempt, cost, plan, trace = life.request, life.last_attempt, life.cost, life.plan, life.trace
+    assert request is not None
+    first_ns: int | None = None
+    gaps, gap_clock = b"", "none"
+    finish_reason, model_version = life.finish_reason, ""
+    who: object = life.who
+    if plan is not None and who is plan.identity:
+        who = plan.packed_identity
+    if attempt is not None:
+        result, progress = attempt.result, attempt.progress
+        finish_reason, model_version = finish_reason or result.finish_reason, result.model
+        first_ns = progress.first_at_ns
+        if first_ns is not None:
+            gaps = pack_gaps(progress.gaps_for(life.tokens_out))
+            gap_clock = result.gap_clock if progress.gaps else "none"
+    charges = life.charges
+    return (
+        fixed[0],
+        life.id_bytes,
+        life.started_at_ns,
+        max(life.ended_ns - life.began_ns, 0),
+        who,
+        fixed[1],
+        finish_reason,
+        life.is_streamed,
+        fixed[2],
+        model_version,
+        fixed[3],
+        None if first_ns is None else max(first_ns - life.began_ns, 0),
+        None if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
+        fixed[4],
+        gaps,
+        gap_clock,
+        life.usage,
+        life.count_method,
+        fixed[5],
+        cost.total_pico_usd,
+        cost.basis,
+        cost.version,
+        life.charged_pico_usd,
+        fixed[6],
+        life.output_limit,
+        life.choices,
+        request.temperature,
+        life.request_bytes,
+        life.response_bytes,
+        fixed[7],
+        life.limit,
+        life.reserved_tokens,
+        fixed[8],
+        trace.trace_id,
+        life.span_id,
+        life.run_id,
+        life.conversation_id,
+        fixed[9],
+        life.priority,
+        fixed[10],
+        [offset for offset, _ in charges],
+        [tokens for _, tokens in charges],
+        life.overdraft_tokens,
+        fixed[11],
+        cost.unpriced,
+        cost.tier,
+        life.overdraft_pico_usd,
+        fixed[12],
+    )

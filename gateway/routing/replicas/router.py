@@ -11,6 +11,7 @@ from algorithms.routing.replica import NO_ROOM_KNOWN, Replica, Room
 from backends.llm.base import ModelCall
 from backends.llm.host.engine_hosts import EngineHosts
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
+from contracts.serving.pool_choices import PLAIN_POLICY
 from gateway.request.clock import Clock
 from gateway.routing.replicas.asks import Finder, ask_of
 from gateway.routing.replicas.cache_mirror import CacheMirror
@@ -18,7 +19,6 @@ from gateway.routing.replicas.choice import Choice
 from gateway.routing.replicas.credit_book import CreditBook
 from gateway.routing.replicas.regret import Sample
 
-PLAIN_POLICY: Final = "round_robin"
 _LOOK_NS: Final = 50_000_000  # between two looks at what hosts say of themselves, which they do once a second
 _SEATS_SHARE: Final = 0.75  # taken, from which on an engine's seats are looked at
 

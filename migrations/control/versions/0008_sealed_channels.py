@@ -16,7 +16,7 @@ from alembic import context, op
 from backends.control.sealer import Sealer
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
-from contracts.rules.alerts import shown_address
+from contracts.rules.alert_channels import shown_address
 
 revision: str = "0008"
 down_revision: str | None = "0007"

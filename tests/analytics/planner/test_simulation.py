@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.gpu_time.step_model import StepModel
-from algorithms.routing.policies.table import POLICY_NAMES
 from analytics.planner.replica import SimulatedReplica
 from analytics.planner.setup import ReplicaSetup
 from analytics.planner.simulation import Outage, Simulation, _Run
 from analytics.planner.workload import PlannedRequest, Workload, poisson
 from contracts.errors import InvalidRequest
+from contracts.serving.pool_choices import POLICY_NAMES
 
 MODEL = StepModel(token_ns=900.0, ridge_tokens=50.0, pair_ns=0.04, read_ns=11.0, logit_ns=250.0, fixed_ns=8000.0)
 SMALL = ReplicaSetup(steps=MODEL, max_batch_tokens=48, max_sequences=6, kv_blocks=24, host_gap_ns=500.0, wire_ns=900.0)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from contracts.rules.limits import BudgetSpec, LimitSpec, Metric, Period, Scope, Window
+from contracts.rules.limits import BudgetSpec, LimitSpec, Period, Scope, Window
+from contracts.rules.metrics import Metric
 from gateway.limits.counters.base import Counter, CounterStore, Line, Mark, Shortage
 
 SECOND_NS = 1_000_000_000

@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
+from contracts.serving.pool_choices import POLICY_NAMES
 
 REGIONS = ("eu", "us", "ap")
 MODELS = ("a", "b", "c")
@@ -17,7 +18,7 @@ Strategy = st.SearchStrategy[Any]
 
 targets = st.tuples(st.sampled_from(["", *REGIONS]), st.sampled_from(FAULTS))
 pools = st.fixed_dictionaries({model: st.lists(targets, min_size=1, max_size=4) for model in MODELS})
-policies = st.sampled_from(["cost", "least_outstanding", "peak_ewma", "round_robin", "consistent_hash", "random"])
+policies = st.sampled_from(POLICY_NAMES)
 pins = st.lists(st.sampled_from(REGIONS), max_size=2, unique=True)
 entries: Strategy = st.fixed_dictionaries({"model": st.sampled_from(MODELS)}, optional={"regions": pins})
 _always: dict[str, Strategy] = {

@@ -4,14 +4,14 @@ Why: SCIM creates and removes accounts, and a key ends with the account that mad
 Undo: `downgrade` drops both; accounts and teams stay.
 Locks: none to speak of; the column has a constant default.
 
-Revision: 0026, after 0025
+Revision: 0027, after 0026
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision: str = "0026"
-down_revision: str | None = "0025"
+revision: str = "0027"
+down_revision: str | None = "0026"
 branch_labels: str | None = None
 depends_on: str | None = None
 

@@ -1,0 +1,43 @@
+"""The metrics that limits and budgets count: one of `METRIC_KINDS` each, from which the other lists of metrics derive.
+
+What a request uses of each is in `gateway/limits/demand.py`.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+# In base units, and as people write them. Both in the order of `METRIC_KINDS`.
+Metric = Literal["requests", "input_tokens", "output_tokens", "tokens", "concurrency", "gpu_ns", "pico_usd"]
+MetricWord = Literal["requests", "input_tokens", "output_tokens", "tokens", "concurrency", "gpu_ms", "usd"]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricKind:
+    """A metric: its name in code, its word over HTTP and in the YAML file, and the unit that messages show.
+
+    `decimals` are those that an amount in that unit may have.
+    """
+
+    name: Metric
+    word: MetricWord
+    unit: str
+    decimals: int = 0
+
+    @property
+    def base_units(self) -> int:
+        """Return how many base units one unit is."""
+        return int(10**self.decimals)
+
+
+METRIC_KINDS: Final = (
+    MetricKind("requests", "requests", "requests"),
+    MetricKind("input_tokens", "input_tokens", "input tokens"),
+    MetricKind("output_tokens", "output_tokens", "output tokens"),
+    MetricKind("tokens", "tokens", "tokens"),
+    MetricKind("concurrency", "concurrency", "concurrent requests"),
+    MetricKind("gpu_ns", "gpu_ms", "GPU milliseconds", decimals=6),
+    MetricKind("pico_usd", "usd", "USD", decimals=12),
+)
+METRICS: Final[tuple[Metric, ...]] = tuple(kind.name for kind in METRIC_KINDS)
+KIND_OF_METRIC: Final[dict[Metric, MetricKind]] = {kind.name: kind for kind in METRIC_KINDS}
+KIND_OF_WORD: Final[dict[MetricWord, MetricKind]] = {kind.word: kind for kind in METRIC_KINDS}

@@ -1,0 +1,11 @@
+"""What a pool's configuration chooses from: the kinds of its targets, and the policy that ranks them."""
+
+from typing import Final, Literal, get_args
+
+TargetKind = Literal["openai_http", "engine", "litellm", "scripted"]
+# By predicted cost, or by what the name says.
+PolicyName = Literal["cost", "least_outstanding", "peak_ewma", "round_robin", "consistent_hash", "random"]
+
+TARGET_KINDS: Final[tuple[TargetKind, ...]] = get_args(TargetKind)
+POLICY_NAMES: Final[tuple[PolicyName, ...]] = get_args(PolicyName)
+PLAIN_POLICY: Final[PolicyName] = "round_robin"  # in turn by weight: nothing of a target has to be known

@@ -1,0 +1,61 @@
+"""What several kinds of objects share: parents, fields and columns of the table of resources."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final, get_args
+
+from contracts.rules.limits import PRIORITY_CLASSES, WhenAway, WhenUnpriced
+from tollkeeper.resources.resource import Field, Parent, Row
+
+TENANT: Final = Parent("tenant", "tenant", "/v1/tenants")
+TEAM: Final = Parent("team", "team", "/v1/tenants/{tenant}/teams")
+POOL: Final = Parent("pool", "pool", "/v1/pools")
+VALID_FROM: Final = Field("valid_from", "Start, such as 2027-01-31T00:00:00Z (default: always).", verbs=("create",))
+WHEN_AWAY: Final = Field(
+    "when_away",
+    "While Redis is away: allow each gateway its share, or refuse (default: limits share, budgets refuse).",
+    choices=get_args(WhenAway),
+)
+WHEN_UNPRICED: Final = Field(
+    "when_unpriced", "For a model without a price, if money is counted.", choices=get_args(WhenUnpriced)
+)
+SCOPES: Final = (
+    Field("models", "Model or route it may use; repeat for more (default: all).", "list", "--model"),
+    Field("endpoints", "Endpoint it may use, such as chat.completions; repeat for more.", "list", "--endpoint"),
+    Field("addresses", "Network it may come from, such as 10.0.0.0/8; repeat for more.", "list", "--address"),
+    Field("priority", "Highest priority class it may ask for.", choices=PRIORITY_CLASSES),
+    Field("max_reasoning_effort", "Highest reasoning effort it may ask for, such as low."),
+    Field("max_thinking_tokens", "Maximum reasoning tokens of one answer.", "whole"),
+)
+
+
+def word(function: str) -> Callable[[Row], str]:
+    """Return a function of `words`, which is loaded when a row is shown."""
+    return lambda row: str(getattr(import_module("tollkeeper.resources.words"), function)(row))
+
+
+def rules_file(noun: str, example: str, *, required: bool = False) -> Field:
+    """Return the field of an object that is described by a file of rules."""
+    return Field(
+        "rules", f"YAML or JSON file with the {noun}'s rules, such as {example}.", "file", is_required=required
+    )
+
+
+def named(body: dict[str, Any], stored: Row | None) -> dict[str, Any]:
+    """Return the body of `create` with the id as the name, if no name was given."""
+    return body if stored is not None else {"name": body.get("id"), **body}
+
+
+def ends_now(body: dict[str, Any], stored: Row | None) -> dict[str, Any]:
+    """Return the body of `set` with the present moment as the end, if that is `now`."""
+    if stored is not None and body.get("valid_to") == "now":
+        from datetime import UTC, datetime  # here, as nothing else needs it
+
+        body["valid_to"] = datetime.now(UTC).isoformat()
+    return body
+
+
+def validity(row: Row) -> str:
+    """Return the days from which and until which a card or rate is valid."""
+    begins = str(row["valid_from"])[:10]
+    return f"{'always' if begins == '1970-01-01' else begins} to {str(row['valid_to'] or 'open')[:10]}"
