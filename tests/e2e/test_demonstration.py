@@ -19,7 +19,7 @@ CALLED = "Slack is called: "
 
 
 def test_a_budget_a_broken_promise_and_its_end_call_slack_once_each(installation: Installation) -> None:
-    remove_showcase(installation.data, os.environ, str)  # as other tests may have left it in this installation
+    remove_showcase(installation.data, os.environ, print)  # as other tests may have left it in this installation
     said = io.StringIO()
     demonstration = Demonstration(installation.data, Console(file=said, width=300), seconds=2.0, opens_browser=False)
     asyncio.run(
