@@ -14,10 +14,12 @@ VLLM_STAMP := $(VLLM)/.installed
 ARGS ?=
 # What `make coverage` measures: packages with commas between them.
 PACKAGES ?= contracts
+# What runs focus-validator, which needs Python 3.12 or later.
+FOCUS_PYTHON ?= python3.12
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: help setup providers vllm compile wheel up demo test coverage agents check sbom format bench screenshots conformance clean
+.PHONY: help setup providers vllm compile wheel up demo test coverage focus agents check sbom format bench screenshots conformance clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
@@ -53,6 +55,12 @@ conformance: $(STAMP)  ## the official MCP conformance suite against /mcp (needs
 	npm install --no-save --prefix .mcp-conformance @modelcontextprotocol/conformance@0.2.0-alpha.12 node@22
 	MCP_CONFORMANCE="$(CURDIR)/.mcp-conformance/node_modules/.bin/node $(CURDIR)/.mcp-conformance/node_modules/.bin/conformance" \
 		$(VENV)/bin/python -m pytest tests/gateway/mcp/test_conformance.py -q
+
+focus: $(STAMP)  ## a FOCUS file judged by the published validator, installed into .venv-focus (Python 3.12 or later)
+	$(FOCUS_PYTHON) -m venv .venv-focus
+	.venv-focus/bin/pip install --quiet focus-validator==2.2.1 pyarrow==21.0.0
+	FOCUS_VALIDATOR="$(CURDIR)/.venv-focus/bin/python" \
+		$(VENV)/bin/python -m pytest tests/analytics/books/test_focus_export.py -q
 
 agents: $(STAMP)  ## Claude Code and Codex do a task through the gateway (needs npm; installs them beside temporary files)
 	@$(VENV)/bin/python -m pytest tests/e2e/agents -m "agents or e2e" -q $(ARGS)

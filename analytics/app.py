@@ -25,6 +25,7 @@ from analytics.cost.channel_reports import ChannelReports
 from analytics.cost.periods import time_zone
 from analytics.exports.scheduled import ExportPlan, ScheduledExports
 from analytics.gpu.finished_hours import FinishedHours
+from analytics.prices.watched import PriceWatch
 from analytics.quality.judge import Judge, JudgeSettings
 from analytics.reconciliation.report import Reconciler
 from analytics.settings import AnalyticsSettings
@@ -70,17 +71,20 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
         checking = StoreClient(address)
         app.state.store_check = BackgroundCheck("store check", lambda: store_disk(checking))
         app.state.database_check = BackgroundCheck("database check", database.is_healthy)
+        prices = PriceWatch(database, settings.price_schedule())
         evaluator = Evaluator(
             database,
             watching,
             f"{socket.gethostname()}:{os.getpid()}",
             anomalies=RememberedAnomalies(),
+            prices=prices,
             gpu_hours=LedgerHours(watching),
         )
-        exporting, finishing, copying, reporting = (StoreClient(address) for _ in range(4))
+        exporting, finishing, copying, reporting, pricing = (StoreClient(address) for _ in range(5))
         chores = _chores(settings, database, exporting, finishing, now)
         copies, actuals = BookCopies(database, copying), BudgetActuals(database, copying, now)
         chores["cost_reports"] = ChannelReports(database, reporting, now).write_due
+        chores["prices"] = prices.chore(pricing, now)
         reconciler = Reconciler(database, copying, now)
         chores["books"] = lambda: copies.write_due() + actuals.write_due() + reconciler.write_due()
         judge = Judge(JudgeSettings.of(settings), StoreClient(address), now) if settings.judge_url else None
@@ -101,6 +105,7 @@ def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_no
         finishing.close()
         copying.close()
         reporting.close()
+        pricing.close()
         scaling.close()
         stores.close()
         database.close()

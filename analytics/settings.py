@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, SecretStr
 
 from analytics.alerts.links import Links
+from analytics.prices.watched import PriceSchedule
 from backends.channels.base import PAGERDUTY_URL, ChannelSettings, MailServer
 from backends.channels.inward import NetworksText, read_networks
 from backends.secrets.secret_files import SecretFiles
@@ -46,6 +47,11 @@ class AnalyticsSettings(ListenerSettings):
     export_issuer: str = "Tollkeeper"
     export_after_minutes: int = Field(default=60, ge=0, le=1440)  # after a day's end, for what arrives late
 
+    prices_schedule: Literal["off", "replace"] = "off"
+    prices_litellm: Path | None = None  # LiteLLM's table, for models that the price list lacks
+    prices_signature: Path | None = None  # of that file
+    prices_public_key: Path | None = None  # that must have signed it
+
     judge_url: str = ""  # empty: nothing is judged
     judge_name: str = "judge"
     judge_share: float = Field(default=0.05, ge=0, le=1)  # of the requests whose content is kept
@@ -69,6 +75,12 @@ class AnalyticsSettings(ListenerSettings):
             SecretFiles(self.data / "secrets"),
             user=self.store_user,
             password=password,
+        )
+
+    def price_schedule(self) -> PriceSchedule:
+        """Return where list prices are read, and whether changed cards are replaced by themselves."""
+        return PriceSchedule(
+            self.prices_litellm, self.prices_signature, self.prices_public_key, self.prices_schedule == "replace"
         )
 
     def links(self) -> Links:

@@ -26,7 +26,7 @@ from backends.control.prices import NewPrice, create_price
 from backends.control.provider_bills import set_bill_names
 from backends.store.client import StoreClient
 from bench.books import cpu_of
-from bench.reconcile_plan import FAULTS, MONTH
+from bench.reconcile_lines import FAULTS, MONTH
 from bench.report import Report, run_bench
 from bench.store_process import StoreProcess
 from contracts.control import Model, Pool, Target

@@ -6,6 +6,7 @@ one that runs instead. Pictures are PNGs of at most 128 colours, which is all a 
 
 import argparse
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -13,14 +14,22 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 from PIL import Image
 
+from analytics.cost.periods import month_of
+from backends.secrets.secret_files import SecretFiles
+from backends.store.address import StoreAddress
+from backends.store.client import StoreClient
 from bench.page_failures import failure_of
 from bench.showcase import fill_showcase
+from bench.showcase_books import fill_books
+from contracts.rules.periods import zone_of
 from tollkeeper.installation import Installation
+from tollkeeper.open_installation import open_control
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 OUT: Final = ROOT / "docs" / "screenshots"
@@ -40,6 +49,7 @@ PAGES: Final = {
     "overview": "?range=24h",  # the first page has no path
     "costs": "costs?range=7d",
     "costs-by-tag": "costs?range=7d&level=tag",
+    "costs-allocations": "costs?range=7d&view=allocations",
     "books": "books",
     "reconciliation": "reconciliation",
     "agents": "agents?range=24h",
@@ -67,6 +77,13 @@ WORDS: Final = """() => [
         icon => `:material/${icon.innerText}: ` + icon.parentElement.innerText.replace(icon.innerText, '').trim()
     ),
 ].join('\\n')"""
+_ALLOCATIONS: Final = """allocations:
+  teams:
+    by: team
+    shared:
+      - {name: support desk, source: fixed, usd: "12", by: even}
+      - {name: agreed discount, source: commitment, usd: "-365", starts: 2026-01-01, ends: 2027-01-01}
+"""
 _MAX_HEIGHT: Final = 2_400
 _COLOURS: Final = 128
 _READY_SECONDS: Final = 150.0
@@ -165,14 +182,35 @@ def _installation(data: Path | None) -> Iterator[Installation]:
         installation = Installation(Path(home) / "data")
         log = (Path(home) / "up.log").open("w+")
         command = [sys.executable, "-m", "tollkeeper", "up", "--no-engine", "--data", str(installation.data)]
-        process = subprocess.Popen([*command, "--port-base", "18400"], stdout=log, stderr=subprocess.STDOUT, cwd=home)
+        rules = Path(home) / "allocations.yaml"
+        rules.write_text(_ALLOCATIONS)
+        process = subprocess.Popen(
+            [*command, "--port-base", "18400"],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=home,
+            env={**os.environ, "TOLLKEEPER_ALLOCATIONS": str(rules)},
+        )
         try:
             _wait_until_ready(process, Path(log.name))
             fill_showcase(installation)
+            _fill_books(installation)
             yield installation
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(60)
+
+
+def _fill_books(installation: Installation) -> None:
+    """Fill last month, so that there are books: closed months, invoices, a correction and a provider's bill."""
+    now = datetime.now(UTC)
+    last = now.replace(day=1) - timedelta(days=1)
+    store_url = installation.address_of("store")
+    assert store_url is not None
+    store = StoreClient(StoreAddress.resolve(store_url, "tollkeeper", "writer", SecretFiles(installation.secrets)))
+    with open_control(installation.data, os.environ) as database:
+        fill_books(store, database, now, month_of(last.year, last.month, zone_of("UTC")), prefix="")
+    store.close()
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:

@@ -2,18 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import streamlit as st
 
 from dashboard.formats import Formats
 from dashboard.table import Table
 
+# Formats of columns that write a minus before the currency, in the browser's own way.
+_BY_CURRENCY: Final[Mapping[str, str]] = {"USD": "dollar", "EUR": "euro", "JPY": "yen"}
+
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """A column of USD, shown with the given number of decimals; `is_signed` where gains and losses stand in it, with
-    their sign. The title has the currency then, and if an amount is below 0.
+    """A column of USD, shown with the given number of decimals; `is_signed` where gains and losses stand in it.
+
+    An amount below 0 is -$0.50. In currencies that no column format knows, the title has the currency instead.
     """
 
     places: int
@@ -34,8 +38,15 @@ def in_currency(table: Table, columns: Mapping[str, Any], formats: Formats) -> t
         if name in shown:
             shown[name] = [formats.amount(value) for value in shown[name]]
         before, after = formats.money_signs
-        # A minus goes before the currency, which no column format can write: then the title has the currency.
         has_sign = column.is_signed or any(value is not None and value < 0 for value in shown.get(name, ()))
+        if has_sign and formats.currency in _BY_CURRENCY:
+            configured[name] = st.column_config.NumberColumn(
+                name,
+                format=_BY_CURRENCY[formats.currency],
+                step=10.0**-column.places,
+                help=f"In {formats.currency}. {column.help}".strip(),
+            )
+            continue
         plain = f"%+.{column.places}f" if column.is_signed else f"%.{column.places}f"
         configured[name] = st.column_config.NumberColumn(
             f"{name} {(before + after).strip()}" if has_sign else name,

@@ -33,6 +33,7 @@ class DashboardSettings(ListenerSettings):
     dashboard_currency: str = Field(default="USD", pattern=r"^[A-Z]{3}$")
     dashboard_usd_rate: Decimal = Field(default=Decimal(1), gt=0)  # units of that currency for one USD
     dashboard_locale: str = Field(default="", pattern=r"^([a-z]{2,3}(_[A-Z]{2})?)?$")  # empty: the browser's
+    allocations: Path | None = None  # YAML file with saved allocations of shared costs
     dashboard_session_hours: int = Field(default=12, ge=1, le=720)
     dashboard_url: str = ""  # as browsers reach it, such as https://llm.example: where the provider sends them back
     oidc_metadata_url: str = ""  # empty: nobody signs in by an identity provider

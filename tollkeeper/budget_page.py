@@ -20,6 +20,9 @@ _EVENTS: Final = ("at", "threshold", "subject", "spent", "amount", "webhook")
 def print_budget(budget: Mapping[str, Any], allowed: str) -> None:
     """Print a budget as the control plane shows it; `allowed` says in words what it allows."""
     typer.echo(f"budget {budget['id']} of tenant {budget['tenant_id']}: {allowed}")
+    if budget["proposal"]:
+        asked = ", ".join(f"{name} {value}" for name, value in budget["proposal"].items())
+        typer.echo(f"proposed by {budget['proposed_by']}, to be confirmed by another person: {asked}")
     state = budget["state"]
     if state is None:
         bounds = [f"{word} {second_of(budget[at])}" for word, at in (("from", "starts_at"), ("until", "ends_at"))]

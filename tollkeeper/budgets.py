@@ -102,5 +102,10 @@ def change(
         changed = change_object(client, _BUDGETS, budget, {"tenant": tenant} if tenant else {}, body)
     if as_json:
         print_json(changed)
+    elif changed["proposal"]:
+        typer.echo(
+            f"budget {changed['id']} of tenant {changed['tenant_id']} stays {budget_line(changed)}: "
+            f"{changed['proposed_by']} proposed a change, and another person must run the same command"
+        )
     else:
         typer.echo(f"budget {changed['id']} of tenant {changed['tenant_id']} set: {budget_line(changed)}")

@@ -6,14 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
-import yaml
 
-from analytics.cost.allocation import Allocation, AllocationRules, allocate_costs, check_rules
+from analytics.cost.allocation import Allocation, allocate_costs
+from analytics.cost.allocation_file import allocation_of
 from analytics.cost.question import CostQuestion
 from backends.control.rates import load_rates
-from contracts.errors import ConfigurationError, NotFound
 from contracts.pricing.money import usd
 from tollkeeper.cost_range import UTC_NAME, From, Month, TimeZone, To, asked_range
 from tollkeeper.open_installation import open_installation
@@ -21,13 +19,11 @@ from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    allocations: dict[str, AllocationRules]
-
-
 def allocate_command(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the allocation in the file.")],
-    file: Annotated[Path, typer.Option("--file", "-f", help="YAML file with saved allocations.")],
+    file: Annotated[
+        Path, typer.Option("--file", "-f", help="YAML file with saved allocations.", envvar="TOLLKEEPER_ALLOCATIONS")
+    ],
     begin: From = "",
     end: To = "",
     month: Month = "",
@@ -36,10 +32,10 @@ def allocate_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Distribute shared costs (idle GPUs, platform, unallocated, fixed) by a saved allocation."""
+    """Distribute shared costs (idle GPUs, platform, unallocated, fixed, commitments) by a saved allocation."""
     now = datetime.now(UTC)
     with one_line_errors():
-        rules = _read(file, name)
+        rules = allocation_of(file, name)
         period, zone = asked_range(begin, end, month, tz, now)
         question = CostQuestion(period.start, period.end, (), None, zone, asked_at=now)
         with open_installation(data, store_url, os.environ) as opened:
@@ -98,22 +94,3 @@ def _row(answer: Allocation, label: str, own: int, shares: Sequence[int], total:
 
 def _usd(amount: int) -> str:
     return format(usd(amount), "f")
-
-
-def _read(file: Path, name: str) -> AllocationRules:
-    """Read one allocation of a file. Raise ConfigurationError, NotFound, InvalidRequest."""
-    try:
-        found = msgspec.convert(yaml.safe_load(file.read_text(encoding="utf-8")), _File)
-    except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f", line {mark.line + 1}"
-        raise ConfigurationError(f"{file}{where}: not YAML") from error
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{file}: {error}") from error
-    if name not in found.allocations:
-        known = ", ".join(sorted(found.allocations)) or "none"
-        raise NotFound(f"{file} has no allocation {name!r}; it has: {known}")
-    check_rules(found.allocations[name])
-    return found.allocations[name]

@@ -13,6 +13,7 @@ import typer
 
 from analytics.cost.periods import split
 from analytics.cost.question import CostQuestion
+from analytics.exports.billing import load_billing
 from analytics.exports.charges import Charge
 from analytics.exports.files import write_csv, write_parquet
 from analytics.exports.focus import gpu_rows
@@ -24,7 +25,6 @@ from analytics.gpu.books import gpu_books, unknown_hours_said
 from analytics.gpu.cost import gpu_cost
 from analytics.gpu.idle import idle_policy
 from analytics.scope import Period
-from backends.control.book_periods import closed_periods
 from backends.control.prices import load_cards
 from backends.control.rates import load_rates
 from contracts.errors import InvalidRequest
@@ -80,8 +80,8 @@ def export_command(
                 rows = [row for part in _months(period, zone) for row in _gpu_rows(opened, part, zone, idle, issuer)]
             else:
                 with opened.database.session() as session:
-                    invoices = closed_periods(session, (tenant,) if tenant else ())
-                rows = usage_export(_charges(opened, question)[0], period, zone, issuer, invoices)
+                    billing = load_billing(session, now, tenant=tenant, has_extras=not team)
+                rows = usage_export(_charges(opened, question)[0], period, zone, issuer, billing)
         with _writing(to):
             (write_csv if form == "csv" else write_parquet)(rows, to)
         _, faults = file_faults(to)

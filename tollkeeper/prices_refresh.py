@@ -3,23 +3,23 @@
 import os
 from collections.abc import Collection
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from analytics.cost.periods import month_of
-from analytics.prices.catalogue import catalogue_version
-from analytics.prices.listing import as_new_price, bought_under_one_name, sold_models
-from analytics.prices.litellm_table import LitellmTable
-from analytics.prices.refresh import ChangeCost, PriceChange, change_costs, price_changes, rates_changed
+from analytics.prices.litellm_table import read_signed
+from analytics.prices.refresh import (
+    ChangeCost,
+    PriceChange,
+    PriceRefresh,
+    price_refresh,
+    rates_changed,
+    replace_changed,
+)
 from backends.control.changes import Author
-from backends.control.prices import load_cards, replace_price
-from backends.signatures import check_signature
-from contracts.errors import InvalidRequest
 from contracts.pricing.money import usd
-from contracts.rules.periods import zone_of
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
@@ -49,40 +49,30 @@ def refresh(
 ) -> None:
     """Replace imported price cards whose list price has changed. Shows the cost at last month's usage first."""
     now = datetime.now(UTC).replace(microsecond=0)
-    last = now.replace(day=1) - timedelta(days=1)
-    month = month_of(last.year, last.month, zone_of("UTC"))
     with one_line_errors(), ExitStack() as stack:
-        if litellm is not None and public_key is not None:
-            check_signature(litellm, signature, public_key)
-        elif signature is not None:
-            raise InvalidRequest("a signature needs --litellm and --public-key", param="signature")
-        table = None if litellm is None else LitellmTable.read(litellm)
+        table = read_signed(litellm, signature, public_key)
         opened = stack.enter_context(open_installation(data, store_url, os.environ))
-        with opened.database.session() as session:
-            known = load_cards(session)
-            sold, refused = bought_under_one_name(sold_models(session))
-        changes, more = price_changes(sold, known, table, now)
-        costs = change_costs(opened.store, changes, known, month, now)
-        for why in [*refused, *more]:
+        found = price_refresh(opened.store, opened.database, table, now)
+        for why in found.refused:
             typer.echo(why, err=True)
-        rows = [_row(change, costs[change.old.version]) for change in changes]
-        if as_json:
-            print_json({"list": _list_name(table), "month": f"{last:%Y-%m}", "changes": rows})
-        else:
-            empty = f"no list price has changed ({_list_name(table)})"
-            print_table(_COLUMNS, rows, lambda row, column: str(row[column]), empty)
-            _print_total(costs.values(), f"{last:%Y-%m}")
-        if not changes or dry_run:
-            return
-        if not yes and not typer.confirm("Replace these cards now?", err=True):
-            raise typer.Exit(1)
-        with opened.database.session() as session:
-            for change in changes:
-                replace_price(session, Author("tollkeeper", now), change.old.version, as_new_price(change.new))
+        if show_effect(found, as_json=as_json, dry_run=dry_run, yes=yes):
+            replace_changed(opened.database, Author("tollkeeper", now), found.changes)
 
 
-def _list_name(table: LitellmTable | None) -> str:
-    return catalogue_version() if table is None else f"{catalogue_version()}, {table.version}"
+def show_effect(found: PriceRefresh, *, as_json: bool, dry_run: bool, yes: bool) -> bool:
+    """Print what would change and what that costs. Return whether it is to be done; raise Exit if it was declined."""
+    rows = [_row(change, found.costs[change.old.version]) for change in found.changes]
+    if as_json:
+        print_json({"list": found.list_name, "month": found.month, "changes": rows})
+    else:
+        empty = f"no list price has changed ({found.list_name})"
+        print_table(_COLUMNS, rows, lambda row, column: str(row[column]), empty)
+        _print_total(found.costs.values(), found.month)
+    if not found.changes or dry_run:
+        return False
+    if not yes and not typer.confirm("Replace now?", err=True):
+        raise typer.Exit(1)
+    return True
 
 
 def _row(change: PriceChange, cost: ChangeCost) -> dict[str, object]:

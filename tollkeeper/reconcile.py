@@ -6,14 +6,17 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, Final
+from zoneinfo import ZoneInfo
 
 import typer
 from sqlalchemy.orm import Session
 
+from analytics.books.calendars import month_period
 from analytics.reconciliation.formats.reading import UnreadableBill
 from analytics.reconciliation.importing import BillFile, import_bill
 from analytics.reconciliation.lines import BILL_FORMATS
 from analytics.reconciliation.report import CAUSE_WORDS, Reconciled, bill_as_json, keep, reconcile, reconciled_as_json
+from analytics.reconciliation.stated import stated_costs
 from backends.control.changes import Author
 from backends.control.provider_bills import bill_names, delete_bill, get_bill, list_bills, set_bill_names
 from backends.secrets.secret_files import SecretFiles
@@ -32,6 +35,10 @@ OneMonth = Annotated[str, typer.Argument(help="The month of the bill in UTC, suc
 _LISTED: Final = ("id", "provider", "month", "format", "name", "lines", "skipped_lines", "billed_usd", "at")
 _SUMS: Final = ("cause", "usd", "differences", "meaning")
 _SHOWN: Final = ("day", "model", "target", "service_tier", "kind", "cause", "usd", "tokens")
+_STATED: Final = (
+    *("provider", "target", "model", "requests", "without"),
+    *("stated_usd", "recorded_usd", "difference_usd"),
+)
 _MOST: Final = 50
 
 
@@ -191,6 +198,32 @@ def show_command(
         _table(_SHOWN, shown["differences"], "no difference")
         if shown["has_more"]:
             typer.echo("there are more; --last shows them")
+
+
+@app.command("stated")
+def stated_command(
+    month: Annotated[str, typer.Argument(help="The month in UTC, such as 2026-11.")],
+    data: Data = DEFAULT_DATA,
+    store_url: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Compare costs that providers state with their answers (OpenRouter, xAI) with what was recorded."""
+    with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
+        found = stated_costs(opened.store, month_period(month, ZoneInfo("UTC")))
+    shown = [
+        {
+            "provider": one.provider,
+            "target": one.target,
+            "model": one.model,
+            "requests": one.requests,
+            "without": one.unstated,
+            "stated_usd": format(one.stated_usd, "f"),
+            "recorded_usd": format(one.recorded_usd, "f"),
+            "difference_usd": format(one.difference_usd, "f"),
+        }
+        for one in found
+    ]
+    print_json(shown) if as_json else _table(_STATED, shown, "no answer of this month stated its cost")
 
 
 def _reconciled(provider: str, month: str, data: Path, store_url: str) -> Reconciled:

@@ -8,7 +8,7 @@ from typing import Final
 
 from analytics.alerts.explanations import explained
 from analytics.alerts.promises import holds_of
-from analytics.alerts.sources import AnomalySource, GpuHours, Look, Projection, Source
+from analytics.alerts.sources import AnomalySource, GpuHours, Look, PriceSource, Projection, Source
 from analytics.alerts.wiring import SOURCES
 from backends.control.abuse_incidents import list_incidents
 from backends.control.alert_log import Settled, forget_alerts, known_levels, open_rules, settle_alerts
@@ -55,6 +55,7 @@ class Evaluator:
         project: Projection = forecast,
         anomalies: AnomalySource | None = None,
         gpu_hours: GpuHours | None = None,
+        prices: PriceSource | None = None,
         sources: Mapping[RuleKind, Source] = SOURCES,
     ) -> None:
         self._database = database
@@ -63,6 +64,7 @@ class Evaluator:
         self._project = project
         self._anomalies = anomalies
         self._gpu_hours = gpu_hours
+        self._prices = prices
         self._sources = sources
         self._lease: HeldLease | None = None
         self._forgot_at: datetime | None = None
@@ -91,6 +93,7 @@ class Evaluator:
                 list_incidents(session, is_open=True, now=now, limit=_MOST_INCIDENTS),
                 refusing_budgets(session, now - _BUDGETS_SINCE),
                 reconciliations=list_reconciliations(session),
+                prices=self._prices,
             )
         for rule_id, fault in loaded.faults.items():
             _log.warning("alert_rule_unreadable", extra={"rule": rule_id, "reason": fault})

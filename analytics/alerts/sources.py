@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from algorithms.abuse.incident import Incident
+from analytics.prices.refresh import PriceRefresh
 from analytics.slo.indicators import count_windows
 from backends.control.budget_standings import BudgetStanding
 from backends.store.client import StoreClient
@@ -73,6 +74,7 @@ class GpuHour:
 
 GpuHours: TypeAlias = Callable[[datetime], Sequence[GpuHour]]  # given the hour's beginning
 AnomalySource: TypeAlias = Callable[[StoreClient, datetime], Sequence[Anomaly]]
+PriceSource: TypeAlias = Callable[[StoreClient, datetime], PriceRefresh]
 
 
 @dataclass(slots=True)
@@ -91,6 +93,7 @@ class Look:
     # The hard budgets that refused a request: budget, subject and period start (Unix ns) to the amount they had then.
     refusing: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
     reconciliations: Sequence[Reconciliation] = ()  # of providers' bills
+    prices: PriceSource | None = None
     counts: Mapping[str, Mapping[timedelta, Counts]] = field(default_factory=dict)  # of objectives, once they are read
     _burning: list[tuple[Objective, tuple[BurnPair, ...]]] | None = None
 

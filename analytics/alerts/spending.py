@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from analytics.alerts.sources import Anomaly, ByTenant, Findings, Look
+from analytics.prices.refresh import ChangeCost, PriceChange, rates_changed
 from analytics.queries import query
 from analytics.rows import number_of, text_of, texts_of
 from backends.control.budget_standings import BudgetStanding
 from contracts.control import Reconciliation
+from contracts.pricing.money import usd
 from contracts.recording.moments import unix_ns, utc_moment
 from contracts.rules.alerts import Finding, Rule
 from contracts.rules.rule_words import amount_text, exact_text
@@ -94,6 +96,41 @@ def bill_mismatches(look: Look, rules: Sequence[Rule]) -> Findings:
         ]
         for rule in rules
     }
+
+
+def price_changes_told(look: Look, rules: Sequence[Rule]) -> Findings:
+    """Find imported price cards whose list price has changed, with what the change costs at last month's usage."""
+    found = None if look.prices is None else look.prices(look.store, look.now)
+    changes = () if found is None else found.changes
+    return {
+        rule.id: [
+            _price_change(change, found.costs[change.old.version], found.month)
+            for change in changes
+            if found is not None
+            and float(abs(usd(found.costs[change.old.version].difference_pico_usd))) >= rule.settings["least_usd"]
+        ]
+        for rule in rules
+    }
+
+
+def _price_change(change: PriceChange, cost: ChangeCost, month: str) -> Finding:
+    old, more = change.old, usd(cost.difference_pico_usd)
+    of = f" of {old.provider}" if old.provider else ""
+    return Finding(
+        fingerprint=f"{old.version}/{change.new.version}",
+        summary=f"the list price of {old.model}{of} has changed: {rates_changed(change)}, which is {more:+.2f} USD a "
+        f"month at the usage of {month} ({_requests(cost.requests)}). `tollkeeper prices refresh` replaces the card "
+        f"{old.version}",
+        facts={
+            "model": old.model,
+            "provider": old.provider,
+            "replaces": old.version,
+            "version": change.new.version,
+            "month": month,
+            "difference_usd": format(more, "f"),
+        },
+        ends_quietly=True,
+    )
 
 
 def _mismatch(row: Reconciliation) -> Finding:

@@ -11,6 +11,7 @@ from analytics.alerts.spending import (
     bill_mismatches,
     budget_forecasts,
     budget_thresholds,
+    price_changes_told,
     spend_anomalies,
     unpriced_usage,
 )
@@ -27,5 +28,6 @@ SOURCES: Final[Mapping[RuleKind, Source]] = {
     "ledger_mismatch": ledger_mismatches,
     "unpriced_usage": unpriced_usage,
     "bill_mismatch": bill_mismatches,
+    "price_change": price_changes_told,
     "abuse": abuse,
 }

@@ -1,5 +1,6 @@
 """Corrections of recorded cost: previewed, then booked in the control database and copied into the store."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
@@ -193,21 +194,25 @@ def _preview(
     booked = booked_effects(session, around[0] - timedelta(1), around[1] + timedelta(1), tenant=question.tenant)
     entries = entries_to_book(rerated, booked, calendars)
     refuse_closed(session, {(entry.group.tenant, entry.period) for entry in entries})
-    lines: dict[tuple[str, str, str, str], PreviewLine] = {}
-    outside = 0
+    by_line: defaultdict[tuple[str, str, str, str], list[Entry]] = defaultdict(list)
     for entry in entries:
-        group, one = entry.group, rerated[entry.group]
-        before = booked.get(group, Effect()).amount_pico_usd
-        name = (group.tenant, group.model, group.price_version, entry.period)
-        known = lines.get(name, PreviewLine(*name, 0, 0, 0, Effect()))
-        lines[name] = PreviewLine(
-            *name,
-            known.requests + one.requests,
-            known.recorded_pico_usd + one.recorded_pico_usd,
-            known.booked_pico_usd + before,
-            known.effect + entry.effect,
-        )
-        if question.card is not None and not question.card.is_valid_at(group.used_at):
-            outside += one.requests
-    ordered = tuple(lines[name] for name in sorted(lines))
-    return Preview(tuple(entries), ordered, outside, "" if question.card is None else question.card.version)
+        group = entry.group
+        by_line[group.tenant, group.model, group.price_version, entry.period].append(entry)
+    lines = tuple(_line(name, by_line[name], rerated, booked) for name in sorted(by_line))
+    card, outside = question.card, 0
+    if card is not None:
+        outside = sum(rerated[one.group].requests for one in entries if not card.is_valid_at(one.group.used_at))
+    return Preview(tuple(entries), lines, outside, "" if card is None else card.version)
+
+
+def _line(
+    name: tuple[str, str, str, str],
+    entries: Sequence[Entry],
+    rerated: Mapping[EntryGroup, Rerated],
+    booked: Mapping[EntryGroup, Effect],
+) -> PreviewLine:
+    groups = [rerated[entry.group] for entry in entries]
+    before = [booked[entry.group].amount_pico_usd for entry in entries if entry.group in booked]
+    effect = Effect._make(map(sum, zip(*(entry.effect for entry in entries), strict=True)))
+    recorded = sum(one.recorded_pico_usd for one in groups)
+    return PreviewLine(*name, sum(one.requests for one in groups), recorded, sum(before), effect)

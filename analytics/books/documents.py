@@ -234,6 +234,7 @@ def _issue(
         corrects=corrects,
         adjustment=adjustment,
         reason=reason,
+        terms=invoice.adjustments,
     )
     return write_document(session, author, new)
 

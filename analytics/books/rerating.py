@@ -7,7 +7,7 @@ price. So a card that is missing never credits anything.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from analytics.books.calendars import Calendars, days_period
 from analytics.books.class_prices import class_columns, price_parameters
@@ -42,15 +42,14 @@ class RerateQuestion:
     card: AnyCard | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rerated:
+class Rerated(NamedTuple):
     """One group: what its requests were recorded at, and by how much the cards' price differs from that."""
 
     requests: int
     recorded_pico_usd: int
     effect: Effect
 
-    def __add__(self, other: "Rerated") -> "Rerated":
+    def __add__(self, other: "Rerated") -> "Rerated":  # type: ignore[override]  # no tuple is joined to another
         """Add another part of the same group."""
         return Rerated(
             self.requests + other.requests,
@@ -116,7 +115,7 @@ def _add(
     for label, moment, (requests, recorded, *effect) in zip(labels, moments, numbers, strict=True):
         if label[0] in tenants:
             name = EntryGroup._make((*label, moment))
-            one = Rerated(requests, recorded, Effect(*effect))
+            one = Rerated(requests, recorded, Effect._make(effect))
             known = found.get(name)
             found[name] = one if known is None else known + one
 

@@ -1,7 +1,8 @@
 """Shared costs distributed among the payers of a report by stated rules, exactly: all parts sum to the whole."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Final, Literal
 
@@ -13,6 +14,7 @@ from analytics.cost.report import cost_report
 from analytics.cost.sums import CostSum, total_of
 from analytics.gpu.books import gpu_books
 from analytics.gpu.cost import IDLE_LINES, gpu_cost
+from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
 from contracts.pricing.money import pico_usd
@@ -20,10 +22,12 @@ from contracts.pricing.rates import RateBook
 from contracts.serving.rollouts import PLATFORM_TENANT
 
 # `unallocated`: requests that state no name at the level. `platform`: the installation's own requests, such as shadow
-# copies. `idle_gpu`: GPU time that nobody used, at its rates. `fixed`: an amount that the rule states.
-Source = Literal["unallocated", "platform", "idle_gpu", "fixed"]
+# copies. `idle_gpu`: GPU time that nobody used, at its rates. `fixed`: an amount that the rule states. `commitment`: an
+# amount for a term, such as provisioned throughput or (below 0) a provider's discount, of which the range has its part.
+Source = Literal["unallocated", "platform", "idle_gpu", "fixed", "commitment"]
 Basis = Literal["cost", "requests", "tokens", "even"]
 _LARGEST_WEIGHT: Final = 1_000_000
+_STATED: Final = ("fixed", "commitment")  # the rule states the amount
 
 
 class SharedRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,7 +36,11 @@ class SharedRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
     source: Source
     by: Basis | dict[str, Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_WEIGHT)]] = "cost"
-    usd: str = ""  # of a fixed one: USD for the whole range, as decimal text
+    usd: str = ""  # of a fixed one: USD for the whole range, as decimal text; of a commitment: for its whole term
+    starts: date | None = None  # of a commitment: the first day of its term, UTC
+    ends: date | None = None  # ... and the day after its last one
+    provider: str = ""  # of a commitment: payers are weighed by what they use of this provider
+    model: str = ""  # ... and of this model
 
 
 class AllocationRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,20 +111,43 @@ def allocate_costs(store: StoreClient, question: CostQuestion, rules: Allocation
         books = gpu_books(store, asked.periods[0])
         cost = gpu_cost(books.ledger, books.use, rates, books.models, "platform", {})
         amounts["idle_gpu"] = sum(cost.lines_pico_usd.get(line, 0) for line in IDLE_LINES)
-    return distribute(rules, payers, amounts)
+    used = {
+        number: _used(store, asked, rule) for number, rule in enumerate(rules.shared) if rule.provider or rule.model
+    }
+    return distribute(rules, payers, amounts, asked.periods[0], used)
 
 
-def distribute(rules: AllocationRules, payers: Mapping[str, CostSum], amounts: Mapping[Source, int]) -> Allocation:
+def _used(store: StoreClient, asked: CostQuestion, rule: SharedRule) -> dict[str, CostSum]:
+    """Return what payers used of a rule's provider and model."""
+    payer, by = len(asked.by) - 1, asked.by if "provider" in asked.by else (*asked.by, "provider")
+    question, provider = replace(asked, by=by, model=rule.model or None), by.index("provider")
+    found: dict[str, list[CostSum]] = {}
+    for line in cost_report(store, question, with_attempts=False).lines:
+        if rule.provider in ("", line.path[provider]):
+            found.setdefault(line.path[payer], []).append(line.sums)
+    return {name: total_of(sums) for name, sums in found.items()}
+
+
+def distribute(
+    rules: AllocationRules,
+    payers: Mapping[str, CostSum],
+    amounts: Mapping[Source, int],
+    period: Period | None = None,
+    used: Mapping[int, Mapping[str, CostSum]] | None = None,
+) -> Allocation:
     """Divide each shared cost among payers by its rule; what has nobody to take it is left.
 
-    `amounts` are those of all sources but fixed ones. Raise InvalidRequest on a fixed amount that is none.
+    `amounts` are those of all sources but stated ones. `period` is the range that a commitment has a part in, `used`
+    what payers are weighed by in place of all they used, by the rule's number. Raise InvalidRequest on a stated amount
+    that is none.
     """
     names = sorted(payers)
     shared, left = [], []
     parts: dict[str, list[int]] = {name: [] for name in names}
-    for rule in rules.shared:
-        amount = _fixed(rule) if rule.source == "fixed" else amounts.get(rule.source, 0)
-        weights = [_weight(rule, name, payers[name]) for name in names]
+    for number, rule in enumerate(rules.shared):
+        amount = _amount(rule, amounts, period)
+        weighed = payers if used is None or number not in used else used[number]
+        weights = [_weight(rule, name, weighed.get(name, CostSum())) for name in names]
         sign = -1 if amount < 0 else 1  # credits on requests without a name may exceed their cost
         given = [sign * part for part in split_exactly(abs(amount), weights)]
         for name, part in zip(names, given, strict=True):
@@ -132,25 +163,56 @@ def check_rules(rules: AllocationRules) -> None:
     """Raise InvalidRequest if a source is used twice, or a fixed cost lacks its amount, or another one has it."""
     seen: set[str] = set()
     for rule in rules.shared:
-        if rule.source != "fixed" and rule.source in seen:
+        if rule.source not in _STATED and rule.source in seen:
             raise InvalidRequest(f"{rule.source} is shared twice; divide it by one rule", param="shared")
         seen.add(rule.source)
-        if (rule.source == "fixed") != bool(rule.usd):
+        if (rule.source in _STATED) != bool(rule.usd):
             raise InvalidRequest(
-                f"the shared cost {rule.name!r}: `usd` belongs to source fixed, and only to it", param="usd"
+                f"the shared cost {rule.name!r}: `usd` belongs to the sources fixed and commitment, and only to them",
+                param="usd",
             )
-        if rule.source == "fixed":
-            _fixed(rule)
+        if rule.source in _STATED:
+            _stated(rule)
+        _check_term(rule)
 
 
-def _fixed(rule: SharedRule) -> int:
+def _check_term(rule: SharedRule) -> None:
+    if rule.source != "commitment":
+        for name in ("starts", "ends", "provider", "model"):
+            if getattr(rule, name):
+                raise InvalidRequest(
+                    f"the shared cost {rule.name!r}: `{name}` belongs to source commitment, and only to it", param=name
+                )
+    elif rule.starts is None or rule.ends is None or rule.ends <= rule.starts:
+        raise InvalidRequest(
+            f"the commitment {rule.name!r} needs a term: `starts`, and `ends` on a later day", param="ends"
+        )
+
+
+def _amount(rule: SharedRule, amounts: Mapping[Source, int], period: Period | None) -> int:
+    if rule.source not in _STATED:
+        return amounts.get(rule.source, 0)
+    stated = _stated(rule)
+    if rule.source == "fixed":
+        return stated
+    assert rule.starts is not None and rule.ends is not None and period is not None
+    start, end = (int(datetime.combine(day, time.min, UTC).timestamp()) for day in (rule.starts, rule.ends))
+    # By what is amortised until each end of the range, so that ranges side by side sum to the whole.
+    return _amortised(stated, start, end, period.end_s) - _amortised(stated, start, end, period.start_s)
+
+
+def _amortised(amount: int, start: int, end: int, until: int) -> int:
+    return amount * min(max(until - start, 0), end - start) // (end - start)
+
+
+def _stated(rule: SharedRule) -> int:
     try:
         amount = pico_usd(Decimal(rule.usd))
     except (InvalidOperation, ValueError) as error:
         raise InvalidRequest(
             f"the shared cost {rule.name!r}: {rule.usd[:40]!r} is no amount in USD", param="usd"
         ) from error
-    if amount < 0:
+    if amount < 0 and rule.source == "fixed":
         raise InvalidRequest(f"the shared cost {rule.name!r} is {rule.usd} USD; give an amount from 0", param="usd")
     return amount
 

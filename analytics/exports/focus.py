@@ -3,6 +3,9 @@
 Usage: one row per payer, model, price and meter in each charge period. GPU time: each GPU's cost split over the tenants
 it worked for, in rows that sum to it. Names and values follow FOCUS 1.3 (focus.finops.org).
 
+Costs are in the currency of the account's invoice, and in USD in the columns of the pricing currency. Terms, taxes and
+rounding of a month are rows of their own, so that the rows of an invoice sum to what it asks for.
+
 FOCUS has no unknown cost: usage without a price is a row of cost 0 that says so in `x_IsUnpriced` and in its
 description; so are requests of unknown usage, by their number. What was counted by estimate is in rows of its own
 (`x_IsEstimated`). Failed requests cost nothing and have no row.
@@ -13,8 +16,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
 from decimal import Decimal
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from algorithms.gpu_time.attribution import METHOD, split_exactly
+from analytics.exports.billing import (
+    COMMITMENT,
+    DISCOUNT,
+    FREE_TIER,
+    LATE,
+    ROUNDING,
+    TAX,
+    Billed,
+    Billing,
+    Extra,
+    moved_parts,
+)
 from analytics.exports.charges import CREDIT, REQUEST, UNKNOWN_USAGE, Charge
 from analytics.exports.focus_columns import COLUMNS, Row, Value
 from analytics.gpu.cost import GpuCost
@@ -22,12 +38,30 @@ from analytics.scope import Period
 from contracts.pricing.money import usd
 from contracts.serving.rollouts import PLATFORM_TENANT
 
-__all__ = ["COLUMNS", "VERSION", "Row", "Value", "gpu_rows", "usage_rows"]
+__all__ = ["COLUMNS", "VERSION", "Row", "Value", "extra_rows", "gpu_rows", "usage_rows"]
 
 VERSION: Final = "1.3"
 _MTOK: Final = Decimal(1_000_000)
 _GPU_HOUR_NS: Final = Decimal(3_600 * 10**9)
 _RATIO_UNITS: Final = 10**12
+_IN_CURRENCY: Final = (
+    *("BilledCost", "ContractedCost", "ContractedUnitPrice", "EffectiveCost", "ListCost", "ListUnitPrice"),
+)
+# Columns in USD, and those in the billing currency that they are beside.
+_PRICED: Final[Mapping[str, str]] = {
+    "PricingCurrencyContractedUnitPrice": "ContractedUnitPrice",
+    "PricingCurrencyEffectiveCost": "EffectiveCost",
+    "PricingCurrencyListUnitPrice": "ListUnitPrice",
+}
+# Of what stands beside usage: category and frequency of the charge.
+_CATEGORIES: Final[Mapping[str, tuple[str, str]]] = {
+    DISCOUNT: ("Adjustment", "One-Time"),
+    FREE_TIER: ("Credit", "Recurring"),
+    COMMITMENT: ("Adjustment", "Recurring"),
+    TAX: ("Tax", "One-Time"),
+    ROUNDING: ("Adjustment", "One-Time"),
+    LATE: ("Adjustment", "One-Time"),
+}
 PLATFORM: Final = "platform"
 SERVICE: Final = "LLM gateway"  # where no model is known
 AS_BILLED: Final = "as-billed"  # the price of what is not sold by the token
@@ -36,22 +70,76 @@ ALLOCATION: Final = f"tollkeeper/{METHOD}"
 
 def usage_rows(
     charges: Iterable[Charge],
-    billing: Period,
+    month: Period,
     periods: Sequence[Period],
     issuer: str,
-    invoices: Mapping[tuple[str, str], str] | None = None,
+    billing: Billing | None = None,
 ) -> list[Row]:
-    """Return charges as rows, one each. `issuer` is who sells and invoices: the organisation that runs the gateway.
-
-    `invoices` are the numbers of issued invoices by tenant and month. Other charges have the id of a draft.
-    """
-    ends, month = {period.start_s: period for period in periods}, _month(billing)
+    """Return charges of a month as rows, one each. `issuer` is who sells and invoices: the organisation that runs the
+    gateway. Raise ConfigurationError if an account's currency has no rate."""
+    billing = billing or Billing()
+    ends, name = {period.start_s: period for period in periods}, _month(month)
     rows = []
     for charge in charges:
-        row = (_booked_row if charge.is_booked else _usage_row)(charge, billing, ends[charge.period_start], issuer)
-        issued = charge.invoice or (invoices or {}).get((charge.tenant, month), "")
-        rows.append(row | _listed(charge) | {"InvoiceId": issued or _draft(month, row["BillingAccountId"])})
+        row = (_booked_row if charge.is_booked else _usage_row)(charge, month, ends[charge.period_start], issuer)
+        billed = billing.of(charge, month, name, str(row["BillingAccountId"]))
+        rows.append(_billed_by(row | _listed(charge), billed))
     return rows
+
+
+def extra_rows(charges: Sequence[Charge], month: Period, zone: ZoneInfo, issuer: str, billing: Billing) -> list[Row]:
+    """Return what the documents of a whole month ask for beside its charges: terms, taxes, rounding, and usage of the
+    month that other invoices bill. Raise ConfigurationError if an account's currency has no rate."""
+    name = _month(month)
+    by_tenant: dict[str, list[Charge]] = {}
+    for charge in charges:
+        by_tenant.setdefault(charge.tenant, []).append(charge)
+    rows = []
+    for tenant in billing.tenants_of(name, month, charges):
+        owed = by_tenant.get(tenant, [])
+        own = billing.with_extras(tenant, month, name, owed, zone)
+        notes = {billing.of(one, month, name, tenant) for one in owed if one.meter == CREDIT}
+        for billed in (own, *sorted(notes - {own}, key=lambda note: note.number)):
+            rows += [_extra_row(extra, tenant, billed, month, issuer) for extra in billed.extras]
+        for billed, amount in moved_parts(billing, tenant, name, own, owed, zone):
+            moved = Extra(LATE, f"Usage of {name} that is billed by another invoice", billed.in_currency(usd(amount)))
+            row = _extra_row(moved, tenant, billed, month, issuer)
+            rows.append(row | {"PricingCurrencyEffectiveCost": usd(amount)})
+    return rows
+
+
+def _extra_row(extra: Extra, tenant: str, billed: Billed, month: Period, issuer: str) -> Row:
+    category, frequency = _CATEGORIES[extra.kind]
+    named: Row = {} if category == "Tax" else {"SkuId": f"terms/{extra.kind}", "SkuMeter": extra.kind}
+    row = _row(
+        month,
+        month,
+        issuer,
+        extra.amount,
+        extra.name,
+        ChargeCategory=category,
+        ChargeFrequency=frequency,
+        ServiceName=SERVICE,
+        **_account(tenant),
+        x_CostBasis=extra.kind,
+        x_TenantId=tenant,
+        **named,
+    )
+    priced = {name: None if row[of] is None else billed.in_usd(_number(row, of)) for name, of in _PRICED.items()}
+    return row | priced | {"BillingCurrency": billed.currency, "InvoiceId": billed.number}
+
+
+def _billed_by(row: Row, billed: Billed) -> Row:
+    """Return a row in USD as its document bills it: in the document's currency, and in USD beside it."""
+    priced = {name: row[of] for name, of in _PRICED.items()}
+    costs = {name: None if row[name] is None else billed.in_currency(_number(row, name)) for name in _IN_CURRENCY}
+    return row | priced | costs | {"BillingCurrency": billed.currency, "InvoiceId": billed.number}
+
+
+def _number(row: Row, name: str) -> Decimal:
+    value = row[name]
+    assert isinstance(value, Decimal)
+    return value
 
 
 def _month(billing: Period) -> str:
@@ -287,6 +375,7 @@ def _row(billing: Period, period: Period, issuer: str, cost: Decimal, descriptio
         "HostProviderName": issuer,
         "InvoiceId": _draft(_month(billing), issuer),
         "InvoiceIssuerName": issuer,
+        "PricingCurrency": "USD",
         "ServiceProviderName": issuer,
         "ServiceCategory": "AI and Machine Learning",
         "ServiceSubcategory": "Generative AI",
@@ -294,4 +383,5 @@ def _row(billing: Period, period: Period, issuer: str, cost: Decimal, descriptio
         "x_IsUnpriced": False,
         **values,
     }
+    row |= {name: row[of] for name, of in _PRICED.items()}
     return row | {"ProviderName": row["ServiceProviderName"], "PublisherName": row["HostProviderName"]}

@@ -54,7 +54,10 @@ _NOT_OF_TAX: Final = (
     *("ContractedUnitPrice", "ListUnitPrice", "PricingCategory", "PricingQuantity"),
     *("SkuId", "SkuPriceId"),
 )
-_NOT_BELOW_ZERO: Final = ("ContractedUnitPrice", "ListUnitPrice")
+_NOT_BELOW_ZERO: Final = (
+    *("ContractedUnitPrice", "ListUnitPrice"),
+    *("PricingCurrencyContractedUnitPrice", "PricingCurrencyListUnitPrice"),
+)
 # Of rows with the same value of the first, all must have the same value of the second.
 _ONE_OF: Final = (
     ("SkuPriceId", "SkuId"),
@@ -66,6 +69,7 @@ _OF_ONE_ALLOCATION: Final = frozenset(
     {
         *("AllocatedMethodDetails", "AllocatedResourceId", "AllocatedResourceName", "AllocatedTags"),
         *("BilledCost", "ContractedCost", "EffectiveCost", "ListCost", "ConsumedQuantity", "PricingQuantity"),
+        "PricingCurrencyEffectiveCost",
     }
 )
 _PLACEHOLDERS: Final = frozenset({"none", "null", "n/a", "na", "not applicable", "unknown", "-"})
@@ -233,8 +237,9 @@ def _period_faults(row: Row) -> list[str]:
 
 def _unit_faults(row: Row) -> list[str]:
     faults = []
-    if not _CURRENCY.match(str(row.get("BillingCurrency"))):
-        faults.append("BillingCurrency must be a code of ISO 4217")
+    for name in ("BillingCurrency", "PricingCurrency"):
+        if not _CURRENCY.match(str(row.get(name))):
+            faults.append(f"{name} must be a code of ISO 4217")
     for name in ("ConsumedUnit", "PricingUnit"):
         unit = row.get(name)
         if isinstance(unit, str) and not _UNIT.match(unit):
@@ -256,7 +261,8 @@ def _price_faults(row: Row) -> list[str]:
     for price, cost in (("ListUnitPrice", "ListCost"), ("ContractedUnitPrice", "ContractedCost")):
         unit_price, quantity, amount = row.get(price), row.get("PricingQuantity"), row.get(cost)
         if isinstance(unit_price, Decimal) and isinstance(quantity, Decimal) and isinstance(amount, Decimal):
-            if abs(unit_price * quantity - amount) > _NEAR:
+            # In another currency than USD the unit price is rounded, and each unit may be off by as much.
+            if abs(unit_price * quantity - amount) > _NEAR * max(abs(quantity), Decimal(1)):
                 faults.append(f"{price} x PricingQuantity is {unit_price * quantity}, and {cost} is {amount}")
     return faults
 

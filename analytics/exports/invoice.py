@@ -12,7 +12,7 @@ from analytics.exports.charges import CREDIT, UNKNOWN_USAGE, Charge
 from analytics.scope import Period
 from contracts.errors import ConfigurationError
 from contracts.pricing.money import PICO_USD_PER_USD, usd
-from contracts.pricing.rates import BillingTerms, RateBook
+from contracts.pricing.rates import BillingTerms, CurrencyRate, RateBook
 from contracts.serving.rollouts import PLATFORM_TENANT
 
 Level = Literal["team", "tenant"]
@@ -150,11 +150,7 @@ def invoices(
     """
     is_month = _is_month(period, zone)
     last = period.end - timedelta(microseconds=1)
-    rate = rates.currency(last, currency)
-    if rate is None:
-        raise ConfigurationError(
-            f"{currency} has no rate on {last:%Y-%m-%d}; give one with POST /v1/rates, or invoice in USD"
-        )
+    rate = rate_at_end(rates, period, currency)
 
     def payer(charge: Charge) -> tuple[str, str]:
         return charge.tenant, charge.team if level == "team" else ""
@@ -201,6 +197,17 @@ def invoices(
             )
         )
     return made
+
+
+def rate_at_end(rates: RateBook, period: Period, currency: str) -> CurrencyRate:
+    """Return what a currency is worth at a period's last moment. Raise ConfigurationError if it has no rate then."""
+    last = period.end - timedelta(microseconds=1)
+    rate = rates.currency(last, currency)
+    if rate is None:
+        raise ConfigurationError(
+            f"{currency} has no rate on {last:%Y-%m-%d}; give one with POST /v1/rates, or invoice in USD"
+        )
+    return rate
 
 
 def not_invoiced(charges: Iterable[Charge]) -> tuple[int, int]:

@@ -19,11 +19,11 @@ from zoneinfo import ZoneInfo
 from analytics.cost.periods import split
 from analytics.cost.question import CostQuestion
 from analytics.cost.report import cost_report
+from analytics.exports.billing import load_billing
 from analytics.exports.files import write_csv, write_parquet
 from analytics.exports.focus_rules import focus_faults
 from analytics.exports.usage_export import LEVELS, charges_in, usage_export
 from analytics.scope import Period
-from backends.control.book_periods import closed_periods
 from backends.control.database import ControlDatabase
 from backends.control.leases import give_back, take_lease
 from backends.control.prices import load_cards
@@ -163,9 +163,9 @@ class ScheduledExports:
         """Write a day's file in one step; return its name, its rows and its digest."""
         plan = self._plan
         with self._database.session() as session:
-            cards, invoices = load_cards(session), closed_periods(session)
+            cards, billing = load_cards(session), load_billing(session, now)
         question = CostQuestion(period.start, period.end, LEVELS, "day", plan.zone, asked_at=now)
-        rows = usage_export(charges_in(self._store, question, cards), period, plan.zone, plan.issuer, invoices)
+        rows = usage_export(charges_in(self._store, question, cards), period, plan.zone, plan.issuer, billing)
         faults = focus_faults(rows)
         if faults:
             raise InvalidExport(

@@ -1,12 +1,13 @@
 """Priced usage of a range as FOCUS rows by day, each under its calendar month, whatever part of it was asked for."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from zoneinfo import ZoneInfo
 
 from analytics.cost.periods import month_of, split
 from analytics.cost.question import CostQuestion
+from analytics.exports.billing import Billing
 from analytics.exports.charges import Charge, charges_of, correction_charges
-from analytics.exports.focus import usage_rows
+from analytics.exports.focus import extra_rows, usage_rows
 from analytics.exports.focus_columns import Row
 from analytics.prices.usage_groups import usage_groups
 from analytics.scope import Period
@@ -29,14 +30,19 @@ def usage_export(
     period: Period,
     zone: ZoneInfo,
     issuer: str,
-    invoices: Mapping[tuple[str, str], str] | None = None,
+    billing: Billing | None = None,
 ) -> list[Row]:
-    """Return charges by day of `zone`, within `period`, as rows. `issuer` is who invoices, `invoices` the numbers of
-    issued invoices by tenant and month."""
+    """Return charges by day of `zone`, within `period`, as rows; of whole months also what documents ask for beside.
+
+    `issuer` is who invoices. Raise ConfigurationError if an account's currency has no rate.
+    """
     rows: list[Row] = []
     for month in split(period, "month", zone):
         inside = [charge for charge in charges if month.start_s <= charge.period_start < month.end_s]
-        rows += usage_rows(inside, month_around(month, zone), split(month, "day", zone), issuer, invoices)
+        whole = month_around(month, zone)
+        rows += usage_rows(inside, whole, split(month, "day", zone), issuer, billing)
+        if billing is not None and billing.has_extras and month == whole:
+            rows += extra_rows(inside, whole, zone, issuer, billing)
     return rows
 
 

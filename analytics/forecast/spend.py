@@ -1,10 +1,11 @@
 """A tenant's spending in the days to come, with an interval, and what its month will come to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
+from analytics.anomaly.spend import is_unusual, usual_day
 from analytics.forecast.history import PICO, SpendHistory, spend_histories
 from analytics.forecast.paths import MIN_DAYS, draw_futures
 from backends.store.client import StoreClient
@@ -14,6 +15,8 @@ LEVEL: Final = 0.8  # of an interval, unless asked for another
 MAX_DAYS: Final = 92
 HISTORY: Final = timedelta(days=182)
 _PACE_DAYS: Final = 3
+_WEEK_DAYS: Final = 7
+_MOST_IN_A_ROW: Final = 3
 _CENT: Final = Decimal("0.0001")
 
 
@@ -55,6 +58,7 @@ class SpendForecast:
     history_days: int
     days: tuple[ForecastDay, ...]
     month: MonthEnd
+    ignored_days: tuple[date, ...] = ()  # of the history, as anomalies
 
     def as_json(self) -> dict[str, object]:
         """Return what `tollkeeper forecast --json` prints of it; money as text."""
@@ -64,6 +68,7 @@ class SpendForecast:
             "method": self.method,
             "reason": self.reason,
             "history_days": self.history_days,
+            "ignored_days": [day.isoformat() for day in self.ignored_days],
             "month": {
                 "month": self.month.month,
                 "spent_usd": format(self.month.spent_usd, "f"),
@@ -109,14 +114,14 @@ def forecast_of(
         raise InvalidRequest(f"a forecast is of 1 to {MAX_DAYS} days, not {days}", param="days")
     if not 0.5 <= level <= 0.99:
         raise InvalidRequest(f"an interval's level is from 0.5 to 0.99, not {level:g}", param="level")
-    whole = history.pico_usd[: max((today - history.first_day).days, 0)]
+    whole, ignored = usual_days(history, today)
     begun = history.on(today) or 0
     spent = _spent_in_month(history, today)
     left = _days_left(today)
     futures = draw_futures([value / PICO for value in whole], max(days, left))
     name = f"{today:%Y-%m}"
     if futures is None:
-        return _without_model(tenant, level, whole, begun, spent, left, name)
+        return replace(_without_model(tenant, level, whole, begun, spent, left, name), ignored_days=ignored)
     paths = futures.paths
     paths[:, 0] = paths[:, 0].clip(min=begun / PICO)  # today is at least what it has already come to
     below, above = (1 - level) / 2, (1 + level) / 2
@@ -134,7 +139,31 @@ def forecast_of(
     reason = ""
     if history.unpriced:
         reason = f"{history.unpriced} requests have no price or unknown usage; what they cost is not in it"
-    return SpendForecast(tenant, level, futures.method, reason, len(whole), tuple(first), month)
+    return SpendForecast(tenant, level, futures.method, reason, len(whole), tuple(first), month, ignored)
+
+
+def usual_days(history: SpendHistory, today: date) -> tuple[tuple[int, ...], tuple[date, ...]]:
+    """Return the spending of the whole days before today, those that the anomaly rule flags as the day that was to be
+    expected; and which these are.
+
+    A day is flagged against the same weekday of at least three weeks. More than three flagged days in a row are no
+    anomaly but a new level, and stay.
+    """
+    whole = list(history.pico_usd[: max((today - history.first_day).days, 0)])
+    run: list[tuple[int, date, int]] = []
+    ignored: list[date] = []
+    for place in range(3 * _WEEK_DAYS, len(whole) + 1):
+        day = history.first_day + timedelta(days=place)
+        usual = None if place == len(whole) else usual_day(history, day)
+        if usual is not None and is_unusual(history, day, usual):
+            run.append((place, day, history.on(usual) or 0))
+            continue
+        if len(run) <= _MOST_IN_A_ROW:
+            for at, flagged, expected in run:
+                whole[at] = expected
+                ignored.append(flagged)
+        run = []
+    return tuple(whole), tuple(ignored)
 
 
 def _without_model(

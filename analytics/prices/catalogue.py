@@ -62,6 +62,8 @@ _TIERS: Final[Mapping[str, Mapping[str, str]]] = {
     "priority": {"service_tier": "priority"},
     "fast": {"service_tier": "fast"},
 }
+_AUDIO: Final = frozenset({"input_audio", "cache_read_audio", "output_audio"})
+_OF_AUDIO: Final = ("audio", "realtime", "live", "transcribe", "tts")  # in the names of models that are made for it
 _FAST: Final = {"speed": "fast"}  # Anthropic's
 _BEGINNING: Final = date(1970, 1, 1)
 
@@ -148,8 +150,9 @@ def _card(
     at: datetime,
     until: datetime | None,
 ) -> PriceCard:
-    base, tiers = _leaf_prices(prices)
-    found = {name: _leaf_prices(one) for name, one in service_tiers.items()}
+    hears = any(word in info.id for word in _OF_AUDIO)
+    base, tiers = _leaf_prices(prices, hears=hears)
+    found = {name: _leaf_prices(one, hears=hears) for name, one in service_tiers.items()}
     per_thousand = prices.requests_kcount
     return price_card(
         model,
@@ -172,12 +175,15 @@ def _changed(prices: Mapping[Leaf, Decimal], standard: Mapping[Leaf, Decimal]) -
     return {leaf: price for leaf, price in prices.items() if standard.get(leaf) != price}
 
 
-def _leaf_prices(prices: ModelPrice) -> tuple[dict[Leaf, Decimal], dict[int, dict[Leaf, Decimal]]]:
-    """Return USD per million tokens by leaf, and by threshold what holds above it."""
+def _leaf_prices(prices: ModelPrice, *, hears: bool) -> tuple[dict[Leaf, Decimal], dict[int, dict[Leaf, Decimal]]]:
+    """Return USD per million tokens by leaf, and by threshold what holds above it.
+
+    Audio of a model that is made for it (`hears`) has a price of its own, or none: never that of text.
+    """
     base: dict[Leaf, Decimal] = {}
     tiers: dict[int, dict[Leaf, Decimal]] = {}
     for leaf, units in _UNITS.items():
-        price = _first(prices, units)
+        price = _first(prices, units[:1] if hears and leaf in _AUDIO else units)
         if isinstance(price, TieredPrices):
             base[leaf] = price.base
             for tier in price.tiers:

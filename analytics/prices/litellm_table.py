@@ -11,7 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from contracts.errors import ConfigurationError, NotFound
+from backends.signatures import check_signature
+from contracts.errors import ConfigurationError, InvalidRequest, NotFound
 from contracts.metering.usage import Leaf
 from contracts.pricing.prices import PriceCard, price_card
 from contracts.pricing.service_tiers import BATCH
@@ -76,6 +77,16 @@ Entry = Mapping[str, object]
 
 class UnknownModel(NotFound):
     """The table has no such model of this provider."""
+
+
+def read_signed(path: Path | None, signature: Path | None, public_key: Path | None) -> "LitellmTable | None":
+    """Read a table, if one is named, whose signature is checked if a key is. Raise ConfigurationError, and
+    InvalidRequest on a signature without the rest."""
+    if signature is not None and (path is None or public_key is None):
+        raise InvalidRequest("a signature needs --litellm and --public-key", param="signature")
+    if path is not None and public_key is not None:
+        check_signature(path, signature, public_key)
+    return None if path is None else LitellmTable.read(path)
 
 
 class LitellmTable:

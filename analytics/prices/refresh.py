@@ -4,22 +4,28 @@ Only cards that `tollkeeper prices import` made are compared: a card that somebo
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from analytics.cost.periods import month_of
 from analytics.cost.question import CostQuestion
 from analytics.gpu.standard_cost import usd_per_mtok
-from analytics.prices.listing import Sold, adjusted, listed_cards
+from analytics.prices.catalogue import catalogue_version
+from analytics.prices.listing import Sold, adjusted, as_new_price, bought_under_one_name, listed_cards, sold_models
 from analytics.prices.litellm_table import LitellmTable
 from analytics.prices.repricing import price_group
 from analytics.prices.usage_groups import usage_groups
 from analytics.scope import Period
+from backends.control.changes import Author
+from backends.control.database import ControlDatabase
+from backends.control.prices import load_cards, replace_price
 from backends.store.client import StoreClient
 from contracts.errors import TollkeeperError
 from contracts.metering.usage import Leaf
 from contracts.pricing.prices import AnyCard, PriceBook, PriceCard
+from contracts.rules.periods import zone_of
 
 _LISTS: Final = ("genai-prices-", "litellm-")  # what versions of imported cards begin with
 _AGAIN: Final = "~"  # between a version that is taken and the day of the refresh
@@ -46,6 +52,50 @@ class ChangeCost:
     def difference_pico_usd(self) -> int:
         """Return how much more the new card asks."""
         return self.new_pico_usd - self.old_pico_usd
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRefresh:
+    """What a refresh would change, and what each change comes to at a month's usage, by the old card's version.
+
+    `refused` says of cards why they cannot be compared.
+    """
+
+    list_name: str
+    month: str
+    changes: tuple[PriceChange, ...]
+    costs: Mapping[str, ChangeCost]
+    refused: tuple[str, ...]
+
+
+def price_refresh(
+    store: StoreClient, database: ControlDatabase, table: LitellmTable | None, now: datetime
+) -> PriceRefresh:
+    """Compare imported cards with the list of the installed release, and with a table, at last month's usage.
+
+    Raise InvalidRequest if the month's requests are no longer kept, StoreUnavailable, ControlUnavailable.
+    """
+    with database.session() as session:
+        known = load_cards(session)
+        sold, refused = bought_under_one_name(sold_models(session))
+    changes, more = price_changes(sold, known, table, now)
+    name, month = last_month(now)
+    listed = catalogue_version() if table is None else f"{catalogue_version()}, {table.version}"
+    costs = change_costs(store, changes, known, month, now)
+    return PriceRefresh(listed, name, tuple(changes), costs, (*refused, *more))
+
+
+def replace_changed(database: ControlDatabase, author: Author, changes: Iterable[PriceChange]) -> None:
+    """Replace the cards of changes in one transaction. Raise Conflict if one was changed meanwhile."""
+    with database.session() as session:
+        for change in changes:
+            replace_price(session, author, change.old.version, as_new_price(change.new))
+
+
+def last_month(now: datetime) -> tuple[str, Period]:
+    """Return the last whole month (UTC) before a moment: its name, such as 2026-11, and its bounds."""
+    last = now.astimezone(UTC).replace(day=1) - timedelta(days=1)
+    return f"{last:%Y-%m}", month_of(last.year, last.month, zone_of("UTC"))
 
 
 def price_changes(

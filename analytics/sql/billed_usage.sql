@@ -9,23 +9,10 @@ SELECT
     if(service_tier = '' AND endsWith(price_version, '#batch'), 'batch', service_tier) AS tier_label,
     price_version AS price_label,
     count_method = 'estimate' OR price_state = 'unknown_usage' AS is_uncertain,
-    arrayCount(
-        limit ->
-            ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-            + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-            + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0) > limit,
-        {thresholds:Array(UInt64)}
-    ) AS above,
+    {{thresholds_passed}} AS above,
     count() AS request_count,
     sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum,
-    [
-        sum(toUInt64(ifNull(tokens_input_text, 0))), sum(toUInt64(ifNull(tokens_input_audio, 0))),
-        sum(toUInt64(ifNull(tokens_input_image, 0))), sum(toUInt64(ifNull(tokens_cache_read_text, 0))),
-        sum(toUInt64(ifNull(tokens_cache_read_audio, 0))), sum(toUInt64(ifNull(tokens_cache_write_5m, 0))),
-        sum(toUInt64(ifNull(tokens_cache_write_1h, 0))), sum(toUInt64(ifNull(tokens_output_text, 0))),
-        sum(toUInt64(ifNull(tokens_output_reasoning, 0))), sum(toUInt64(ifNull(tokens_output_audio, 0))),
-        sum(toUInt64(ifNull(tokens_output_image, 0)))
-    ] AS leaf_sums
+    {{leaf_sums}} AS leaf_sums
 FROM requests
 WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')

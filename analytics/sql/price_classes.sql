@@ -2,19 +2,7 @@
 -- and providers that no card is made for ({own_tenants}, {own_providers}) are one class. `tier_number` is how many of
 -- {thresholds} the input exceeds, `segment` how many {changes} (Unix nanoseconds) lie before the request.
 SELECT
-    if(has({own_tenants:Array(String)}, tenant), tenant, '') AS class_tenant,
-    model AS class_model,
-    if(has({own_providers:Array(String)}, provider), provider, '') AS class_provider,
-    if(service_tier = '' AND endsWith(price_version, '#batch'), 'batch', service_tier) AS class_service_tier,
-    provider = 'engine' OR attribution_method != '' AS class_is_engine,
-    arrayCount(
-        above ->
-            ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-            + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-            + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0) > above,
-        {thresholds:Array(UInt64)}
-    ) AS tier_number,
-    arrayCount(moment -> toUnixTimestamp64Nano(started_at) >= moment, {changes:Array(Int64)}) AS segment
+    {{price_class}}
 FROM requests
 WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')

@@ -42,26 +42,13 @@ SELECT
         + toUInt64(cache IN ('hit', 'semantic_hit')) * 32768
         + toUInt64(endsWith(price_version, '#batch')) * 65536
         + toUInt64(count_method = 'estimate') * 131072
-        + toUInt64(arrayCount(
-            above ->
-                ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-                + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-                + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0) > above,
-            {thresholds:Array(UInt64)}
-        )) * 1048576
+        + toUInt64({{thresholds_passed}}) * 1048576
         + toUInt64(arrayCount(moment -> toUnixTimestamp64Nano(started_at) >= moment, {changes:Array(Int64)}))
             * 4294967296 AS shape,
     count() AS request_count,
     countIf(price_state IN ('unpriced', 'unknown_usage')) AS unpriced_count,
     sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum,
-    [
-        sum(toUInt64(ifNull(tokens_input_text, 0))), sum(toUInt64(ifNull(tokens_input_audio, 0))),
-        sum(toUInt64(ifNull(tokens_input_image, 0))), sum(toUInt64(ifNull(tokens_cache_read_text, 0))),
-        sum(toUInt64(ifNull(tokens_cache_read_audio, 0))), sum(toUInt64(ifNull(tokens_cache_write_5m, 0))),
-        sum(toUInt64(ifNull(tokens_cache_write_1h, 0))), sum(toUInt64(ifNull(tokens_output_text, 0))),
-        sum(toUInt64(ifNull(tokens_output_reasoning, 0))), sum(toUInt64(ifNull(tokens_output_audio, 0))),
-        sum(toUInt64(ifNull(tokens_output_image, 0)))
-    ] AS leaf_sums
+    {{leaf_sums}} AS leaf_sums
 FROM requests
 WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')

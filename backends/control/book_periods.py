@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
@@ -62,6 +62,7 @@ class NewDocument:
     corrects: str = ""
     adjustment: str = ""
     reason: str = ""
+    terms: Sequence[tuple[str, Decimal]] = ()  # discount, free amount, commitment: names with amount
 
 
 def profile_of(session: Session, tenant: str) -> BookProfile:
@@ -78,6 +79,11 @@ def profile_of(session: Session, tenant: str) -> BookProfile:
         taxes={},
         is_two_person=False,
     )
+
+
+def list_profiles(session: Session) -> list[BookProfile]:
+    """Return what was set of tenants, and of the issuer."""
+    return list(session.scalars(select(BookProfile).order_by(BookProfile.tenant_id)))
 
 
 def needs_two_people(session: Session) -> bool:
@@ -208,6 +214,7 @@ def write_document(session: Session, author: Author, new: NewDocument) -> BookDo
         tax=new.tax,
         taxes=[[name, format(percent, "f"), format(amount, "f")] for name, percent, amount in new.taxes],
         payable=new.payable,
+        terms=[[name, format(amount, "f")] for name, amount in new.terms],
         html=new.html,
         pdf_base64=base64.b64encode(new.pdf).decode(),
         digest=document_digest(new.html, new.pdf),
@@ -243,6 +250,13 @@ def list_documents(session: Session, *, tenant: str = "", month: str = "") -> li
     if month:
         wanted = wanted.where(BookDocument.month == month)
     return list(session.scalars(wanted))
+
+
+def unpaged_documents(session: Session, *, tenant: str = "") -> list[BookDocument]:
+    """Return the register without the documents' pages, in the order of issue; of one tenant if named."""
+    pages = (defer(BookDocument.html, raiseload=True), defer(BookDocument.pdf_base64, raiseload=True))
+    wanted = select(BookDocument).options(*pages).order_by(BookDocument.issued_at, BookDocument.number)
+    return list(session.scalars(wanted.where(BookDocument.tenant_id == tenant) if tenant else wanted))
 
 
 def pdf_of(row: BookDocument) -> bytes:

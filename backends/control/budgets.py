@@ -1,6 +1,6 @@
 """Budgets in the control database, and how they stand. What is spent of them is written by gateways, not here."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backends.control.alert_rules import check_channels
+from backends.control.book_periods import needs_two_people
 from backends.control.bounds import refuse_beyond_bounds, visible_rules
 from backends.control.budget_events import PassedThreshold, record_event
 from backends.control.budget_states import (
@@ -161,7 +162,9 @@ def spec_of(session: Session, row: Budget) -> BudgetSpec:
 def update_budget(session: Session, author: Author, tenant_id: str, budget_id: str, change: BudgetChange) -> Budget:
     """Change a budget; what it has counted stays.
 
-    Raises as `create_budget` does, and Conflict where the amount would fall below what is spent in this period.
+    If two people are needed, a change that loosens a hard budget is a proposal: the budget stays as it is, and the same
+    change by another person makes it. Raises as `create_budget` does, and Conflict where the amount would fall below
+    what is spent in this period, or one person asks twice.
     """
     entry = begin_change(session, author, "budget.update", f"{tenant_id}/{budget_id}")
     row = get_budget(session, tenant_id, budget_id)
@@ -176,16 +179,57 @@ def update_budget(session: Session, author: Author, tenant_id: str, budget_id: s
             _check_end(row, author.at)
         if change.amount_usd is not None or change.gpu_milliseconds is not None:
             _refuse_below_spent(session, spec, author.at)
-    entry.detail = {**_scope_detail(row), "before": before, "after": _values(row)}
+        after = _values(row)
+        if _is_loosened(before, after) and needs_two_people(session) and not _is_confirmed(row, author, before, after):
+            session.refresh(row)
+            row.proposal, row.proposed_by = _asked(before, after), author.name
+            entry.detail = {**_scope_detail(row), "before": before, "after": after, "is_proposal": True}
+            session.flush()
+            return row
+        row.proposal, row.proposed_by = {}, ""
+    entry.detail = {**_scope_detail(row), "before": before, "after": after}
     session.flush()
     return row
 
 
+def _is_loosened(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
+    """Return whether a change of a hard budget lets more be spent: a higher amount, an earlier end, or a soft one."""
+    if not before["is_hard"]:
+        return False
+    is_raised = any(
+        Decimal(str(after[name])) > Decimal(str(before[name]))
+        for name in ("amount_usd", "gpu_milliseconds")
+        if before[name] is not None
+    )
+    ends, ended = after["ends_at"], before["ends_at"]
+    is_ended = ends is not None and (ended is None or str(ends) < str(ended))
+    return is_raised or is_ended or not after["is_hard"]
+
+
+def _is_confirmed(row: Budget, author: Author, before: Mapping[str, object], after: Mapping[str, object]) -> bool:
+    if row.proposal != _asked(before, after):
+        return False
+    if row.proposed_by == author.name:
+        raise Conflict(f"{author.name} asked for it; another person must make the same change of budget {row.id!r}")
+    return True
+
+
+def _asked(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, object]:
+    """Return the values that a change asks for, amounts without trailing zeros."""
+    amount = {} if after["amount_usd"] is None else {"amount_usd": f"{Decimal(str(after['amount_usd'])).normalize():f}"}
+    return {name: amount.get(name, after[name]) for name in after if after[name] != before[name]}
+
+
 def delete_budget(session: Session, author: Author, tenant_id: str, budget_id: str) -> None:
-    """Remove a budget with its states and events. Raises NotFound."""
+    """Remove a budget with its states and events. Raises NotFound, Conflict on a hard one if two people are needed."""
     entry = begin_change(session, author, "budget.delete", f"{tenant_id}/{budget_id}")
     row = get_budget(session, tenant_id, budget_id)
     refuse_beyond_bounds(session, author, row.level, row.subject)
+    if row.is_hard and needs_two_people(session):
+        raise Conflict(
+            f"budget {budget_id!r} is hard, and changes that loosen it need two people: make it soft first "
+            f"(`tollkeeper budgets set {budget_id} --soft`, by one and then another), then delete it"
+        )
     entry.detail = {**_scope_detail(row), "before": _values(row)}
     session.delete(row)
     session.flush()

@@ -59,6 +59,7 @@ class AnswerReader:
     served_model = ""  # as the sink is told it
     served_version = ""
     service_tier: str | None = None  # that it says it was answered at
+    stated_cost = ""  # by the provider, as a JSON object
     sent_credentials: tuple[str, ...] = ()  # which errors may repeat
     is_done = False  # the stream has said so
     advances = 0  # events that brought tokens or an end, rather than kept a stream alive
@@ -98,6 +99,7 @@ class AnswerReader:
             model=self.model,
             gap_clock="gateway",
             service_tier=self.service_tier,
+            provider_usage=self.stated_cost,
             answer_bytes=self._answer_bytes,
         )
 
@@ -229,6 +231,8 @@ class AnswerReader:
         """Record what the target says was used; one that contradicts itself stays unknown."""
         if reported.service_tier is not None or reported.speed is not None:
             self._take_tier(reported.speed, reported.service_tier)
+        if reported.cost is not None or reported.cost_in_usd_ticks is not None:
+            self.stated_cost = _stated_cost(reported)
         # Some servers repeat cumulative usage on every chunk: the last report holds.
         try:
             self._take(usage_from_openai(reported))
@@ -334,3 +338,10 @@ def without_usage(data: bytes) -> tuple[bytes, bool]:
     fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     had_one = fields.pop("usage", None) is not None
     return msgspec.json.encode(fields), had_one
+
+
+def _stated_cost(reported: OpenAIUsage) -> str:
+    """Return what a provider says that the request cost, as it stands in its usage; empty if that is no amount."""
+    stated = {"cost": reported.cost, "cost_in_usd_ticks": reported.cost_in_usd_ticks}
+    amounts = {name: value for name, value in stated.items() if type(value) in (int, float) and value >= 0}
+    return msgspec.json.encode(amounts).decode() if amounts else ""

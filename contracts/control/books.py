@@ -152,6 +152,8 @@ class BookDocument(Base):
     tax: Mapped[Decimal] = mapped_column(ExactDecimal)
     taxes: Mapped[list[list[str]]] = mapped_column(JSON)  # names with percent and amount
     payable: Mapped[Decimal] = mapped_column(ExactDecimal)
+    # What the terms add: names with amount.
+    terms: Mapped[list[list[str]]] = mapped_column(JSON, default=list, server_default="[]")
     html: Mapped[str] = mapped_column(Text)
     pdf_base64: Mapped[str] = mapped_column(Text)
     digest: Mapped[str] = mapped_column(String(64))

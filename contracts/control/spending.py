@@ -104,6 +104,9 @@ class Budget(Base):
     webhook_url: Mapped[str] = mapped_column("webhook_sealed", String(1000), default="", server_default=text("''"))
     when_away: Mapped[str] = mapped_column(String(20), default="refuse")
     when_unpriced: Mapped[str] = mapped_column(String(20), default="refuse")
+    # What one person asked for and a second one is to confirm; empty: nothing.
+    proposal: Mapped[dict[str, object]] = mapped_column(JSON, default=dict, server_default="{}")
+    proposed_by: Mapped[str] = mapped_column(String(300), default="", server_default=text("''"))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 

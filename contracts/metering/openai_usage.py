@@ -8,8 +8,8 @@ from contracts.errors import InvalidUsage
 from contracts.metering.usage import CompletionTokensDetails, OpenAIUsage, PromptTokensDetails, Usage
 
 _PLAIN_FIELDS: Final = 3
-_TIER_FIELDS: Final = 2  # the last ones, which count nothing
-assert OpenAIUsage.__struct_fields__[-_TIER_FIELDS:] == ("service_tier", "speed")
+_UNCOUNTED_FIELDS: Final = 4  # the last ones
+assert OpenAIUsage.__struct_fields__[-_UNCOUNTED_FIELDS:] == ("service_tier", "speed", "cost", "cost_in_usd_ticks")
 assert OpenAIUsage.__struct_fields__[:_PLAIN_FIELDS] == ("prompt_tokens", "completion_tokens", "total_tokens")
 _fields_of: Final = msgspec.structs.astuple  # under its own name: every answer's way leads through it
 _NO_PROMPT_DETAILS = PromptTokensDetails()
@@ -60,7 +60,7 @@ def _plain_usage(fields: tuple[object, ...]) -> Usage | None:
     whole, made, total = fields[0], fields[1], fields[2]
     if not isinstance(whole, int) or not isinstance(made, int) or not isinstance(total, int) or total != whole + made:
         return None
-    for place in range(_PLAIN_FIELDS, len(fields) - _TIER_FIELDS):
+    for place in range(_PLAIN_FIELDS, len(fields) - _UNCOUNTED_FIELDS):
         if fields[place] is not None:
             return None
     return Usage(input_text=whole, output_text=made)

@@ -160,7 +160,8 @@ class OpenAIUsage(msgspec.Struct, frozen=True, gc=False):
     """The `usage` object of OpenAI's chat, completion and embedding APIs, as it stands on the wire.
 
     The fields from `cache_creation_input_tokens` on are Anthropic's, which gateways to its models (LiteLLM) put beside
-    OpenAI's. The last two name the service tier that answered.
+    OpenAI's. The last four count nothing: the service tier that answered, and what the provider says that the request
+    cost it (OpenRouter in USD, xAI in ticks of 10^-10 USD).
     """
 
     prompt_tokens: int | None = None
@@ -173,6 +174,8 @@ class OpenAIUsage(msgspec.Struct, frozen=True, gc=False):
     cache_creation: CacheCreation | None = None
     service_tier: Any = None
     speed: Any = None
+    cost: Any = None
+    cost_in_usd_ticks: Any = None
 
 
 def usage_from_leaves(counts: Mapping[str, int | None]) -> Usage:

@@ -4,10 +4,9 @@ A request's record never changes. Its cost is what was recorded when it ended, a
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
 from datetime import datetime
-from operator import add, attrgetter, neg, sub
+from operator import add, neg, sub
 from typing import Final, Literal, NamedTuple
 
 # `rerate`: the difference between a card's price and the recorded one. `credit`: money given back or asked for beside
@@ -46,8 +45,7 @@ class EntryGroup(NamedTuple):
     used_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(NamedTuple):
     """What an entry changes: a debit (above 0) or credit (below 0) in pico-USD, and the counts of what has no price.
 
     Counts are differences, below 0 if requests got a price that had none. `estimated_pico_usd` is the part of the
@@ -62,29 +60,27 @@ class Effect:
     estimated_pico_usd: int = 0
     estimated_requests: int = 0
 
-    def __add__(self, other: "Effect") -> "Effect":
+    def __add__(self, other: "Effect") -> "Effect":  # type: ignore[override]  # no tuple is joined to another
         """Add another effect."""
-        return Effect(*map(add, _parts(self), _parts(other)))
+        return Effect._make(map(add, self, other))
 
     def __sub__(self, other: "Effect") -> "Effect":
         """Remove another effect."""
-        return Effect(*map(sub, _parts(self), _parts(other)))
+        return Effect._make(map(sub, self, other))
 
     def __neg__(self) -> "Effect":
         """Return the effect that undoes this one."""
-        return Effect(*map(neg, _parts(self)))
+        return Effect._make(map(neg, self))
 
     def __bool__(self) -> bool:
         """Return whether anything changes."""
-        return any(_parts(self))
+        return any(self)
 
 
-EFFECT_FIELDS: Final = tuple(field.name for field in fields(Effect))
-_parts: Final[Callable[[Effect], tuple[int, ...]]] = attrgetter(*EFFECT_FIELDS)
+EFFECT_FIELDS: Final = Effect._fields
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of an adjustment. `requests` is how many requests the group had when it was computed.
 
     `period` is the month of the tenant's calendar that it is billed in, such as "2026-11".
@@ -101,6 +97,6 @@ def entries_digest(entries: Iterable[Entry]) -> str:
     digest = hashlib.sha256()
     for entry in entries:
         group = (*entry.group[:-1], entry.group.used_at.isoformat())
-        effect = _parts(entry.effect)
+        effect = tuple(entry.effect)
         digest.update(repr((group, effect, entry.requests, entry.period)).encode())
     return digest.hexdigest()

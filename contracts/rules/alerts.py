@@ -19,13 +19,16 @@ RuleKind = Literal[
     "ledger_mismatch",
     "unpriced_usage",
     "bill_mismatch",
+    "price_change",
     "abuse",
 ]
 Event = Literal["firing", "resolved", "test", "report"]
 
 RULE_KINDS: Final[tuple[RuleKind, ...]] = get_args(RuleKind)
 # What an engine, a GPU or the collector did is nobody's but the platform's.
-PLATFORM_KINDS: Final = frozenset({"saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch", "bill_mismatch"})
+PLATFORM_KINDS: Final = frozenset(
+    {"saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch", "bill_mismatch", "price_change"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,9 @@ _SETTINGS: Final[Mapping[RuleKind, Mapping[str, NumberSetting]]] = {
     "unpriced_usage": {"requests": NumberSetting(1, 1, 1e9, "without a price in a day, at the least")},
     "bill_mismatch": {
         "unknown_usd": NumberSetting(1, 0, 1e9, "USD of a provider's month that no cause explains, more than this"),
+    },
+    "price_change": {
+        "least_usd": NumberSetting(0, 0, 1e9, "USD a month at last month's usage, up or down, at the least"),
     },
     "abuse": {"sightings": NumberSetting(1, 1, 1e9, "requests above a policy's limit, at the least")},
 }

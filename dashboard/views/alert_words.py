@@ -15,6 +15,7 @@ KIND_WORDS: Final[Mapping[str, str]] = {
     "ledger_mismatch": "Records and counts differ",
     "unpriced_usage": "Usage without a price",
     "bill_mismatch": "Provider's bill differs",
+    "price_change": "List price changed",
     "abuse": "Abuse of a key",
 }
 

@@ -87,7 +87,7 @@ def change_form(visit: Visit, path: str, shown: Mapping[str, Any]) -> None:
             return
         changed = {} if amount.strip() == written else _amount(amount, unit)
         body = {**changed, "is_hard": kind == "hard", **rest}
-        with outcome("Budget changed"):
+        with outcome("Change sent"):
             visit.control.patch(path, body)
 
 

@@ -158,6 +158,9 @@ def _detail(visit: Visit, bar: BudgetBar) -> None:
         )
         if state is None:
             note("It counts nothing now: it has not started, or it has ended.")
+        if shown["proposal"]:
+            asked = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown["proposal"].items())
+            note(f"{shown['proposed_by']} proposed: {asked}. Another person must save the same change.")
         _events(visit, shown["events"])
         if visit.viewer.can_write:
             with st.container(horizontal=True, vertical_alignment="center"):

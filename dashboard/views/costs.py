@@ -26,6 +26,7 @@ from dashboard.page import Page
 from dashboard.panels import Figure, note, show_figures
 from dashboard.slow_answers import Pending
 from dashboard.states import escaped
+from dashboard.views.costs_allocations import draw_allocations
 from dashboard.views.costs_breakdown import draw_breakdown
 from dashboard.views.costs_compare import draw_comparison
 from dashboard.views.costs_savings import draw_savings
@@ -39,6 +40,7 @@ _VIEWS: Final = {
     "compare": "Compare",
     "units": "Unit costs",
     "savings": "Savings",
+    "allocations": "Allocations",
     "standard": "Standard against actual",
 }
 KEEP_SECONDS: Final = 60
@@ -50,8 +52,13 @@ def draw(visit: Visit) -> None:
     place, within = _place(visit), cost_range(visit.scope, visit.viewer.zone)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         _breadcrumbs(visit, place)
-        view = segmented("view", "View", tuple(_VIEWS), default="breakdown", format_func=_VIEWS.__getitem__)
+        # Shared costs are of all tenants.
+        views = tuple(view for view in _VIEWS if view != "allocations" or visit.viewer.tenant is None)
+        view = segmented("view", "View", views, default="breakdown", format_func=_VIEWS.__getitem__)
     levels = place.open_levels
+    if view == "allocations":
+        draw_allocations(visit, within)
+        return
     if view in ("savings", "standard"):
         (draw_savings if view == "savings" else draw_standard)(visit, place, within)
         return

@@ -15,10 +15,10 @@ from dashboard.panels import Figure, contained, note, show_figures, show_table
 from dashboard.slow_answers import Pending
 from dashboard.table import Table
 from dashboard.views.costs_words import label_of, plural
+from dashboard.views.recommendation_table import RECOMMENDED_DAYS, RECOMMENDED_SECONDS
 from dashboard.visit import Visit
 
 _KEEP_SECONDS: Final = 300
-_RECOMMENDED_DAYS: Final = 7
 _MOST_ROWS: Final = 500
 _KINDS: Final = {
     "right_size": "Smaller model",
@@ -109,7 +109,7 @@ def _figures(visit: Visit, answer: SavedReport) -> None:
 
 def _recommended(visit: Visit, place: CostPlace, cards: CardList) -> None:
     found = visit.read_slow(
-        recommended, cards, AskedAt(visit.now), _RECOMMENDED_DAYS, place.tenant, keep_seconds=_KEEP_SECONDS
+        recommended, cards, AskedAt(visit.now), RECOMMENDED_DAYS, place.tenant, keep_seconds=RECOMMENDED_SECONDS
     )
     if isinstance(found, Pending):
         note("Recommendations are being computed.")
@@ -127,7 +127,7 @@ def _recommended(visit: Visit, place: CostPlace, cards: CardList) -> None:
         for one in found
     ]
     show_table(
-        f"What could be saved, by the last {_RECOMMENDED_DAYS} days",
+        f"What could be saved, by the last {RECOMMENDED_DAYS} days",
         Table(rows),
         key="costs_recommendations",
         formats=visit.formats,

@@ -1,11 +1,10 @@
 """The planner page: what if there were more traffic, other GPUs or other replicas; and what would have saved money."""
 
-from datetime import datetime
-
 import streamlit as st
 
+from analytics.asked_at import AskedAt
 from analytics.prices.card_list import CardList, card_list
-from analytics.recommendations.question import recommended
+from analytics.recommendations.listing import recommended
 from contracts.control import Role
 from contracts.errors import InvalidRequest, TollkeeperError
 from dashboard.forms import show_refusal
@@ -16,13 +15,16 @@ from dashboard.slow_answers import Pending
 from dashboard.states import escaped
 from dashboard.views.planner_form import asked_for, command_of
 from dashboard.views.planner_result import show_result
-from dashboard.views.recommendation_table import RECOMMENDATION_COLUMNS, recommendations_frame
+from dashboard.views.recommendation_table import (
+    RECOMMENDATION_COLUMNS,
+    RECOMMENDED_DAYS,
+    RECOMMENDED_SECONDS,
+    recommendations_frame,
+)
 from dashboard.visit import Visit
 
 _RUN_KEY = "planner_run"
-_DAYS = 7
 _LOOK_SECONDS = 0.5
-_KEPT_SECONDS = 3_600  # recommendations are of whole hours
 _ABOUT = "Plays recorded traffic against simulated replicas: what if; and what the last week's records would save."
 
 
@@ -101,18 +103,18 @@ def _progress(run: PlannerRun) -> None:
 
 def _begin(visit: Visit) -> None:
     """Begin to look for recommendations, which takes seconds once an hour."""
-    visit.ahead_slow(recommended, *_question(visit), keep_seconds=_KEPT_SECONDS)
+    visit.ahead_slow(recommended, *_question(visit), keep_seconds=RECOMMENDED_SECONDS)
 
 
-def _question(visit: Visit) -> tuple[CardList, datetime, int, str | None]:
-    """Return what recommendations are asked with: the same for an hour, so that one answer does for all viewers."""
+def _question(visit: Visit) -> tuple[CardList, AskedAt, int, str | None]:
+    """Return what recommendations are asked with: as on the page Costs, so that both show one answer."""
     cards = visit.read_control(card_list, visit.viewer.tenant)
-    return cards, visit.now.replace(minute=0, second=0, microsecond=0), _DAYS, visit.scope.tenant
+    return cards, AskedAt(visit.now), RECOMMENDED_DAYS, visit.scope.tenant
 
 
 def _recommendations(visit: Visit) -> None:
     with contained():
-        found = visit.read_slow(recommended, *_question(visit), keep_seconds=_KEPT_SECONDS)
+        found = visit.read_slow(recommended, *_question(visit), keep_seconds=RECOMMENDED_SECONDS)
         if isinstance(found, Pending):
             with panel("Recommendations"):
                 note("The last week's records are being analysed.")
@@ -122,7 +124,7 @@ def _recommendations(visit: Visit) -> None:
             recommendations_frame(found, visit.formats),
             key="planner_recommendations",
             columns=RECOMMENDATION_COLUMNS,
-            help=f"What the last {_DAYS} days' records could have saved at current prices, "
+            help=f"What the last {RECOMMENDED_DAYS} days' records could have saved at current prices, "
             "largest first. Do not add them up: two may concern the same request.",
             empty="Nothing in the last week's records would save a tenth of what it concerns.",
         )

@@ -10,6 +10,9 @@ from dashboard.charts import group_name
 from dashboard.formats import Formats
 from dashboard.table import Table
 
+# Every page asks alike, so that one answer is shown everywhere: for so many days, and kept for so long.
+RECOMMENDED_DAYS: Final = 7
+RECOMMENDED_SECONDS: Final = 3_600
 _text = st.column_config.TextColumn
 _KINDS: Final[Mapping[Kind, str]] = {
     "right_size": "smaller model",

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field, field_serializer
@@ -144,6 +144,8 @@ class BudgetOut(Resource):
     webhook_url: str
     when_away: str
     when_unpriced: str
+    proposal: dict[str, Any] = Field(description="What one person asked for and another is to confirm; empty: nothing")
+    proposed_by: str
     created_at: datetime
     updated_at: datetime
 
@@ -196,7 +198,11 @@ def get(
 def update(
     tenant: TenantPath, budget_id: BudgetPath, body: BudgetPatch, author: Admin, database: Database, sealer: Seal
 ) -> BudgetOut:
-    """Refused where the amount would fall below what is spent in the current period."""
+    """Refused where the amount would fall below what is spent in the current period.
+
+    If two people are needed (`tollkeeper books profile --two-person`), loosening a hard budget is a `proposal` until
+    another person sends the same change.
+    """
     is_endless = "ends_at" in body.model_fields_set and body.ends_at is None
     stated = body.model_dump(exclude={"currency"})
     if body.webhook_url is not None:

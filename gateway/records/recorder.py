@@ -167,6 +167,8 @@ class Recorder:
         """Pack the record of a request that its plan has a template for; return whether that was so."""
         if life.template is None or life.alike is None:
             return False
+        if life.last_attempt is not None and life.last_attempt.result.provider_usage:
+            return False  # which no template has
         life.packed = life.template.pack_all(laid_out(life, life.template.fixed))
         return True
 

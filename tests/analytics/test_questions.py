@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+import analytics.queries
 from analytics.distinct import distinct
 from analytics.overview import overview
 from analytics.queries import query, query_names
@@ -93,3 +95,12 @@ def test_a_store_that_is_gone_is_unavailable() -> None:
 def test_a_value_of_another_type_is_an_error_that_names_the_remedy(read: Callable[[object], Any]) -> None:
     with pytest.raises(UnexpectedRow, match="run `python -m migrations`"):
         read(None)
+
+
+def test_every_part_that_queries_share_is_there_and_used() -> None:
+    folder = Path(analytics.queries.__file__).parent / "sql"
+    texts = [query(name) for name in query_names()]
+    assert not [text for text in texts if "{{" in text]
+    written = "".join(path.read_text() for path in (*folder.glob("*.sql"), *folder.glob("parts/*.sql")))
+    parts = {path.stem for path in (folder / "parts").glob("*.sql")}
+    assert parts and all(f"{{{{{part}}}}}" in written for part in parts)

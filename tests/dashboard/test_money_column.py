@@ -16,7 +16,11 @@ COLUMNS = {"Cost": Money(4, "Of what has a price"), "Change": Money(2, is_signed
 
 @pytest.mark.parametrize(
     ("formats", "cost", "change_title", "written"),
-    [(Formats(), [3.0, None], "Change $", "$%.4f"), (EURO, [1.5, None], "Change €", "%.4f\u00a0€")],
+    [
+        (Formats(), [3.0, None], "Change", "$%.4f"),
+        (EURO, [1.5, None], "Change", "%.4f\u00a0€"),
+        (Formats("de_CH", currency="CHF"), [3.0, None], "Change CHF", "CHF\u00a0%.4f"),
+    ],
 )
 def test_columns_of_money_are_in_the_viewers_currency(
     formats: Formats, cost: list[float | None], change_title: str, written: str
@@ -25,15 +29,24 @@ def test_columns_of_money_are_in_the_viewers_currency(
     shown, configured = in_currency(table, COLUMNS, formats)
     assert shown["Cost"] == cost and shown["Requests"] == [1, 2]
     assert configured["Cost"]["type_config"]["format"] == written
-    assert configured["Change"]["label"] == change_title
+    assert (configured["Change"]["label"] or "Change") == change_title
     assert table["Cost"] == [3.0, None], "what is exported"
 
 
-@pytest.mark.parametrize(("amount", "title", "written"), [(-0.5, "Cost $", "%.4f"), (0.0, "Cost", "$%.4f")])
-def test_the_title_has_the_currency_if_an_amount_is_below_zero(amount: float, title: str, written: str) -> None:
-    _, configured = in_currency(Table({"Cost": [3.0, amount]}), COLUMNS, Formats())
-    label = configured["Cost"].get("label") or "Cost"
-    assert label == title and configured["Cost"]["type_config"]["format"] == written
+@pytest.mark.parametrize(
+    ("currency", "amount", "title", "written"),
+    [
+        ("USD", -0.5, "Cost", "dollar"),
+        ("EUR", -0.5, "Cost", "euro"),
+        ("CHF", -0.5, "Cost CHF", "%.4f"),
+        ("USD", 0.0, "Cost", "$%.4f"),
+    ],
+)
+def test_a_minus_stands_before_the_currency(currency: str, amount: float, title: str, written: str) -> None:
+    _, configured = in_currency(Table({"Cost": [3.0, amount]}), COLUMNS, Formats(currency=currency))
+    label, kind = configured["Cost"].get("label") or "Cost", configured["Cost"]["type_config"]
+    assert label == title and kind["format"] == written
+    assert kind["step"] == (0.0001 if written in ("dollar", "euro") else None)
 
 
 def test_a_chart_of_cost_says_its_currency() -> None:

@@ -234,6 +234,29 @@ def test_every_view_of_costs_is_drawn(record: Callable[[Sequence[RequestRecord]]
         assert app.dataframe[0].value["Per 1k tokens"][0] == 6.0
 
 
+def test_saved_allocations_are_shown_with_their_sum_to_who_sees_all_tenants(
+    record: Callable[[Sequence[RequestRecord]], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    record([used(6 * USD), used(2 * USD, team="blue"), used(USD, team="")])
+    page_asked = yesterday(view="allocations")
+    assert "No allocations are saved" in words(page(costs_page, **page_asked))
+    file = tmp_path / "allocations.yaml"
+    monkeypatch.setenv("TOLLKEEPER_ALLOCATIONS", str(file))
+    file.write_text("allocations: [")
+    assert "The saved allocations cannot be read" in words(page(costs_page, **page_asked))
+    shared = "{name: no team, source: unallocated}, {name: desk, source: fixed, usd: '3', by: even}"
+    file.write_text(f"allocations: {{teams: {{by: team, shared: [{shared}]}}}}")
+    app = page(costs_page, **page_asked)
+    poll(lambda: bool(app.run().dataframe), "the allocation")
+    (table,) = app.dataframe
+    rows = zip(*(table.value[name] for name in ("team", "Own", "no team", "desk", "Total")), strict=True)
+    assert list(rows) == [("red", 6.0, 0.75, 1.5, 8.25), ("blue", 2.0, 0.25, 1.5, 3.75)]
+    found = figures(app)
+    assert (found["Own"], found["no team"], found["desk"], found["Total"]) == ("$8.00", "$1.00", "$3.00", "$12.00")
+    monkeypatch.setenv("TEST_REACH", "acme/red")
+    assert "Allocations" not in str(page(costs_page, **yesterday()).get("button_group"))
+
+
 def test_a_budget_is_made_changed_and_deleted_by_forms(plane: TestClient) -> None:
     app = page(budgets_page, new="budget")
     app.text_input(key="new_budget_amount").input("12.5")

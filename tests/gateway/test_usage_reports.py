@@ -298,3 +298,26 @@ async def test_what_was_refused_is_counted_apart_and_used_nothing(start_gateway,
     assert len(upstream.requests) == 1
     page = (await gateway.ask(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")).body.decode()
     assert sum(1 for line in page.splitlines() if 'outcome="rejected"' in line) > 0
+
+
+STATED: dict[str, tuple[dict[str, object], str]] = {
+    "OpenRouter": ({"cost": 0.00014}, '{"cost":0.00014}'),
+    "xAI": ({"cost_in_usd_ticks": 37756000}, '{"cost_in_usd_ticks":37756000}'),
+    "nothing": ({"cost": 0}, '{"cost":0}'),
+    "no amount": ({"cost": "much"}, ""),
+    "below nothing": ({"cost": -1, "cost_in_usd_ticks": True}, ""),
+}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "stream"])
+async def test_a_cost_that_the_provider_states_is_kept_beside_our_own(mock, upstream, subtests, is_streamed):
+    for name, (stated, kept) in STATED.items():
+        with subtests.test(name):
+            usage = report(**stated)
+            events = [*TEXT, usage_chunk(usage), DONE]
+            upstream.always(up.streamed(*events) if is_streamed else up.whole(up.completion(usage=usage)))
+            for _ in range(3):  # the first by itself, others by their plan
+                answer, record, _ = await ask(mock, is_streamed=is_streamed)
+                assert answer.status == 200 and record.provider_usage == kept
+                assert leaves(record) == {"input_text": 10, "output_text": 2}
+                assert record.cost_pico_usd == 10 * 1_000_000 + 2 * 2_000_000

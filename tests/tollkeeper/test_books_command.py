@@ -17,6 +17,7 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
 from backends.control.prices import NewPrice, create_price
+from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.metering.usage import Leaf, Usage
@@ -41,6 +42,11 @@ class Books:
         self._store = store
         with self.database.session() as session:
             create_tenant(session, CALENDAR, self.tenant, "Fabrikam GmbH", time_zone="Europe/Berlin")
+
+    def reader(self) -> StoreClient:
+        """Return a client of the store that may read it."""
+        client: StoreClient = self._store.client("reader")
+        return client
 
     def card(self, version: str, model: str, given: str, made: str) -> None:
         """Make a card of this tenant alone, from the beginning of time on."""

@@ -202,3 +202,14 @@ def test_a_month_without_a_bill_is_told_how_to_get_one(bills: Bills) -> None:
     assert "cause 'magic' is none of" in refused(
         "reconcile", "show", bills.provider, MONTH, "--cause", "magic", *bills.place
     )
+
+
+def test_costs_that_answers_state_are_compared_with_recorded_ones(bills: Bills) -> None:
+    bills.used(2, provider_usage='{"cost":0.0015}')
+    bills.used(1, DAY + timedelta(hours=1), provider_usage='{"cost_in_usd_ticks":14000000}')
+    bills.used(4, DAY + timedelta(hours=2), provider_usage='{"total_tokens":1100}')
+    (found,) = [one for one in said("reconcile", "stated", MONTH, *bills.place) if one["provider"] == bills.provider]
+    assert (found["target"], found["model"], found["requests"], found["without"]) == ("target-1", "gpt", 3, 4)
+    assert (found["stated_usd"], found["recorded_usd"]) == ("0.004400000000", "0.004200000000")
+    assert found["difference_usd"] == "0.000200000000"
+    assert said("reconcile", "stated", "2044-01", *bills.place) == []

@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from analytics.reconciliation.formats.charge import Charge, read_money
 from analytics.reconciliation.formats.reading import (
     OneCurrency,
     OneMonth,
     Problems,
     csv_header,
     csv_rows,
-    read_amount,
     read_day,
     read_tokens,
     read_unit_price,
@@ -79,9 +79,8 @@ def read_cur(text: str, month: str) -> ReadBill:
 
 def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> BillLine | None:
     said, sort = row["line_item_unblended_cost"], row["line_item_line_item_type"]
-    amount = read_amount(said)
+    amount = read_money(number, "line_item_unblended_cost", said, problems)
     if amount is None:
-        problems.add(number, "line_item_unblended_cost", f"{shown(said)} is no amount of money")
         return None
     usage_type = row["line_item_usage_type"]
     found = describe(usage_type)
@@ -101,12 +100,11 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
     else:
         problems.add(number, "line_item_line_item_type", f"{shown(sort)} is unknown")
         return None
-    if amount.pico < 0 and kind not in (CREDIT, TAX):
-        problems.add(number, "line_item_unblended_cost", f"{shown(said)} is below 0 on a line of type {sort}")
+    charge = Charge(number, day, "line_item_unblended_cost", said, amount, found, keys, row_digest(*row.values()))
+    if charge.is_refused(kind, f"a line of type {sort}", problems):
         return None
-    detail = row_digest(*row.values())
-    if kind in (TAX, CREDIT, FEE):
-        return BillLine(number, day, found.model, keys, found.tier, kind, None, amount.pico, None, amount.step, detail)
+    if charge.is_beside_usage(kind):
+        return charge.line(kind)
     per_unit, tokens, price = tokens_per_unit(row["pricing_unit"]), None, None
     if per_unit is not None:
         tokens = read_tokens(row["line_item_usage_amount"], per_unit)
@@ -115,9 +113,7 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
             problems.add(number, "line_item_usage_amount", what)
             return None
         price = read_unit_price(row.get("line_item_unblended_rate") or None, per_unit)
-    return BillLine(
-        *(number, day, found.model, keys, found.tier, kind, tokens, amount.pico, price, amount.step, detail)
-    )
+    return charge.line(kind, tokens, price)
 
 
 def _is_bedrock(row: Mapping[str, str]) -> bool:

@@ -5,13 +5,13 @@ from decimal import Decimal
 from typing import Final
 
 from analytics.exports.focus_columns import COLUMNS
+from analytics.reconciliation.formats.charge import Charge, read_money
 from analytics.reconciliation.formats.reading import (
     OneCurrency,
     OneMonth,
     Problems,
     csv_header,
     csv_rows,
-    read_amount,
     read_day,
     read_tokens,
     read_unit_price,
@@ -27,9 +27,8 @@ from analytics.reconciliation.lines import CREDIT, FEE, TAX, BillLine, ReadBill
 _MORE: Final = (
     *("AvailabilityZone", "CapacityReservationId", "CapacityReservationStatus", "CommitmentDiscountCategory"),
     *("CommitmentDiscountId", "CommitmentDiscountName", "CommitmentDiscountQuantity", "CommitmentDiscountStatus"),
-    *("CommitmentDiscountType", "CommitmentDiscountUnit", "ContractApplied", "PricingCurrency", "RegionId"),
-    *("PricingCurrencyContractedUnitPrice", "PricingCurrencyEffectiveCost", "PricingCurrencyListUnitPrice"),
-    *("RegionName", "InvoiceIssuer"),
+    *("CommitmentDiscountType", "CommitmentDiscountUnit", "ContractApplied", "RegionId", "RegionName"),
+    "InvoiceIssuer",
 )
 KNOWN: Final = frozenset({*COLUMNS, *_MORE})
 _WANTED: Final = ("BilledCost", "BillingCurrency", "ChargeCategory", "ChargePeriodStart", "ServiceCategory")
@@ -79,9 +78,9 @@ def read_focus(text: str, month: str) -> ReadBill:
 
 
 def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> BillLine | None:
-    amount, category = read_amount(row["BilledCost"]), row["ChargeCategory"].strip()
+    category = row["ChargeCategory"].strip()
+    amount = read_money(number, "BilledCost", row["BilledCost"], problems)
     if amount is None:
-        problems.add(number, "BilledCost", f"{shown(row['BilledCost'])} is no amount of money")
         return None
     said = row.get("SkuMeter") or row.get("ChargeDescription") or row.get("SkuId") or ""
     found = describe(said)
@@ -97,12 +96,11 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
     elif category != "Usage":
         problems.add(number, "ChargeCategory", f"{shown(category)} is none of FOCUS")
         return None
-    if amount.pico < 0 and kind not in (CREDIT, TAX):
-        problems.add(number, "BilledCost", f"{shown(row['BilledCost'])} is below 0 on a charge of {category}")
+    charge = Charge(number, day, "BilledCost", row["BilledCost"], amount, found, keys, row_digest(*row.values()))
+    if charge.is_refused(kind, f"a charge of {category}", problems):
         return None
-    detail = row_digest(*row.values())
-    if kind in (TAX, CREDIT, FEE):
-        return BillLine(number, day, found.model, keys, found.tier, kind, None, amount.pico, None, amount.step, detail)
+    if charge.is_beside_usage(kind):
+        return charge.line(kind)
     tokens, per_unit = _tokens(number, row, problems)
     if tokens is not None and tokens < 0:
         return None
@@ -110,9 +108,7 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
     if per_unit is not None:
         stated = row.get("ContractedUnitPrice") or row.get("ListUnitPrice")
         price = read_unit_price(stated, per_unit) if stated else None
-    return BillLine(
-        *(number, day, found.model, keys, found.tier, kind, tokens, amount.pico, price, amount.step, detail)
-    )
+    return charge.line(kind, tokens, price)
 
 
 def _tokens(number: int, row: Mapping[str, str], problems: Problems) -> tuple[int | None, Decimal | None]:

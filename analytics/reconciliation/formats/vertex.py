@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
+from analytics.reconciliation.formats.charge import Charge, read_money
 from analytics.reconciliation.formats.pages import load_json
 from analytics.reconciliation.formats.reading import (
     OneCurrency,
@@ -80,9 +81,9 @@ def _rows(text: str) -> list[tuple[int, Any]]:
 
 
 def _lines(number: int, day: str, row: Mapping[str, Any], problems: Problems) -> list[BillLine]:
-    amount, sort = read_amount(row.get("cost")), str(row.get("cost_type") or "regular")
+    sort = str(row.get("cost_type") or "regular")
+    amount = read_money(number, "cost", row.get("cost"), problems)
     if amount is None:
-        problems.add(number, "cost", f"{shown(row.get('cost'))} is no amount of money")
         return []
     said = _text(row, "sku", "description")
     found = describe(said)
@@ -96,8 +97,8 @@ def _lines(number: int, day: str, row: Mapping[str, Any], problems: Problems) ->
         problems.add(number, "cost_type", f"{shown(sort)} is unknown")
         return []
     kind = kind or found.kind or FEE
-    if amount.pico < 0 and kind not in (CREDIT, TAX, ROUNDING):
-        problems.add(number, "cost", f"{shown(row.get('cost'))} is below 0 on a regular charge")
+    charge = Charge(number, day, "cost", row.get("cost"), amount, found, keys, detail)
+    if charge.is_refused(kind, "a regular charge", problems):
         return []
     tokens = price = None
     if kind == found.kind:
@@ -112,9 +113,7 @@ def _lines(number: int, day: str, row: Mapping[str, Any], problems: Problems) ->
             stated = row.get("price") or {}
             each = read_decimal(stated.get("pricing_unit_quantity")) or Decimal(1)
             price = read_unit_price(stated.get("effective_price"), each)
-    lines = [
-        BillLine(number, day, found.model, keys, found.tier, kind, tokens, amount.pico, price, amount.step, detail)
-    ]
+    lines = [charge.line(kind, tokens, price)]
     for place, credit in enumerate(row.get("credits") or (), start=1):
         worth = read_amount(credit.get("amount")) if isinstance(credit, Mapping) else None
         if worth is None:

@@ -26,13 +26,17 @@ from analytics.cost.periods import month_of
 from analytics.cost.question import CostQuestion
 from analytics.cost.report import cost_report
 from analytics.cost.spending_now import spending_now
+from analytics.exports.billing import EXTRAS, LATE, load_billing
+from analytics.exports.focus_columns import Row
+from analytics.exports.focus_rules import focus_faults
 from analytics.exports.usage_export import charges_in, usage_export
 from analytics.scope import Period
-from backends.control.book_periods import is_as_issued, list_documents
+from backends.control.book_periods import ProfileChange, is_as_issued, list_documents, set_profile
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
 from backends.control.prices import NewPrice, create_price, load_cards
+from backends.control.rates import NewRate, create_rate
 from backends.store.client import StoreClient
 from contracts.access.identity import Identity
 from contracts.control import BookAdjustment, BookEntry
@@ -85,15 +89,27 @@ class OwnBooks:
 
 
 class Installation:
-    """A tenant of its own with price cards of 1, 2, 3 and 5 USD per million tokens for each model."""
+    """A tenant of its own with price cards of 1, 2, 3 and 5 USD per million tokens for each model.
 
-    def __init__(self, store: StoreClient, writer: Any, database: ControlDatabase) -> None:
+    It may be billed in EUR, and with terms and a tax.
+    """
+
+    def __init__(
+        self, store: StoreClient, writer: Any, database: ControlDatabase, *, is_in_eur: bool, has_terms: bool
+    ) -> None:
         self.tenant = f"tenant-{uuid4()}"
         self.store, self.write, self.database = store, writer, database
         self.prices = (1, 2, 3, 5)
         self.clock = count()
         with database.session() as session:
             create_tenant(session, self.author(), self.tenant, self.tenant, time_zone=ZONE.key)
+            if is_in_eur:
+                set_profile(session, self.author(), self.tenant, ProfileChange(currency="EUR"))
+            if has_terms:
+                values = {"percent": "-12.5", "free_usd": "0.1", "committed_usd": "0.7"}
+                terms = NewRate("terms", f"terms-{self.tenant}", self.tenant, values, datetime(2020, 1, 1, tzinfo=UTC))
+                create_rate(session, self.author(), terms)
+                set_profile(session, self.author(), self.tenant, ProfileChange(taxes={"VAT": "19"}))
             for model in MODELS:
                 for number, price in enumerate(self.prices):
                     # One after another: which holds when does not matter, as each is named.
@@ -261,14 +277,15 @@ def check(own: OwnBooks, books: Installation) -> None:
         assert sum(int(amount / PICO) for amount in headers) == corrections
         documents = list_documents(session, tenant=books.tenant)
         cards = load_cards(session)
+        billing = load_billing(session, NOW, tenant=books.tenant)
     recorded = sum(recorded or 0 for *_, recorded, _ in own.requests)
     assert corrections == expected - recorded == report.total.corrected_pico_usd
     # FOCUS.
     by_day = CostQuestion(
         *(whole.start, whole.end, ("tenant", "team", "project", "key"), "day", ZONE), tenant=books.tenant, asked_at=NOW
     )
-    rows = usage_export(charges_in(books.store, by_day, cards), whole, ZONE, "us")
-    assert sum(Decimal(str(row["BilledCost"])) for row in rows) == expected * PICO
+    rows = usage_export(charges_in(books.store, by_day, cards), whole, ZONE, "us", billing)
+    check_focus(rows, documents, expected)
     # The dashboard: the Costs page, and the overview's month to date.
     place, within = CostPlace(tenant=books.tenant), CostRange(whole, ZONE, NOW)
     assert summed_breakdown(books.store, place, within, "model").total.priced_pico_usd == expected
@@ -278,6 +295,30 @@ def check(own: OwnBooks, books: Installation) -> None:
     assert sum(int(row.net_usd / PICO) for row in documents) == own.cancelled_and_issued + own.credits
     assert all(is_as_issued(row) for row in documents)
     assert [row.number for row in documents] == sorted({row.number for row in documents}, key=_issue_order(documents))
+
+
+def check_focus(rows: list[Row], documents: list[Any], expected: int) -> None:
+    """Compare a file with the ledger, and the rows of each document with what it asks for."""
+    assert focus_faults(rows) == []
+    usage = [row for row in rows if row["x_CostBasis"] not in EXTRAS]
+    assert sum(number(row, "PricingCurrencyEffectiveCost") for row in usage) == expected * PICO
+    moved = [row for row in rows if row["x_CostBasis"] == LATE]
+    assert sum(number(row, "PricingCurrencyEffectiveCost") for row in moved) == 0
+    cancelled = {one.corrects for one in documents if one.kind == "cancellation"}
+    for document in documents:
+        if document.kind == "cancellation" or document.number in cancelled:
+            continue
+        of_it = [row for row in rows if row["InvoiceId"] == document.number]
+        assert {row["BillingCurrency"] for row in of_it} <= {document.currency}
+        # In USD to the pico-USD; in another currency each row is rounded to its twelfth place.
+        bound = Decimal(0) if document.currency == "USD" else len(of_it) * PICO
+        assert abs(sum(number(row, "BilledCost") for row in of_it) - document.payable) <= bound
+
+
+def number(row: Row, name: str) -> Decimal:
+    value = row[name]
+    assert isinstance(value, Decimal)
+    return value
 
 
 def _issue_order(documents: list[Any]) -> Any:
@@ -290,6 +331,9 @@ def database(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) ->
     path = tmp_path_factory.mktemp("books") / "control.db"
     path.write_bytes(migrated_sqlite.read_bytes())
     found = ControlDatabase(f"sqlite:///{path}")
+    with found.session() as session:
+        euro = NewRate("currency", "eur", "EUR", {"units_per_usd": "0.8612345678"}, datetime(2020, 1, 1, tzinfo=UTC))
+        create_rate(session, Author("test", NOW), euro)
     yield found
     found.close()
 
@@ -302,11 +346,17 @@ def owner(store: Any) -> Iterator[StoreClient]:
 
 
 @settings(max_examples=10, suppress_health_check=list(HealthCheck))
-@given(sequence=st.lists(operations, min_size=4, max_size=14))
+@given(sequence=st.lists(operations, min_size=4, max_size=14), is_in_eur=st.booleans(), has_terms=st.booleans())
 def test_all_numbers_of_the_books_are_one(
-    owner: StoreClient, record: Any, database: ControlDatabase, sequence: list[tuple[Any, ...]]
+    owner: StoreClient,
+    record: Any,
+    database: ControlDatabase,
+    sequence: list[tuple[Any, ...]],
+    is_in_eur: bool,
+    has_terms: bool,
 ) -> None:
-    own, books = OwnBooks(), Installation(owner, record, database)
+    own = OwnBooks()
+    books = Installation(owner, record, database, is_in_eur=is_in_eur, has_terms=has_terms)
     for operation in sequence:
         play(own, books, operation)
     check(own, books)

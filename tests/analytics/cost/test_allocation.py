@@ -1,6 +1,6 @@
 """Shared costs are distributed exactly: whatever the rules, own and shared costs are what payers and nobody pay."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from analytics.cost.allocation import AllocationRules, SharedRule, allocate_costs, check_rules, distribute
 from analytics.cost.question import CostQuestion
 from analytics.cost.sums import CostSum
+from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.access.identity import Identity
 from contracts.errors import InvalidRequest
@@ -61,8 +62,11 @@ def test_a_cost_without_anybody_to_take_it_is_left() -> None:
     ("rules", "said"),
     [
         ([SharedRule("a", "platform"), SharedRule("b", "platform")], "platform is shared twice"),
-        ([SharedRule("a", "platform", usd="1")], "belongs to source fixed"),
-        ([SharedRule("a", "fixed")], "belongs to source fixed"),
+        ([SharedRule("a", "platform", usd="1")], "belongs to the sources fixed and commitment"),
+        ([SharedRule("a", "fixed")], "belongs to the sources fixed and commitment"),
+        ([SharedRule("a", "commitment", usd="1")], "needs a term"),
+        ([SharedRule("a", "commitment", usd="1", starts=date(2051, 1, 1), ends=date(2051, 1, 1))], "needs a term"),
+        ([SharedRule("a", "fixed", usd="1", provider="azure")], "`provider` belongs to source commitment"),
         ([SharedRule("a", "fixed", usd="twelve")], "no amount in USD"),
         ([SharedRule("a", "fixed", usd="-1")], "give an amount from 0"),
         ([SharedRule("a", "fixed", usd="NaN")], "no amount in USD"),
@@ -97,3 +101,34 @@ def test_the_unallocated_and_the_platforms_cost_are_divided_by_a_tag(reader: Sto
         ("4712", 2, 2.5),
     ]
     assert found.total_pico_usd == 53 * 10**12
+
+
+@given(st.integers(-(10**12), 10**12), st.lists(st.integers(0, 400 * 86_400), min_size=1, max_size=6))
+def test_a_commitment_is_amortised_over_its_term_exactly(cents: int, cuts: list[int]) -> None:
+    rule = SharedRule("PTU", "commitment", "even", f"{cents}e-2", date(2051, 1, 1), date(2052, 1, 1))
+    begin = datetime(2050, 12, 20, tzinfo=UTC)
+    moments = [begin, *(begin + timedelta(seconds=cut) for cut in sorted(cuts)), datetime(2052, 2, 1, tzinfo=UTC)]
+    parts = [
+        distribute(AllocationRules("team", [rule]), {"red": CostSum()}, {}, Period(first, after)).shared_pico_usd[0]
+        for first, after in zip(moments, moments[1:], strict=False)
+        if first < after
+    ]
+    assert sum(parts) == cents * 10**10
+    day = Period(datetime(2051, 7, 1, tzinfo=UTC), datetime(2051, 7, 2, tzinfo=UTC))
+    (of_day,) = distribute(AllocationRules("team", [rule]), {}, {}, day).shared_pico_usd
+    assert abs(of_day - cents * 10**10 / 365) <= 1 + abs(cents)  # floats
+
+
+def test_a_commitment_is_divided_by_what_payers_use_of_its_provider(reader: StoreClient, record: Any) -> None:
+    start = datetime(2051, 6, 1, tzinfo=UTC)
+    tenant = f"tenant-{uuid4().hex[:8]}"
+
+    def used(team: str, provider: str, tokens: int) -> Any:
+        usage = Usage(input_text=tokens, output_text=0)
+        return request(start, who=Identity(tenant, team=team), provider=provider, usage=usage, cost_pico_usd=1)
+
+    record([used("red", "azure", 300), used("blue", "azure", 100), used("blue", "openai", 9_000)])
+    question = CostQuestion(start, start + timedelta(hours=1), asked_at=start + timedelta(days=1))
+    ptu = SharedRule("PTU", "commitment", "tokens", "720", date(2051, 6, 1), date(2051, 7, 1), "azure")
+    found = allocate_costs(reader, question, AllocationRules("team", [ptu]), RateBook([]))
+    assert {line.name: line.shares_pico_usd[0] / 10**12 for line in found.lines} == {"red": 0.75, "blue": 0.25}

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from analytics.cost.question import CostQuestion
 from analytics.cost.report import cost_report
+from analytics.exports.billing import Billed, Billing
 from analytics.exports.charges import UNKNOWN_USAGE, Charge, charges_of
 from analytics.exports.files import write_csv, write_parquet
 from analytics.exports.focus import COLUMNS, Row, gpu_rows, usage_rows
@@ -367,6 +368,7 @@ def test_a_row_has_its_invoice_its_tags_its_seller_and_both_prices(store: Any, r
     assert json.loads(str(row["Tags"])) == {"cost-center": "4711", "team": "red"}
     assert (row["ProviderName"], row["PublisherName"]) == ("Northwind AG", "openai")
     assert row["InvoiceId"] == f"draft 2047-05/{tenant}"
-    (issued,) = usage_rows(charges, MONTH, question.periods, "N", {(tenant, "2047-05"): "INV-2047-00007"})
+    billing = Billing({(tenant, "2047-05"): Billed("INV-2047-00007")})
+    (issued,) = usage_rows(charges, MONTH, question.periods, "N", billing)
     assert issued["InvoiceId"] == "INV-2047-00007"
     assert focus_faults([row, issued]) == []

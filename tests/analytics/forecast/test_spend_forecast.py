@@ -9,7 +9,7 @@ import pytest
 
 from analytics.forecast.history import SpendHistory, history_of
 from analytics.forecast.paths import Futures, draw_futures
-from analytics.forecast.spend import SpendForecast, forecast_of
+from analytics.forecast.spend import SpendForecast, forecast_of, usual_days
 from contracts.errors import InvalidRequest
 
 TODAY = date(2026, 11, 20)  # a Friday
@@ -106,3 +106,33 @@ def test_a_sum_of_days_errs_less_than_the_days_would_together() -> None:
     assert futures.total_quantile(0.9) < sum(futures.quantile(0.9))
     assert futures.total_quantile(0.1) > sum(futures.quantile(0.1))
     assert (futures.paths >= 0).all()
+
+
+def test_a_flagged_day_does_not_drag_the_forecast_and_is_named() -> None:
+    """Ten times the usual on one day: the forecast is that of the days without it, but what was spent stays."""
+    values = spent(70)
+    spiked = [*values]
+    spiked[-2] *= 10
+    found, usual = (forecast_of("t", history(each, 20 * USD), TODAY, days=14) for each in (spiked, values))
+    assert found.ignored_days == (TODAY - timedelta(days=2),) and usual.ignored_days == ()
+    more = found.month.spent_usd - usual.month.spent_usd
+    assert more == Decimal(spiked[-2] - values[-2]) / USD
+    for one, other in zip(found.days, usual.days, strict=True):
+        assert float(one.expected_usd) == pytest.approx(float(other.expected_usd), rel=0.05)
+    assert found.as_json()["ignored_days"] == ["2026-11-18"]
+
+
+@pytest.mark.parametrize(("length", "is_ignored"), [(1, True), (3, True), (4, False)])
+def test_more_than_three_flagged_days_in_a_row_are_a_new_level(length: int, is_ignored: bool) -> None:
+    values = spent(70)
+    for place in range(1, length + 1):
+        values[-place] *= 5
+    whole, ignored = usual_days(history(values), TODAY)
+    assert len(ignored) == (length if is_ignored else 0)
+    assert (sum(whole) < sum(values)) is is_ignored
+
+
+def test_a_short_history_has_no_day_that_is_flagged() -> None:
+    values = [*spent(20), 10_000 * USD]
+    assert usual_days(history(values), TODAY) == (tuple(values), ())
+    assert usual_days(history([]), TODAY) == ((), ())

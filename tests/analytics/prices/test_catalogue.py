@@ -154,3 +154,10 @@ def test_the_wider_table_s_oddities_are_refused_by_name_or_priced_and_never_free
     batch = cliff.at_tier("batch")
     assert batch is not None
     assert [batch.rate("input_text", tokens) for tokens in (272_000, 272_001)] == [500_000, 1_000_000]
+
+
+def test_audio_of_a_model_that_is_made_for_it_never_costs_as_text_does() -> None:
+    (card,) = catalogue_cards("openai", "gpt-4o-audio-preview")
+    assert "input_text" in card.rates and not {"input_audio", "output_audio"} & set(card.rates)
+    (gemini,) = [one for one in catalogue_cards("google", "gemini-2.5-pro") if one.valid_to is None]
+    assert gemini.rates["input_audio"] == gemini.rates["input_text"]  # a model of text, whose price is for all input

@@ -10,6 +10,7 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError
 
 from backends.control import budgets, organisation
+from backends.control.book_periods import ISSUER, ProfileChange, set_profile
 from backends.control.budget_events import claim_event, due_events, events_of, fail_event, finish_event, wait_after
 from backends.control.budgets import BudgetChange, GatewayState, NewBudget, PassedThreshold, Spent
 from backends.control.changes import Author, read_revision
@@ -227,3 +228,63 @@ def test_one_event_is_claimed_by_one_control_plane_and_waits_longer_each_time(da
     with database.session() as session:
         (kept,) = events_of(session, row.id)
         assert (kept.delivered_at, kept.attempts, kept.next_attempt_at, kept.last_error) == (NOW, 1, None, "")
+
+
+FIRST, SECOND = Author("alice", NOW), Author("bob", NOW)
+
+
+@pytest.mark.parametrize(
+    "loosened",
+    [
+        BudgetChange(amount_usd=Decimal("100.000000000001")),
+        BudgetChange(is_hard=False),
+        BudgetChange(ends_at=NOW + timedelta(days=1)),
+    ],
+)
+def test_a_hard_budget_is_loosened_by_two_people_if_two_are_needed(
+    database: ControlDatabase, loosened: BudgetChange
+) -> None:
+    row = made(database)
+    with database.session() as session:
+        set_profile(session, AUTHOR, ISSUER, ProfileChange(is_two_person=True))
+        budgets.update_budget(session, FIRST, "acme", row.id, loosened)
+    with database.session() as session:
+        asked = budgets.get_budget(session, "acme", row.id)
+        assert (asked.amount_usd, asked.is_hard, asked.ends_at) == (Decimal(100), True, None)
+        assert asked.proposed_by == "alice" and len(asked.proposal) == 1
+        entry = session.scalars(select(AuditEntry).order_by(AuditEntry.id.desc())).first()
+        assert entry is not None and entry.detail["is_proposal"] is True
+    with database.session() as session, pytest.raises(Conflict, match="alice asked for it; another person"):
+        budgets.update_budget(session, FIRST, "acme", row.id, loosened)
+    with database.session() as session:
+        done = budgets.update_budget(session, SECOND, "acme", row.id, loosened)
+        changed = (done.amount_usd, done.is_hard, done.ends_at) != (Decimal(100), True, None)
+        assert changed and (done.proposal, done.proposed_by) == ({}, "")
+
+
+def test_a_second_person_confirms_nothing_else_than_what_was_asked_for(database: ControlDatabase) -> None:
+    row = made(database)
+    with database.session() as session:
+        set_profile(session, AUTHOR, ISSUER, ProfileChange(is_two_person=True))
+        budgets.update_budget(session, FIRST, "acme", row.id, BudgetChange(amount_usd=Decimal(150)))
+        other = budgets.update_budget(session, SECOND, "acme", row.id, BudgetChange(amount_usd=Decimal(200)))
+        assert other.amount_usd == 100 and other.proposal == {"amount_usd": "200"} and other.proposed_by == "bob"
+    with database.session() as session:
+        budgets.update_budget(session, FIRST, "acme", row.id, BudgetChange(amount_usd=Decimal("200.0")))
+        assert budgets.get_budget(session, "acme", row.id).amount_usd == 200
+
+
+def test_a_budget_is_tightened_and_a_soft_one_changed_by_one_person(database: ControlDatabase) -> None:
+    hard, soft = made(database), made(database, replace(MONTHLY, is_hard=False))
+    with database.session() as session:
+        set_profile(session, AUTHOR, ISSUER, ProfileChange(is_two_person=True))
+        for amount in (100, 99):
+            change = BudgetChange(amount_usd=Decimal(amount))
+            assert budgets.update_budget(session, FIRST, "acme", hard.id, change).amount_usd == amount
+        assert budgets.update_budget(session, FIRST, "acme", soft.id, BudgetChange(amount_usd=Decimal(900))).amount_usd
+        budgets.delete_budget(session, FIRST, "acme", soft.id)
+    with database.session() as session, pytest.raises(Conflict, match="make it soft first"):
+        budgets.delete_budget(session, FIRST, "acme", hard.id)
+    with database.session() as session:
+        set_profile(session, AUTHOR, ISSUER, ProfileChange(is_two_person=False))
+        budgets.delete_budget(session, FIRST, "acme", hard.id)
