@@ -1,17 +1,48 @@
-"""The named queries: one file each in `analytics/sql`, parameters bound by the store, never pasted in."""
+"""The named queries: one file each in `analytics/sql`, parameters bound by the store, never pasted in.
+
+What has to name every kind of usage names a part that is written from the one list of kinds, such as `{{leaf_sums}}`.
+"""
 
 import re
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from contracts.metering.usage import INPUT_LEAVES, LEAVES, OUTPUT_LEAVES, TOKEN_LEAVES, UNIT_LEAVES, Leaf, column_of
+
 _DIRECTORY: Final = Path(__file__).parent / "sql"
 _PART: Final = re.compile(r"\{\{(\w+)\}\}")
 
 
+def _each(form: str, between: str = ", ", leaves: tuple[Leaf, ...] = LEAVES) -> str:
+    """Write a form for each kind of usage: `$column` is where it stands, `$bit` a number for the place in the list."""
+    written = [
+        form.replace("$column", column_of(leaf)).replace("$bit", str(1 << place)) for place, leaf in enumerate(leaves)
+    ]
+    return between.join(written)
+
+
+_LISTS: Final = {
+    "leaf_sums": f"[{_each('sum(toUInt64(ifNull($column, 0)))')}]",
+    "leaf_counts": f"[{_each('toInt64(ifNull($column, 0))')}]",
+    "leaf_bits": f"({_each('toUInt64(ifNull($column, 0) > 0) * $bit', ' + ')})",
+    "retried_leaf_sums": f"[{_each('sum(toUInt64(ifNull(coalesce(tries.$column, answered.$column), 0)))')}]",
+    "leaf_columns": _each("$column"),
+    "input_sum": f"({_each('ifNull($column, 0)', ' + ', INPUT_LEAVES)})",
+    "any_input": f"coalesce({_each('$column', leaves=INPUT_LEAVES)})",
+    "any_output": f"coalesce({_each('$column', leaves=OUTPUT_LEAVES)})",
+    "any_unit": f"coalesce({_each('$column', leaves=UNIT_LEAVES)})",
+    "input_leaves": str(len(INPUT_LEAVES)),
+    "output_leaves": str(len(OUTPUT_LEAVES)),
+    "token_bits": str((1 << len(TOKEN_LEAVES)) - 1),
+    "unit_bits": str(((1 << len(UNIT_LEAVES)) - 1) << len(TOKEN_LEAVES)),
+}
+
+
 @cache
 def query(name: str) -> str:
-    """Read the query of that name; `{{part}}` in it stands for a file of `analytics/sql/parts`, which queries share.
+    """Read the query of that name; `{{part}}` in it stands for a file of `analytics/sql/parts`, which queries share, or
+    for a list of the kinds of usage.
 
     Raises FileNotFoundError for a name that has no file.
     """
@@ -28,5 +59,7 @@ def _with_parts(text: str) -> str:
 
 
 def _part(name: str) -> str:
+    if name in _LISTS:
+        return _LISTS[name]
     lines = (_DIRECTORY / "parts" / f"{name}.sql").read_text().splitlines()
     return _with_parts("\n".join(line for line in lines if not line.startswith("--")))

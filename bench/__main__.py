@@ -15,6 +15,7 @@ BENCHMARKS: Final = (
     "identity",
     "admission",
     "high_availability",
+    "endpoint_picker",
     "fairness",
     "routing",
     "failures",

@@ -21,14 +21,15 @@ from backends.network.detail_access import DetailAccess
 from backends.network.tls import client_tls
 from backends.secrets.secret_files import SecretFiles
 from backends.segment_log.disk_room import WatchedDisk
+from contracts.api.media import MEDIA_OPERATIONS
 from contracts.errors import TollkeeperError
 from contracts.recording.ids import uuid7
 from contracts.serving.configuration import Snapshot
 from gateway.apis.batches.service import BatchService
 from gateway.apis.endpoints import Endpoints
+from gateway.apis.files.kept_objects import KeptObjects
 from gateway.apis.gemini.operation import GENERATE_CONTENT
 from gateway.apis.gemini.resource import GEMINI_COUNTING, GeminiModels
-from gateway.apis.kept_objects import KeptObjects
 from gateway.apis.messages.count_tokens import CountTokens
 from gateway.apis.messages.operation import MESSAGES
 from gateway.apis.operations import OPERATIONS, Operation
@@ -136,7 +137,12 @@ class Gateway:
         self._metrics = None if books.counts is None else self._metrics_service(books.counts)
         operations = (*OPERATIONS, MESSAGES, GENERATE_CONTENT, COMPACT, responses(self._responses))
         self.batches = BatchService(
-            settings.batch_settings, self.kept, operations, self._dispatcher, self.directory, self._clock
+            settings.batch_settings,
+            self.kept,
+            tuple(one for one in operations if one.name not in MEDIA_OPERATIONS),
+            self._dispatcher,
+            self.directory,
+            self._clock,
         )
         counting = (
             CountTokens(stages, books.inputs),

@@ -62,6 +62,7 @@ HOT: Final = tuple(
     backends/llm/answer_reader
     backends/llm/http/gemini_reply
     backends/llm/http/http_reply
+    backends/llm/media_reply
     backends/llm/http/known_shapes
     backends/llm/http/native_reply
     backends/llm/http/openai_body

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import typer
 
 from contracts.errors import ConfigurationError, TollkeeperError
-from contracts.metering.usage import Leaf
+from contracts.metering.usage import TOKEN_LEAVES
 from contracts.suggestions import did_you_mean
 from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
@@ -193,7 +193,7 @@ def _given(given_input: str, given_output: str) -> UpstreamPrice:
             raise ConfigurationError(f"--price {text!r} must be 0 or more")
         prices[kind] = format(amount, "f")
     # A kind without a price would leave the whole request unpriced; with two prices, it costs what plain tokens do.
-    for leaf in get_args(Leaf):
+    for leaf in TOKEN_LEAVES:
         prices.setdefault(leaf, prices["output_text" if leaf.startswith("output") else "input_text"])
     return UpstreamPrice(prices, "given")
 

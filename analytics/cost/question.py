@@ -24,6 +24,7 @@ DIMENSIONS: Final = (
     "prompt",
     "prompt_version",
     "price",
+    "operation",
     "session",
     "repo",
     "branch",

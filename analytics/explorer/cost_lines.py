@@ -1,4 +1,4 @@
-"""What a request's cost is made of: its tokens by kind, at the rates of the card that priced it."""
+"""What a request's cost is made of: its usage by kind, at the rates of the card that priced it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,17 +10,30 @@ from contracts.metering.usage import LEAVES
 from contracts.pricing.money import pico_usd, usd
 from contracts.pricing.prices import AnyCard, bill, card_of_version
 from contracts.pricing.service_tiers import BATCH
+from contracts.pricing.unit_prices import unit_of
 
 REQUEST_FEE = "request"
 
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """Tokens of one kind. `cost_usd` is `None` if no card is known that prices them; `tokens` of a fee too."""
+    """Usage of one kind. `cost_usd` is `None` if no card is known that prices them; `tokens` of a fee too."""
 
     leaf: str
     tokens: int | None
     cost_usd: Decimal | None
+
+    @property
+    def unit(self) -> str:
+        """Return what it is sold by: "image", "second", ...; empty: a million tokens."""
+        return unit_of(self.leaf)[0]
+
+    @property
+    def usd_per_unit(self) -> Decimal | None:
+        """Return the rate in USD per unit, or million tokens; `None` if it is not known, or nothing was used."""
+        if not self.tokens or self.cost_usd is None:
+            return None
+        return self.cost_usd * unit_of(self.leaf)[1] / self.tokens
 
     @property
     def usd_per_mtok(self) -> Decimal | None:

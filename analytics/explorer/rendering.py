@@ -58,6 +58,8 @@ def _costs(request: SingleRequest, costs: CostLines) -> dict[str, object]:
                 "kind": line.leaf,
                 "tokens": line.tokens,
                 "usd_per_mtok": _text(line.usd_per_mtok),
+                "unit": line.unit or None,
+                "usd_per_unit": _text(line.usd_per_unit) if line.unit else None,
                 "cost_usd": _text(line.cost_usd),
             }
             for line in costs.lines

@@ -16,7 +16,7 @@ from analytics.scope import Period
 from backends.store.client import Row, StoreClient
 from contracts.errors import InvalidRequest, NotFound
 from contracts.metering.gaps import GAP_UNIT_NS
-from contracts.metering.usage import LEAVES, Leaf, Usage
+from contracts.metering.usage import LEAVES, Leaf, Usage, column_of
 
 _AROUND: Final = timedelta(minutes=10)  # between an id's time and the record's: both are made by one gateway
 _LONGEST: Final = timedelta(days=1)  # for which tries of a request are looked for
@@ -170,7 +170,7 @@ def about_when(request_id: UUID) -> Period:
 
 
 def _request(row: Row, tries: tuple[Try, ...]) -> SingleRequest:
-    usage: dict[Leaf, int | None] = {leaf: _optional(row[f"tokens_{leaf}"]) for leaf in LEAVES}
+    usage: dict[Leaf, int | None] = {leaf: _optional(row[column_of(leaf)]) for leaf in LEAVES}
     return SingleRequest(
         request_id=cast(UUID, row["request_id"]),
         started_at_ns=number_of(row["started_at_ns"]),

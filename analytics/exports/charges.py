@@ -1,4 +1,4 @@
-"""Priced usage taken apart into charges: for each leaf of usage its tokens, its unit price and its amount.
+"""Priced usage taken apart into charges: for each leaf of usage its count, its unit price and its amount.
 
 The amounts of a group sum to what its requests were recorded to cost; where the card that priced them is gone, or a
 kept answer was sold at a policy's share, one charge without a unit price stands for the group.
@@ -13,7 +13,7 @@ from analytics.prices.usage_groups import UsageGroup
 from analytics.queries import query
 from analytics.rows import number_of, text_of
 from backends.store.client import StoreClient
-from contracts.metering.usage import LEAVES
+from contracts.metering.usage import LEAVES, UNIT_LEAVES
 from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, card_of_version, tier_of_version
 from contracts.pricing.service_tiers import BATCH
 
@@ -26,7 +26,7 @@ CREDIT = "credit"  # booked since: money given back or asked for beside the pric
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Tokens (or requests) of one kind, at one price.
+    """Tokens, units or requests of one kind, at one price.
 
     `amount_pico_usd` is `None` for usage without a price, and for requests whose usage nobody knows. `is_estimated`:
     the tokens were counted by estimate. Failed requests cost nothing and have no charge.
@@ -141,7 +141,11 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard], book: PriceBo
         yield _charge(group, UNKNOWN_USAGE, group.requests, None, None)
         return
     if not group.priced_requests:
-        yield _charge(group, AS_RECORDED, group.total_tokens, None, None)
+        units = [] if group.total_tokens else [leaf for leaf in group.used if leaf in UNIT_LEAVES]
+        for unit in units:
+            yield _charge(group, unit, group.tokens[LEAVES.index(unit)], None, None)
+        if not units:
+            yield _charge(group, AS_RECORDED, group.total_tokens, None, None)
         return
     without = {leaf: group.tokens[LEAVES.index(leaf)] for leaf in LEAVES if leaf in group.unpriced_leaves}
     for leaf, quantity in without.items():
@@ -155,7 +159,7 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard], book: PriceBo
         or set(cost.unpriced) != set(without)
         or sum(cost.parts.values()) != group.cost_pico_usd
     ):
-        tokens = group.total_tokens - sum(without.values())
+        tokens = group.total_tokens - sum(count for leaf, count in without.items() if leaf not in UNIT_LEAVES)
         yield _charge(group, AS_RECORDED, tokens, None, group.cost_pico_usd)
         return
     # What the tenant's own card is a discount on: the card for everybody, as of the same moment.

@@ -36,12 +36,13 @@ from analytics.exports.focus_columns import COLUMNS, Row, Value
 from analytics.gpu.cost import GpuCost
 from analytics.scope import Period
 from contracts.pricing.money import usd
+from contracts.pricing.unit_prices import unit_of
 from contracts.serving.rollouts import PLATFORM_TENANT
 
 __all__ = ["COLUMNS", "VERSION", "Row", "Value", "extra_rows", "gpu_rows", "usage_rows"]
 
 VERSION: Final = "1.3"
-_MTOK: Final = Decimal(1_000_000)
+_MTOK: Final = "1000000 Tokens"
 _GPU_HOUR_NS: Final = Decimal(3_600 * 10**9)
 _RATIO_UNITS: Final = 10**12
 _IN_CURRENCY: Final = (
@@ -208,9 +209,9 @@ def _ratios(amounts: Sequence[int]) -> list[float]:
 
 def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> Row:
     amount = usd(charge.amount_pico_usd or 0)
-    per_request = charge.meter in (REQUEST, UNKNOWN_USAGE)
-    quantity = Decimal(charge.quantity) if per_request else Decimal(charge.quantity) / _MTOK
-    unit = None if charge.unit_pico_usd is None else usd(charge.unit_pico_usd * (1 if per_request else int(_MTOK)))
+    measure, each = _measure(charge.meter)
+    quantity = Decimal(charge.quantity) / each
+    unit = None if charge.unit_pico_usd is None else usd(charge.unit_pico_usd * each)
     named = (("of", charge.model), ("by", charge.provider))
     what = " ".join((charge.meter, *(word for pair in named if pair[1] for word in pair)))
     tags = {**dict(json.loads(charge.tags or "[]")), "project": charge.project, "team": charge.team}
@@ -231,9 +232,9 @@ def _usage_row(charge: Charge, billing: Period, period: Period, issuer: str) -> 
         SkuMeter=charge.meter,
         SkuPriceId=_price_id(sku, charge),
         SkuPriceDetails=_price_details(charge),
-        **(_whole(amount) if unit is None else _by_unit(unit, quantity, per_request=per_request)),
-        ConsumedQuantity=Decimal(charge.quantity),
-        ConsumedUnit="Requests" if per_request else "Tokens",
+        **(_whole(amount) if unit is None else _by_unit(unit, quantity, measure)),
+        ConsumedQuantity=Decimal(charge.quantity) if measure == _MTOK else quantity,
+        ConsumedUnit="Tokens" if measure == _MTOK else measure,
         ResourceId=charge.model or None,
         ResourceType="Model" if charge.model else None,
         Tags=json.dumps({name: value for name, value in tags.items() if value}),
@@ -331,13 +332,19 @@ def _price_details(charge: Charge) -> str | None:
     return json.dumps(details, sort_keys=True) if details else None
 
 
-def _by_unit(price: Decimal, quantity: Decimal, *, per_request: bool) -> Row:
+def _measure(meter: str) -> tuple[str, int]:
+    """Return what usage is priced by, as FOCUS writes it, and how much of it one is."""
+    word, each = ("request", 1) if meter in (REQUEST, UNKNOWN_USAGE) else unit_of(meter)
+    return f"{word.title()}s" if word else _MTOK, each
+
+
+def _by_unit(price: Decimal, quantity: Decimal, measure: str) -> Row:
     return {
         "ListUnitPrice": price,
         "ContractedUnitPrice": price,
         "PricingCategory": "Standard",
         "PricingQuantity": quantity,
-        "PricingUnit": "Requests" if per_request else "1000000 Tokens",
+        "PricingUnit": measure,
     }
 
 
@@ -345,13 +352,13 @@ def _listed(charge: Charge) -> Row:
     """Return what usage would cost by the general card, if a tenant's own card priced it."""
     if charge.list_unit_pico_usd is None or charge.unit_pico_usd is None:
         return {}
-    unit = usd(charge.list_unit_pico_usd * (1 if charge.meter == REQUEST else int(_MTOK)))
+    unit = usd(charge.list_unit_pico_usd * _measure(charge.meter)[1])
     return {"ListUnitPrice": unit, "ListCost": usd(charge.list_unit_pico_usd * charge.quantity)}
 
 
 def _whole(amount: Decimal) -> Row:
     """Price what has no price by the token in units of one USD: FOCUS lets no usage be without a unit price."""
-    return {**_by_unit(Decimal(1), amount, per_request=False), "PricingCategory": "Other", "PricingUnit": "Units"}
+    return {**_by_unit(Decimal(1), amount, "Units"), "PricingCategory": "Other"}
 
 
 def _row(billing: Period, period: Period, issuer: str, cost: Decimal, description: str, **values: Value) -> Row:

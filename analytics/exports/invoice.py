@@ -11,6 +11,7 @@ from typing import Final, Literal
 from analytics.exports.charges import CREDIT, UNKNOWN_USAGE, Charge
 from analytics.scope import Period
 from contracts.errors import ConfigurationError
+from contracts.metering.usage import UNIT_LEAVES
 from contracts.pricing.money import PICO_USD_PER_USD, usd
 from contracts.pricing.rates import BillingTerms, CurrencyRate, RateBook
 from contracts.serving.rollouts import PLATFORM_TENANT
@@ -228,7 +229,8 @@ def _unpriced_by_model(charges: Iterable[Charge]) -> dict[str, int]:
     """Return how many tokens no amount stands for, by model: what got a price by a correction is not among them."""
     found: dict[str, int] = {}
     for one in charges:
-        tokens = one.quantity if one.amount_pico_usd is None and one.meter != UNKNOWN_USAGE else 0
+        is_tokens = one.meter != UNKNOWN_USAGE and one.meter not in UNIT_LEAVES
+        tokens = one.quantity if one.amount_pico_usd is None and is_tokens else 0
         found[one.model] = found.get(one.model, 0) + tokens - one.newly_priced_tokens
     return found
 

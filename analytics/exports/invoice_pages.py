@@ -11,6 +11,7 @@ from fpdf.enums import XPos, YPos
 
 from analytics.exports.charges import AS_RECORDED, REQUEST, UNKNOWN_USAGE
 from analytics.exports.invoice import Invoice, InvoiceLine, Issue, Party
+from contracts.pricing.unit_prices import unit_of
 
 _HEADINGS: Final = ("Project", "Model", "Meter", "Quantity", "Price in USD", "Amount")
 _WIDTHS: Final = (28, 36, 44, 24, 32, 26)  # millimetres, of A4's 190 between margins
@@ -158,20 +159,25 @@ def _sums(invoice: Invoice, issue: Issue | None) -> list[tuple[str, Decimal]]:
 
 
 def _cells(line: InvoiceLine) -> tuple[str, ...]:
-    per, each = (Decimal(1), "each") if line.meter == REQUEST else (Decimal(1_000_000), "per million")
+    word, per = ("", 1) if line.meter == REQUEST else unit_of(line.meter)
+    each = "each" if per == 1 else f"per {word}" if word else "per million"
+    count = Decimal(line.quantity) / per if word else Decimal(line.quantity)
     amount = "no price" if line.amount is None else f"{line.amount:f}"
     return (
         line.project or "-",
         line.model or "-",
         f"{_words(line.meter)} (estimated)" if line.is_estimated else _words(line.meter),
-        f"{line.quantity:,}",
+        f"{count:,f}",
         "-" if line.unit_usd is None else f"{(line.unit_usd * per).normalize():f} {each}",
         "unknown" if line.meter == UNKNOWN_USAGE else amount,
     )
 
 
 def _words(meter: str) -> str:
-    return "requests, usage unknown" if meter == UNKNOWN_USAGE else meter.replace("_", " ")
+    if meter == UNKNOWN_USAGE:
+        return "requests, usage unknown"
+    word, _ = unit_of(meter)
+    return f"{word}s" if word else meter.replace("_", " ")
 
 
 def _html_row(cells: tuple[str, ...]) -> str:

@@ -47,6 +47,13 @@ _FOREIGN_WITHOUT: Final = (
     ("output_cost_per_image", "output_cost_per_image_token"),
     ("input_cost_per_audio_per_second", "input_cost_per_audio_token"),
 )
+# What models of other media are sold by, by the table's `mode`: the leaf, how many of it one is, and the field. An
+# entry that has a price by the token as well is none of these.
+_BY_UNIT: Final[Mapping[str, tuple[Leaf, int, str]]] = {
+    "image_generation": ("images", 1, "output_cost_per_image"),
+    "audio_transcription": ("milliseconds", 1000, "input_cost_per_second"),
+    "audio_speech": ("characters", 1, "input_cost_per_character"),
+}
 _CLIFFS: Final = {32: 32_000, 100: 100_000, 128: 128_000, 200: 200_000, 256: 256_000, 272: 272_000, 512: 512_000}
 
 # The suffixes of service tiers, by their name on cards.
@@ -112,13 +119,22 @@ class LitellmTable:
         """Return the card of a provider's model, found behind the provider's name or, as that provider's, alone.
 
         Raises NotFound if there is none, or one of 0: the table writes that for what is free and for what it does not
-        know. ConfigurationError where a price is by time, the character, the image or tiered by ranges, which a card
-        cannot say.
+        know. ConfigurationError where a chat's price is by time, the character, the image or tiered by ranges, which a
+        card cannot say. Models of other media have prices by unit.
         """
         name = self._name_of(provider, upstream)
         if name is None:
             raise UnknownModel(f"{self.version} knows no model {upstream!r} of provider {provider!r}")
         entry = self._entries[name]
+        by_unit = _price_by_unit(entry)
+        if by_unit:
+            return price_card(
+                model or upstream,
+                f"{self.version}/{name}/{model or upstream}",
+                by_unit,
+                valid_from=_BEGINNING,
+                provider=seller,
+            )
         without = (field for field, token in _FOREIGN_WITHOUT if entry.get(field) and not entry.get(token))
         foreign = next((field for field in (*_FOREIGN, *without) if entry.get(field)), None)
         if foreign is not None:
@@ -163,6 +179,15 @@ def _is_sold_by(told: str, seller: str) -> bool:
     if not told or told == seller:
         return True
     return seller in _FAMILIES and told.startswith((f"{seller}-", f"{seller}_"))
+
+
+def _price_by_unit(entry: Entry) -> dict[Leaf, Decimal]:
+    """Return the price of a model of other media, USD per million of its leaf; nothing if it is sold by the token."""
+    leaf, count, field = _BY_UNIT.get(str(entry.get("mode")), ("images", 1, ""))
+    price = entry.get(field)
+    if not isinstance(price, int | Decimal) or not price or entry.get("input_cost_per_token"):
+        return {}
+    return {leaf: _per_mtok(Decimal(price) / count)}
 
 
 def _by_tier(entry: Entry, suffix: str, base: Mapping[Leaf, Decimal]) -> dict[str, dict[Leaf, Decimal]]:

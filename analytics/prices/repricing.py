@@ -11,7 +11,7 @@ from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
 from contracts.metering.usage import LEAVES, Leaf
 from contracts.pricing.money import usd
-from contracts.pricing.prices import AnyCard, PriceBook
+from contracts.pricing.prices import AnyCard, PriceBook, missing_prices
 
 _WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
 
@@ -154,6 +154,7 @@ def price_group(group: UsageGroup, card: AnyCard | None) -> GroupCost:
         return GroupCost(None, {})
     parts: dict[str, int] = {}
     unpriced: list[Leaf] = []
+    priced: list[Leaf] = []
     for leaf, tokens, (sold_as, rate) in zip(
         LEAVES, group.tokens, rates_of(card, group.input_tokens, is_engine=group.is_engine), strict=True
     ):
@@ -163,10 +164,13 @@ def price_group(group: UsageGroup, card: AnyCard | None) -> GroupCost:
             unpriced.append(leaf)
         else:
             parts[sold_as] = parts.get(sold_as, 0) + tokens * rate
+            priced.append(leaf)
     if card.request_pico_usd:
         parts["request"] = card.request_pico_usd * group.requests
-    total = None if unpriced and not parts else sum(parts.values())
-    return GroupCost(total, parts, card.version, tuple(unpriced))
+    if unpriced and not parts:
+        return GroupCost(None, parts, card.version, tuple(unpriced))
+    missing = missing_prices(unpriced, priced, has_fee=bool(card.request_pico_usd))
+    return GroupCost(sum(parts.values()), parts, card.version, missing)
 
 
 def rates_of(card: AnyCard, input_tokens: int | None, *, is_engine: bool) -> list[tuple[Leaf, int | None]]:

@@ -11,7 +11,7 @@ from analytics.queries import query
 from analytics.rows import money_of, number_of, numbers_of, text_of
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
-from contracts.metering.usage import LEAVES, Leaf
+from contracts.metering.usage import LEAVES, TOKEN_LEAVES, Leaf
 from contracts.pricing.money import pico_usd
 from contracts.pricing.prices import AnyCard, PriceCard
 from contracts.pricing.service_tiers import BATCH
@@ -24,7 +24,7 @@ _MAX_STEPS: Final = 4_000  # of thresholds or changes: the bits of a group's sha
 
 @dataclass(frozen=True, slots=True)
 class UsageGroup:
-    """Requests that cost the same for each token. `tokens` has their sums in the order of LEAVES.
+    """Requests that cost the same for each token, image and so on. `tokens` has their sums in the order of LEAVES.
 
     `used` are the leaves that every request of the group has tokens in. `at` is a moment at which the cards hold that
     held for all of them, `input_tokens` a number of input tokens in the same tier, `None` if it is not known. `state`
@@ -71,7 +71,7 @@ class UsageGroup:
     @property
     def total_tokens(self) -> int:
         """Return all its tokens."""
-        return sum(self.tokens)
+        return sum(self.tokens[: len(TOKEN_LEAVES)])
 
 
 def usage_groups(
@@ -113,8 +113,8 @@ def _group(
     row: dict[str, object], question: CostQuestion, thresholds: Sequence[int], changes: Sequence[int]
 ) -> UsageGroup:
     shape = number_of(row["shape"])
-    tier, segment = shape >> 20 & 0xFFF, shape >> 32
-    has_input, has_output, needs_no_output = (bool(shape & 1 << bit) for bit in (11, 12, 13))
+    tier, segment = shape >> 24 & 0xFFF, shape >> 36
+    has_input, has_output, needs_no_output, has_units = (bool(shape & 1 << bit) for bit in (15, 16, 17, 22))
     at = moment_in(segment, question, changes)
     return UsageGroup(
         tenant=text_of(row["tenant_label"]),
@@ -129,11 +129,11 @@ def _group(
         at=at,
         input_tokens=None if not has_input else thresholds[tier - 1] + 1 if tier else 0,
         used=tuple(leaf for bit, leaf in enumerate(LEAVES) if shape & 1 << bit),
-        is_billable=has_input and (has_output or needs_no_output),
-        is_engine=bool(shape & 1 << 14),
-        is_kept_answer=bool(shape & 1 << 15),
-        is_batch=bool(shape & 1 << 16),
-        is_estimated=bool(shape & 1 << 17),
+        is_billable=has_units or (has_input and (has_output or needs_no_output)),
+        is_engine=bool(shape & 1 << 18),
+        is_kept_answer=bool(shape & 1 << 19),
+        is_batch=bool(shape & 1 << 20),
+        is_estimated=bool(shape & 1 << 21),
         state=text_of(row["state_label"]),
         unpriced_leaves=tuple(filter(None, text_of(row["unpriced_labels"]).split(","))),
         requests=number_of(row["request_count"]),

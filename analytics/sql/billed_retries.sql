@@ -6,19 +6,7 @@ SELECT
     tries.model AS model_label,
     answered.model_version AS version_label,
     count() AS try_count,
-    [
-        sum(toUInt64(ifNull(coalesce(tries.tokens_input_text, answered.tokens_input_text), 0))),
-        sum(toUInt64(ifNull(coalesce(tries.tokens_input_audio, answered.tokens_input_audio), 0))),
-        sum(toUInt64(ifNull(coalesce(tries.tokens_input_image, answered.tokens_input_image), 0))),
-        sum(toUInt64(ifNull(coalesce(tries.tokens_cache_read_text, answered.tokens_cache_read_text), 0))),
-        sum(toUInt64(ifNull(coalesce(tries.tokens_cache_read_audio, answered.tokens_cache_read_audio), 0))),
-        sum(toUInt64(ifNull(coalesce(tries.tokens_cache_write_5m, answered.tokens_cache_write_5m), 0))),
-        sum(toUInt64(ifNull(coalesce(tries.tokens_cache_write_1h, answered.tokens_cache_write_1h), 0))),
-        sum(toUInt64(ifNull(coalesce(tries.tokens_output_text, answered.tokens_output_text), 0))),
-        sum(toUInt64(ifNull(coalesce(tries.tokens_output_reasoning, answered.tokens_output_reasoning), 0))),
-        sum(toUInt64(ifNull(coalesce(tries.tokens_output_audio, answered.tokens_output_audio), 0))),
-        sum(toUInt64(ifNull(coalesce(tries.tokens_output_image, answered.tokens_output_image), 0)))
-    ] AS leaf_sums
+    {{retried_leaf_sums}} AS leaf_sums
 FROM
 (
     SELECT *

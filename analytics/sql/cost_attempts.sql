@@ -13,6 +13,7 @@ SELECT
     if(has({by:Array(String)}, 'prompt'), prompt_name, '') AS prompt_label,
     if(has({by:Array(String)}, 'prompt_version'), prompt_version, '') AS prompt_version_label,
     if(has({by:Array(String)}, 'price'), price_version, '') AS price_label,
+    if(has({by:Array(String)}, 'operation'), operation, '') AS operation_label,
     if(has({by:Array(String)}, 'session'), conversation_id, '') AS session_label,
     if(has({by:Array(String)}, 'repo'), tags['repo'], '') AS repo_label,
     if(has({by:Array(String)}, 'branch'), tags['branch'], '') AS branch_label,
@@ -34,7 +35,7 @@ FROM
 (
     SELECT
         request_id, started_at, tenant, team, project, key_id, end_user, model, provider, adapter, prompt_name,
-        prompt_version, price_version, tags, conversation_id, tools, cost_usd, price_state
+        prompt_version, price_version, operation, tags, conversation_id, tools, cost_usd, price_state
     FROM requests
     WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
         AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
@@ -60,6 +61,6 @@ INNER JOIN
 ) AS tries USING (request_id)
 GROUP BY
     tenant_label, team_label, project_label, key_label, user_label, model_label, provider_label, adapter_label,
-    prompt_label, prompt_version_label, price_label, session_label, repo_label, branch_label, pr_label, agent_label,
-    tool_label, tag_label, tags_label, period_start
+    prompt_label, prompt_version_label, price_label, operation_label, session_label, repo_label, branch_label, pr_label,
+    agent_label, tool_label, tag_label, tags_label, period_start
 LIMIT {line_limit:UInt32}

@@ -9,6 +9,7 @@ SELECT
     if(has({by:Array(String)}, 'model'), model, '') AS model_label,
     if(has({by:Array(String)}, 'provider'), provider, '') AS provider_label,
     if(has({by:Array(String)}, 'price'), price_version, '') AS price_label,
+    '' AS operation_label,
     '' AS user_label,
     '' AS adapter_label,
     '' AS prompt_label,

@@ -13,6 +13,7 @@ SELECT
     if(has({by:Array(String)}, 'prompt'), prompt_name, '') AS prompt_label,
     if(has({by:Array(String)}, 'prompt_version'), prompt_version, '') AS prompt_version_label,
     if(has({by:Array(String)}, 'price'), price_version, '') AS price_label,
+    if(has({by:Array(String)}, 'operation'), operation, '') AS operation_label,
     if(has({by:Array(String)}, 'session'), conversation_id, '') AS session_label,
     if(has({by:Array(String)}, 'repo'), tags['repo'], '') AS repo_label,
     if(has({by:Array(String)}, 'branch'), tags['branch'], '') AS branch_label,
@@ -71,6 +72,6 @@ WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND ({only_unpriced:Bool} = false OR price_state IN ('failed', 'unknown_usage', 'unpriced', 'partly_unpriced'))
 GROUP BY
     tenant_label, team_label, project_label, key_label, user_label, model_label, provider_label, adapter_label,
-    prompt_label, prompt_version_label, price_label, session_label, repo_label, branch_label, pr_label, agent_label,
-    tool_label, tag_label, tags_label, period_start
+    prompt_label, prompt_version_label, price_label, operation_label, session_label, repo_label, branch_label, pr_label,
+    agent_label, tool_label, tag_label, tags_label, period_start
 LIMIT {line_limit:UInt32}

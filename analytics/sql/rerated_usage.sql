@@ -3,7 +3,8 @@
 -- tokens; below 0: none) and the fee per request. Left out is what keeps its recorded price: requests of no class, those
 -- that failed or lack a count, kept answers, and those that use nothing that has a price.
 -- Requests of one class are summed before they are multiplied by its rates: a million of them are far fewer sums. What a
--- request uses that has no price is told by bits: bit n is set if the nth kind of tokens is used, or has no price.
+-- request uses that has no price is told by bits: bit n is set if the nth kind of usage is used, or has no price. A card
+-- sells by tokens or by units, and what it does not sell by lacks no price (`missing_prices`).
 SELECT
     tenant,
     team,
@@ -18,8 +19,9 @@ SELECT
     sum(asked) - recorded_pico_usd AS amount_pico_usd,
     -sum(was_unpriced_count) AS unpriced_requests,
     sum(partly_count) AS partly_unpriced_requests,
-    sum(arraySum(arraySlice(missing, 1, 7)) - was_missing_input) AS unpriced_input_tokens,
-    sum(arraySum(arraySlice(missing, 8)) - was_missing_output) AS unpriced_output_tokens,
+    sum(arraySum(arraySlice(missing, 1, {{input_leaves}})) - was_missing_input) AS unpriced_input_tokens,
+    sum(arraySum(arraySlice(missing, {{input_leaves}} + 1, {{output_leaves}})) - was_missing_output)
+        AS unpriced_output_tokens,
     sumIf(asked - recorded, is_estimated) AS estimated_pico_usd,
     sumIf(was_unpriced_count, is_estimated) AS estimated_requests
 FROM
@@ -27,7 +29,7 @@ FROM
     SELECT
         *,
         {class_rates:Array(Array(Int128))}[class_number] AS rates,
-        arrayMap((count, rate) -> if(rate < 0, count, 0), sums, rates) AS missing,
+        arrayMap((count, rate) -> if(rate < 0 AND NOT is_by_units, count, 0), sums, rates) AS missing,
         arraySum(arrayMap((count, rate) -> if(rate < 0, toInt128(0), count * rate), sums, rates))
             + {class_fees:Array(Int128)}[class_number] * request_count AS asked,
         toInt128(cost_sum * toDecimal128(1000000000000, 0)) AS recorded
@@ -44,23 +46,25 @@ FROM
             period_start,
             class_number,
             is_estimated,
+            is_by_units,
             toInt64(count()) AS request_count,
             sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum,
             toInt64(countIf(was_unpriced)) AS was_unpriced_count,
-            toInt64(countIf(bitAnd(used_kinds, kinds_without) != 0)) - toInt64(countIf(was_partly)) AS partly_count,
+            toInt64(countIf(bitAnd(used_kinds, kinds_lacking) != 0)) - toInt64(countIf(was_partly)) AS partly_count,
             sum(multiIf(
-                was_unpriced, arraySum(arraySlice(tokens, 1, 7)),
+                was_unpriced, arraySum(arraySlice(tokens, 1, {{input_leaves}})),
                 was_partly, arraySum(arrayMap(
                     (count, leaf) -> if(has(unpriced_leaves, leaf), count, 0),
-                    arraySlice(tokens, 1, 7), arraySlice({leaves:Array(String)}, 1, 7)
+                    arraySlice(tokens, 1, {{input_leaves}}), arraySlice({leaves:Array(String)}, 1, {{input_leaves}})
                 )),
                 toInt64(0)
             )) AS was_missing_input,
             sum(multiIf(
-                was_unpriced, arraySum(arraySlice(tokens, 8)),
+                was_unpriced, arraySum(arraySlice(tokens, {{input_leaves}} + 1, {{output_leaves}})),
                 was_partly, arraySum(arrayMap(
                     (count, leaf) -> if(has(unpriced_leaves, leaf), count, 0),
-                    arraySlice(tokens, 8), arraySlice({leaves:Array(String)}, 8)
+                    arraySlice(tokens, {{input_leaves}} + 1, {{output_leaves}}),
+                    arraySlice({leaves:Array(String)}, {{input_leaves}} + 1, {{output_leaves}})
                 )),
                 toInt64(0)
             )) AS was_missing_output,
@@ -68,99 +72,91 @@ FROM
         FROM
         (
             SELECT
-                tenant,
-                team,
-                project,
-                key_id,
-                model,
-                provider,
-                price_version,
-                toInt64(roundDown(toUnixTimestamp(toDateTime(started_at, 'UTC')), {starts:Array(UInt32)}))
-                    AS period_start,
-                unpriced_leaves,
-                price_state = 'unpriced' AS was_unpriced,
-                price_state = 'partly_unpriced' AS was_partly,
-                count_method = 'estimate' AS is_estimated,
-                cost_usd,
-                [
-                    toInt64(ifNull(tokens_input_text, 0)), toInt64(ifNull(tokens_input_audio, 0)),
-                    toInt64(ifNull(tokens_input_image, 0)), toInt64(ifNull(tokens_cache_read_text, 0)),
-                    toInt64(ifNull(tokens_cache_read_audio, 0)), toInt64(ifNull(tokens_cache_write_5m, 0)),
-                    toInt64(ifNull(tokens_cache_write_1h, 0)), toInt64(ifNull(tokens_output_text, 0)),
-                    toInt64(ifNull(tokens_output_reasoning, 0)), toInt64(ifNull(tokens_output_audio, 0)),
-                    toInt64(ifNull(tokens_output_image, 0))
-                ] AS tokens,
-                toUInt16(
-                    (ifNull(tokens_input_text, 0) > 0)
-                    + (ifNull(tokens_input_audio, 0) > 0) * 2
-                    + (ifNull(tokens_input_image, 0) > 0) * 4
-                    + (ifNull(tokens_cache_read_text, 0) > 0) * 8
-                    + (ifNull(tokens_cache_read_audio, 0) > 0) * 16
-                    + (ifNull(tokens_cache_write_5m, 0) > 0) * 32
-                    + (ifNull(tokens_cache_write_1h, 0) > 0) * 64
-                    + (ifNull(tokens_output_text, 0) > 0) * 128
-                    + (ifNull(tokens_output_reasoning, 0) > 0) * 256
-                    + (ifNull(tokens_output_audio, 0) > 0) * 512
-                    + (ifNull(tokens_output_image, 0) > 0) * 1024
-                ) AS used_kinds,
-                {{price_class}}
-            FROM requests
-            WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
-                AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
-                AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-                AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
-                AND outcome != 'rejected'
-                AND price_state != 'failed'
-                AND cache NOT IN ('hit', 'semantic_hit')
-                AND isNotNull(coalesce(
-                    tokens_input_text, tokens_input_audio, tokens_input_image,
-                    tokens_cache_read_text, tokens_cache_read_audio, tokens_cache_write_5m, tokens_cache_write_1h
-                ))
-                AND (
-                    operation IN ('embeddings', 'rerank', 'score')
-                    OR isNotNull(coalesce(
-                        tokens_output_text, tokens_output_reasoning, tokens_output_audio, tokens_output_image
-                    ))
-                )
-        ) AS used
-        INNER JOIN
-        (
-            SELECT
-                class.1 AS class_tenant,
-                class.2 AS class_model,
-                class.3 AS class_provider,
-                class.4 AS class_service_tier,
-                class.5 AS class_is_engine,
-                class.6 AS tier_number,
-                class.7 AS segment,
-                class.8 AS class_number,
-                toUInt16(arraySum(
-                    (rate, place) -> if(rate < 0, bitShiftLeft(toUInt16(1), place - 1), 0),
-                    class.9,
-                    arrayEnumerate(class.9)
-                )) AS kinds_without,
-                class.10 > 0 AS has_fee
+                *,
+                bitAnd(used_kinds, bitNot(kinds_without)) AS priced_kinds,
+                bitAnd(priced_kinds, {{unit_bits}}) != 0 AND bitAnd(priced_kinds, {{token_bits}}) = 0 AS is_by_units,
+                multiIf(
+                    is_by_units, bitAnd(kinds_without, {{unit_bits}}),
+                    bitAnd(priced_kinds, {{unit_bits}}) = 0
+                    AND (has_fee OR bitAnd(priced_kinds, {{token_bits}}) != 0), bitAnd(kinds_without, {{token_bits}}),
+                    kinds_without
+                ) AS kinds_lacking
             FROM
             (
-                SELECT arrayJoin(arrayZip(
-                    {class_tenants:Array(String)},
-                    {class_models:Array(String)},
-                    {class_providers:Array(String)},
-                    {class_service_tiers:Array(String)},
-                    {class_engines:Array(UInt8)},
-                    {class_tiers:Array(UInt64)},
-                    {class_segments:Array(UInt64)},
-                    arrayEnumerate({class_tenants:Array(String)}),
-                    {class_rates:Array(Array(Int128))},
-                    {class_fees:Array(Int128)}
-                )) AS class
+                SELECT
+                    tenant,
+                    team,
+                    project,
+                    key_id,
+                    model,
+                    provider,
+                    price_version,
+                    toInt64(roundDown(toUnixTimestamp(toDateTime(started_at, 'UTC')), {starts:Array(UInt32)}))
+                        AS period_start,
+                    unpriced_leaves,
+                    price_state = 'unpriced' AS was_unpriced,
+                    price_state = 'partly_unpriced' AS was_partly,
+                    count_method = 'estimate' AS is_estimated,
+                    cost_usd,
+                    {{leaf_counts}} AS tokens,
+                    toUInt16({{leaf_bits}}) AS used_kinds,
+                    {{price_class}}
+                FROM requests
+                WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
+                    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
+                    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
+                    AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+                    AND outcome != 'rejected'
+                    AND price_state != 'failed'
+                    AND cache NOT IN ('hit', 'semantic_hit')
+                    AND (
+                        isNotNull({{any_unit}})
+                        OR (
+                            isNotNull({{any_input}})
+                            AND (operation IN ('embeddings', 'rerank', 'score') OR isNotNull({{any_output}}))
+                        )
+                    )
+            ) AS used
+            INNER JOIN
+            (
+                SELECT
+                    class.1 AS class_tenant,
+                    class.2 AS class_model,
+                    class.3 AS class_provider,
+                    class.4 AS class_service_tier,
+                    class.5 AS class_is_engine,
+                    class.6 AS tier_number,
+                    class.7 AS segment,
+                    class.8 AS class_number,
+                    toUInt16(arraySum(
+                        (rate, place) -> if(rate < 0, bitShiftLeft(toUInt16(1), place - 1), 0),
+                        class.9,
+                        arrayEnumerate(class.9)
+                    )) AS kinds_without,
+                    class.10 > 0 AS has_fee
+                FROM
+                (
+                    SELECT arrayJoin(arrayZip(
+                        {class_tenants:Array(String)},
+                        {class_models:Array(String)},
+                        {class_providers:Array(String)},
+                        {class_service_tiers:Array(String)},
+                        {class_engines:Array(UInt8)},
+                        {class_tiers:Array(UInt64)},
+                        {class_segments:Array(UInt64)},
+                        arrayEnumerate({class_tenants:Array(String)}),
+                        {class_rates:Array(Array(Int128))},
+                        {class_fees:Array(Int128)}
+                    )) AS class
+                )
+            ) AS classes USING (
+                class_tenant, class_model, class_provider, class_service_tier, class_is_engine, tier_number, segment
             )
-        ) AS classes USING (
-            class_tenant, class_model, class_provider, class_service_tier, class_is_engine, tier_number, segment
+            WHERE bitAnd(used_kinds, kinds_without) = 0 OR has_fee OR bitAnd(used_kinds, bitNot(kinds_without)) != 0
         )
-        WHERE bitAnd(used_kinds, kinds_without) = 0 OR has_fee OR bitAnd(used_kinds, bitNot(kinds_without)) != 0
         GROUP BY
-            tenant, team, project, key_id, model, provider, price_version, period_start, class_number, is_estimated
+            tenant, team, project, key_id, model, provider, price_version, period_start, class_number, is_estimated,
+            is_by_units
     )
 )
 GROUP BY tenant, team, project, key_id, model, provider, price_version, period_start

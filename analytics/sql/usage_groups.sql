@@ -1,8 +1,9 @@
 -- Requests that a model saw, in groups within which any price card asks the same for a token: so that a card's price of
 -- the sums is the sum of its prices, and every cost can be computed again from cards. Rejected ones are left out.
--- `shape` packs what a price depends on: bits 0-10 which leaves have tokens, 11 and 12 whether input and output are
--- known, 13 input alone is billed, 14 an engine of ours, 15 a kept answer, 16 priced as a batch, 17 counted by estimate;
--- from bit 20 the number of {thresholds} the input exceeds; from bit 32 how many {changes} (Unix nanoseconds) lie before.
+-- `shape` packs what a price depends on: bits 0-14 which kinds of usage there are, 15 and 16 whether input and output are
+-- known, 17 input alone is billed, 18 an engine of ours, 19 a kept answer, 20 priced as a batch, 21 counted by estimate,
+-- 22 counted in units; from bit 24 the number of {thresholds} the input exceeds; from bit 36 how many {changes} (Unix
+-- nanoseconds) lie before.
 SELECT
     tenant AS tenant_label,
     if(has({by:Array(String)}, 'team'), team, '') AS team_label,
@@ -19,32 +20,18 @@ SELECT
     if(price_state = 'partly_unpriced', arrayStringConcat(arraySort(unpriced_leaves), ','), '') AS unpriced_labels,
     service_tier AS tier_label,
     toInt64(roundDown(toUnixTimestamp(toDateTime(started_at, 'UTC')), {starts:Array(UInt32)})) AS period_start,
-    toUInt64(ifNull(tokens_input_text, 0) > 0)
-        + toUInt64(ifNull(tokens_input_audio, 0) > 0) * 2
-        + toUInt64(ifNull(tokens_input_image, 0) > 0) * 4
-        + toUInt64(ifNull(tokens_cache_read_text, 0) > 0) * 8
-        + toUInt64(ifNull(tokens_cache_read_audio, 0) > 0) * 16
-        + toUInt64(ifNull(tokens_cache_write_5m, 0) > 0) * 32
-        + toUInt64(ifNull(tokens_cache_write_1h, 0) > 0) * 64
-        + toUInt64(ifNull(tokens_output_text, 0) > 0) * 128
-        + toUInt64(ifNull(tokens_output_reasoning, 0) > 0) * 256
-        + toUInt64(ifNull(tokens_output_audio, 0) > 0) * 512
-        + toUInt64(ifNull(tokens_output_image, 0) > 0) * 1024
-        + toUInt64(isNotNull(coalesce(
-            tokens_input_text, tokens_input_audio, tokens_input_image,
-            tokens_cache_read_text, tokens_cache_read_audio, tokens_cache_write_5m, tokens_cache_write_1h
-        ))) * 2048
-        + toUInt64(isNotNull(coalesce(
-            tokens_output_text, tokens_output_reasoning, tokens_output_audio, tokens_output_image
-        ))) * 4096
-        + toUInt64(operation IN ('embeddings', 'rerank', 'score')) * 8192
-        + toUInt64(provider = 'engine' OR attribution_method != '') * 16384
-        + toUInt64(cache IN ('hit', 'semantic_hit')) * 32768
-        + toUInt64(endsWith(price_version, '#batch')) * 65536
-        + toUInt64(count_method = 'estimate') * 131072
-        + toUInt64({{thresholds_passed}}) * 1048576
+    {{leaf_bits}}
+        + toUInt64(isNotNull({{any_input}})) * 32768
+        + toUInt64(isNotNull({{any_output}})) * 65536
+        + toUInt64(operation IN ('embeddings', 'rerank', 'score')) * 131072
+        + toUInt64(provider = 'engine' OR attribution_method != '') * 262144
+        + toUInt64(cache IN ('hit', 'semantic_hit')) * 524288
+        + toUInt64(endsWith(price_version, '#batch')) * 1048576
+        + toUInt64(count_method = 'estimate') * 2097152
+        + toUInt64(isNotNull({{any_unit}})) * 4194304
+        + toUInt64({{thresholds_passed}}) * 16777216
         + toUInt64(arrayCount(moment -> toUnixTimestamp64Nano(started_at) >= moment, {changes:Array(Int64)}))
-            * 4294967296 AS shape,
+            * 68719476736 AS shape,
     count() AS request_count,
     countIf(price_state IN ('unpriced', 'unknown_usage')) AS unpriced_count,
     sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum,

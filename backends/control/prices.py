@@ -21,6 +21,7 @@ from contracts.errors import ConfigurationError, Conflict, EffectUnconfirmed, In
 from contracts.metering.usage import Leaf
 from contracts.pricing.money import pico_usd_per_token
 from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, StandardCostCard, price_card
+from contracts.pricing.unit_prices import units_in, with_units, without_units
 
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 GRACE = timedelta(minutes=1)  # an end that is no longer ago is meant as now
@@ -75,15 +76,17 @@ def create_price(session: Session, author: Author, new: NewPrice) -> Price:
     begin_change(session, author, "price.create", new.version, {"model": new.model, "tenant": new.tenant})
     if new.tenant:
         get_tenant(session, new.tenant)
+    rates, service_tiers = without_units(new.usd_per_mtok, new.service_tiers)
     row = Price(
         version=new.version,
         model=new.model,
         provider=new.provider,
         tenant_id=new.tenant,
         card={
-            "usd_per_mtok": _as_text(new.usd_per_mtok),
+            "usd_per_mtok": _as_text(rates),
+            "usd_per_unit": _as_text(units_in(new.usd_per_mtok, new.service_tiers)),
             "batch_usd_per_mtok": _as_text(new.batch_usd_per_mtok),
-            "service_tiers": _tiers_as_text(new.service_tiers),
+            "service_tiers": _tiers_as_text(service_tiers),
             "tiers": [
                 {
                     "above_input_tokens": above,
@@ -312,11 +315,17 @@ def card_of_price(row: Price) -> PriceCard:
     """Build the card a row stands for. Raises ConfigurationError if the row breaks a card's rules."""
     written = cast("Mapping[str, object]", row.card)
     tiers = cast("Sequence[Mapping[str, object]]", written.get("tiers", ()))
+    per_unit = {
+        word: Decimal(price) for word, price in cast("Mapping[str, str]", written.get("usd_per_unit", {})).items()
+    }
     try:
+        rates, service_tiers = with_units(
+            _as_decimals(written["usd_per_mtok"]), _tiers_as_decimals(written.get("service_tiers", {})), per_unit
+        )
         return price_card(
             row.model,
             row.version,
-            _as_decimals(written["usd_per_mtok"]),
+            rates,
             valid_from=row.valid_from,
             valid_to=row.valid_to,
             tiers=[(cast(int, tier["above_input_tokens"]), _as_decimals(tier["usd_per_mtok"])) for tier in tiers],
@@ -328,7 +337,7 @@ def card_of_price(row: Price) -> PriceCard:
                 cast(int, tier["above_input_tokens"]): _as_decimals(tier.get("batch_usd_per_mtok", {}))
                 for tier in tiers
             },
-            service_tiers=_tiers_as_decimals(written.get("service_tiers", {})),
+            service_tiers=service_tiers,
             service_tiers_above={
                 cast(int, tier["above_input_tokens"]): _tiers_as_decimals(tier.get("service_tiers", {}))
                 for tier in tiers
@@ -367,7 +376,7 @@ def _rate(row: StandardCost, name: str) -> int:
         raise ConfigurationError(f"card {row.version!r}, {name}: {error}") from error
 
 
-def _as_text(rates: Mapping[Leaf, Decimal]) -> dict[str, str]:
+def _as_text(rates: Mapping[Leaf, Decimal] | Mapping[str, Decimal]) -> dict[str, str]:
     # Text, because JSON's numbers are floats and money is not.
     return {leaf: format(rate, "f") for leaf, rate in rates.items()}
 

@@ -2,19 +2,22 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 from uuid import UUID
 
 import msgspec
 
-from contracts.api.chat import ReasoningEffort
+from contracts.api.chat import ReasoningEffort, TranslatedChat
+from contracts.api.embedding import TranslatedEmbedding
 from contracts.api.generation import Continuation, Delta, Result, Vectors
+from contracts.api.media import MediaRequest
 from contracts.api.requests import AnyRequest
 from contracts.engine.wire import KvBlocks
-from contracts.errors import TollkeeperError
+from contracts.errors import InvalidRequest, TollkeeperError, UnsupportedParameter
 from contracts.metering.usage import Usage
 from contracts.recording.records import CountMethod
 from contracts.serving.configuration import TargetSpec
+from contracts.serving.spoken_apis import drops_unknown, speaks
 
 
 @dataclass(slots=True)
@@ -99,6 +102,9 @@ class Sink(DeltaSink, Protocol):
 
     def answered_at(self, tier: str) -> None:
         """Accept the service tier that the target says it answers at; empty: the standard one."""
+
+    def media_type(self, name: str) -> None:
+        """Note of which type the reply is that follows, where that need not be JSON."""
 
     async def drained(self) -> None:
         """Wait until the client has taken enough to go on."""
@@ -220,3 +226,30 @@ ADAPTERS: Mapping[str, str] = {
     "openai_http": "backends.llm.http.openai_http:OpenAIHttpTarget",
     "litellm": "backends.llm.provider_target:ProviderTarget",
 }
+
+_TAKES_MEDIA: Final = "openai_http"  # the kind of target that images, sound and moderations go to
+
+
+def check_translated(call: ModelCall, spec: TargetSpec) -> None:
+    """Raise UnsupportedParameter if a target is to be given a request that it cannot take as it is, nor translated."""
+    request = call.request
+    if isinstance(request, MediaRequest) and spec.kind != _TAKES_MEDIA:
+        raise UnsupportedParameter(
+            f"{request.model!r} is served by targets without images, sound and moderations; ask for a model at a "
+            f"target of kind {_TAKES_MEDIA}",
+            param="model",
+        )
+    if not isinstance(request, TranslatedChat | TranslatedEmbedding):
+        return
+    native, refusal = request.native, request.unless_dropped
+    if native is not None:
+        if speaks(spec, native.api):
+            return
+        if native.refusal is not None:
+            raise _refusal_of(native.refusal)
+    if refusal is not None and not drops_unknown(spec):
+        raise _refusal_of(refusal)
+
+
+def _refusal_of(error: InvalidRequest) -> UnsupportedParameter:
+    return UnsupportedParameter(error.message, param=error.param, code=error.error_code)

@@ -5,7 +5,9 @@ from typing import Literal
 import msgspec
 
 from contracts.api.chat import InputRequest, PositiveInt
+from contracts.api.native import NativeBody
 from contracts.api.token_inputs import TokenInput, count_of, entries_of
+from contracts.errors import InvalidRequest
 from contracts.metering.usage import OpenAIUsage
 
 MAX_INPUTS = 2048
@@ -27,6 +29,19 @@ class EmbeddingRequest(InputRequest, frozen=True):
     def input_count(self) -> int:
         """Return how many vectors the caller asks for."""
         return count_of(self.input)
+
+
+class TranslatedEmbedding(EmbeddingRequest, frozen=True, kw_only=True):
+    """Embeddings that were asked for in the words of another API: Google's.
+
+    `embedding_body` is the body of /v1/embeddings. `native` is for targets that speak the API themselves; with a
+    `refusal` in it nothing else can take the request. `unless_dropped` is why others refuse it, unless their settings
+    let them drop what they have no field for.
+    """
+
+    embedding_body: bytes
+    native: NativeBody | None = None
+    unless_dropped: InvalidRequest | None = None
 
 
 class EmbeddingReply(msgspec.Struct, frozen=True, gc=False):

@@ -111,6 +111,48 @@ class GenerationConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
     response_modalities: list[str] | None = None
 
 
+class EmbedConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How a content is embedded, where newer clients put it."""
+
+    task_type: str | None = None
+    title: str | None = None
+    output_dimensionality: PositiveInt | None = None
+    auto_truncate: bool | None = None
+
+
+class EmbedRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The body of embedContent. The model stands in the path."""
+
+    content: GeminiContent
+    model: str | None = None
+    task_type: str | None = None
+    title: str | None = None
+    output_dimensionality: PositiveInt | None = None
+    embed_content_config: EmbedConfig | None = None
+
+    @property
+    def dimensions(self) -> int | None:
+        """Return the length of the vector asked for."""
+        config = self.embed_content_config
+        return self.output_dimensionality or (None if config is None else config.output_dimensionality)
+
+    @property
+    def purpose(self) -> tuple[str, str] | None:
+        """Return the first field that says what the vector is for, with its value; `None` if none does."""
+        for holder in (self, self.embed_content_config):
+            if holder is not None and holder.task_type not in (None, "TASK_TYPE_UNSPECIFIED"):
+                return "taskType", str(holder.task_type)
+            if holder is not None and holder.title is not None:
+                return "title", holder.title
+        return None
+
+
+class BatchEmbedRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The body of batchEmbedContents."""
+
+    requests: Annotated[list[EmbedRequest], Meta(min_length=1)]
+
+
 class GeminiRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The body of generateContent, streamGenerateContent and countTokens. The model stands in the path."""
 

@@ -16,6 +16,8 @@ NATIVE_PATHS: Final[Mapping[NativeApi, str]] = {
     "responses": "/responses",
     "gemini": "/models/{model}:generateContent",
 }
+GEMINI_EMBED_PATH: Final = "/models/{model}:embedContent"
+GEMINI_BATCH_EMBED_PATH: Final = "/models/{model}:batchEmbedContents"
 GEMINI_STREAM_PATH: Final = "/models/{model}:streamGenerateContent?alt=sse"
 # Fields that bound an answer, in the APIs that have them beside the prompt.
 OUTPUT_FIELDS: Final[Mapping[NativeApi, str]] = {"messages": "max_tokens", "responses": "max_output_tokens"}

@@ -138,6 +138,14 @@ class GeminiCandidate(msgspec.Struct, frozen=True, rename="camel"):
     index: int = 0
 
 
+class GeminiEmbeddings(msgspec.Struct, frozen=True, rename="camel"):
+    """An answer of embedContent or batchEmbedContents: only what accounting needs."""
+
+    embedding: dict[str, msgspec.Raw] | None = None
+    embeddings: list[msgspec.Raw] | None = None
+    usage_metadata: GeminiUsage | None = None
+
+
 class GeminiAnswer(msgspec.Struct, frozen=True, rename="camel"):
     """A response of the Gemini API, whole or one of a stream's."""
 

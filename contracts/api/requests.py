@@ -2,6 +2,7 @@
 
 from contracts.api.chat import GenerationRequest
 from contracts.api.embedding import EmbeddingRequest
+from contracts.api.media import MediaRequest
 from contracts.api.rerank import PairRequest
 
-AnyRequest = GenerationRequest | EmbeddingRequest | PairRequest
+AnyRequest = GenerationRequest | EmbeddingRequest | PairRequest | MediaRequest

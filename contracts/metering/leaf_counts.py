@@ -17,4 +17,4 @@ def check_counts(usage: "Usage") -> None:
     for place, count in enumerate(astuple(usage)):
         if count is not None and not 0 <= count <= MAX_TOKENS_PER_LEAF:
             leaf = usage.__struct_fields__[place]
-            raise InvalidUsage(f"{leaf} is {count}; a token count must be within 0 to {MAX_TOKENS_PER_LEAF}")
+            raise InvalidUsage(f"{leaf} is {count}; a count must be within 0 to {MAX_TOKENS_PER_LEAF}")

@@ -1,7 +1,8 @@
-"""Token usage in disjoint leaves: each token stands in exactly one, and `None` means not reported, never zero.
+"""Usage in disjoint leaves: each token stands in exactly one, and `None` means not reported, never zero.
 
 Providers report totals with overlapping parts ("prompt_tokens, of which cached"). Those are taken apart
-once, here, so that no later sum can count a token twice.
+once, here, so that no later sum can count a token twice. What is sold by another unit than tokens has a leaf for each
+unit, behind those of tokens. This is the one list of kinds: columns, queries, prices and reports follow it.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,12 @@ Leaf = Literal[
     "output_reasoning",
     "output_audio",
     "output_image",
+    "images",
+    "milliseconds",
+    "characters",
+    "requests",
 ]
+UnitLeaf = Literal["images", "milliseconds", "characters", "requests"]
 
 INPUT_LEAVES: Final[tuple[Leaf, ...]] = (
     "input_text",
@@ -38,18 +44,29 @@ INPUT_LEAVES: Final[tuple[Leaf, ...]] = (
     "cache_write_1h",
 )
 OUTPUT_LEAVES: Final[tuple[Leaf, ...]] = ("output_text", "output_reasoning", "output_audio", "output_image")
-LEAVES: Final[tuple[Leaf, ...]] = INPUT_LEAVES + OUTPUT_LEAVES
+TOKEN_LEAVES: Final[tuple[Leaf, ...]] = INPUT_LEAVES + OUTPUT_LEAVES
+UNIT_LEAVES: Final[tuple[UnitLeaf, ...]] = ("images", "milliseconds", "characters", "requests")
+LEAVES: Final[tuple[Leaf, ...]] = TOKEN_LEAVES + UNIT_LEAVES
 
 _INPUTS: Final = len(INPUT_LEAVES)  # a Usage's fields are in the order of LEAVES, these first
+_TOKENS: Final = len(TOKEN_LEAVES)
 _NO_INPUTS: Final = (None,) * _INPUTS
 _NO_OUTPUTS: Final = (None,) * len(OUTPUT_LEAVES)
+_NO_UNITS: Final = (None,) * len(UNIT_LEAVES)
+_NO_TOKENS: Final = (None,) * _TOKENS
+
+
+def column_of(leaf: Leaf) -> str:
+    """Return the column that holds a leaf's count in the store."""
+    return f"units_{leaf}" if leaf in UNIT_LEAVES else f"tokens_{leaf}"
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one request used. Every field counts tokens no other field counts.
+    """What one request used. Every field counts what no other field counts.
 
     `input_text` is the uncached text input (all input not otherwise classified). `output_text` is the visible
-    output. A leaf the source did not report is `None`; a leaf it reported as none is 0.
+    output. The last four count no tokens: images made, milliseconds of sound heard, characters spoken, and requests of
+    an operation that is sold by the request. A leaf the source did not report is `None`; one reported as none is 0.
     """
 
     input_text: int | None = None
@@ -63,6 +80,10 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     output_reasoning: int | None = None
     output_audio: int | None = None
     output_image: int | None = None
+    images: int | None = None
+    milliseconds: int | None = None
+    characters: int | None = None
+    requests: int | None = None
 
     __post_init__ = check_counts  # type: ignore[misc]  # what the compiler makes is no function to the checker
 
@@ -75,7 +96,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def output_tokens(self) -> int | None:
         """Sum the output leaves; `None` when no output leaf is known."""
-        counts = astuple(self)[_INPUTS:]
+        counts = astuple(self)[_INPUTS:_TOKENS]
         return None if counts == _NO_OUTPUTS else sum(filter(None, counts))
 
     @property
@@ -86,12 +107,18 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def has_output(self) -> bool:
         """Return whether any output leaf is known."""
-        return astuple(self)[_INPUTS:] != _NO_OUTPUTS
+        return astuple(self)[_INPUTS:_TOKENS] != _NO_OUTPUTS
+
+    @property
+    def has_units(self) -> bool:
+        """Return whether anything that is no token was counted."""
+        return astuple(self)[_TOKENS:] != _NO_UNITS
 
     @property
     def total_tokens(self) -> int | None:
-        """Sum all leaves; `None` when none is known."""
-        return None if self == UNKNOWN_USAGE else sum(filter(None, astuple(self)))
+        """Sum the leaves of tokens; `None` when none is known."""
+        counts = astuple(self)[:_TOKENS]
+        return None if counts == _NO_TOKENS else sum(filter(None, counts))
 
     @property
     def is_known(self) -> bool:

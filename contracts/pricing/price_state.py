@@ -1,6 +1,6 @@
 """Why a request has the cost that it has: one of six states, the same in metrics (here) and in the store's SQL.
 
-The SQL is the column `price_state` of `requests` (migration 0032); a test compares both on random requests.
+The SQL is the column `price_state` of `requests` (migration 0035); a test compares both on random requests.
 """
 
 from typing import Final, Literal
@@ -30,6 +30,8 @@ def price_state(record: RequestRecord) -> PriceState:
     if record.cost_basis == "unknown_usage":
         return "unknown_usage"
     usage = record.usage
+    if usage.has_units:
+        return "unpriced"
     if record.outcome == "error" and _is_empty(usage):
         return "failed"
     has_output = usage.has_output or record.operation in INPUT_ONLY_OPERATIONS

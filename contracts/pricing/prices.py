@@ -1,13 +1,13 @@
 """Dated price cards, standard cost cards, and the pure function that prices usage with either.
 
 A card is immutable and carries a version; the version is written on every row it priced, so a bill can be
-recomputed later. Prices are USD per million tokens, kept as integer pico-USD per token. A card may have prices for
-service tiers (`flex`, `priority`, ...), of which batches are one: what they priced names its version with the tier
-behind it, such as `#batch`.
+recomputed later. Prices are USD per million tokens, kept as integer pico-USD per token; those of other units are kept
+the same way (`unit_prices.py`). A card may have prices for service tiers (`flex`, `priority`, ...), as for batches and
+kinds of images: what they priced names its version with the tier behind it, such as `#batch`.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -18,9 +18,18 @@ from msgspec.structs import astuple
 
 from contracts.errors import ConfigurationError
 from contracts.metering.plain_counts import plain_counts
-from contracts.metering.usage import INPUT_LEAVES, LEAVES, Leaf, Usage
+from contracts.metering.usage import INPUT_LEAVES, LEAVES, UNIT_LEAVES, Leaf, Usage
 from contracts.pricing.money import pico_usd, pico_usd_per_token
-from contracts.pricing.service_tiers import ANY_TIER, BATCH, MAX_TIER_LENGTH, STANDARD_TIERS, UNDECIDED, tier_name
+from contracts.pricing.service_tiers import (
+    ANY_TIER,
+    BATCH,
+    MAX_TIER_LENGTH,
+    STANDARD_TIERS,
+    UNDECIDED,
+    VARIANT_MARK,
+    nearest_variant,
+    tier_name,
+)
 
 # "free": the request failed in a way that costs nothing. "unknown_usage": there is a price, but nobody knows what was
 # used. "unpriced": no card holds, or the card prices nothing of what was used. Where it prices some kinds of tokens the
@@ -144,9 +153,12 @@ class PriceCard:
     def at_tier(self, name: str) -> "PriceCard | None":
         """Return the card that prices what is served at a service tier; `None` if the tier has no price.
 
-        Batches are priced at the standard price if the card has none for them. An empty name is the standard tier.
+        Batches, and kinds of images, are priced at the standard price if the card has none for them. An empty name is
+        the standard tier.
         """
         named = self.tier_names
+        if name.startswith(VARIANT_MARK):
+            name = nearest_variant(name, named)
         if not name or (name == BATCH and BATCH not in named):
             return self
         if name not in named and ANY_TIER not in named:
@@ -202,6 +214,8 @@ class StandardCostCard:
         """Return pico-USD per token: cache reads at the cached rate, all other input at the uncached one."""
         if leaf in ("cache_read_text", "cache_read_audio"):
             return self.cached_input_rate
+        if leaf in UNIT_LEAVES:
+            return None
         return self.input_rate if leaf in INPUT_LEAVES else self.output_rate
 
     @property
@@ -278,7 +292,7 @@ def cost_of(usage: Usage, card: Card) -> Cost:
     """
     parts: dict[str, int] = {}
     unpriced: list[Leaf] = []
-    has_priced = False
+    priced: list[Leaf] = []
     input_tokens = usage.input_tokens
     for leaf, tokens in zip(LEAVES, astuple(usage), strict=True):
         if tokens is None:
@@ -288,16 +302,33 @@ def cost_of(usage: Usage, card: Card) -> Cost:
             rate = card.rate(_PRICED_AS[leaf], input_tokens)
         if rate is not None:
             parts[leaf] = tokens * rate
-            has_priced = has_priced or tokens > 0
+            if tokens:
+                priced.append(leaf)
         elif tokens:
             unpriced.append(leaf)
     if card.request_pico_usd:
         parts["request"] = card.request_pico_usd
     if not usage.is_known:
         return Cost(None, parts, (), card.version, card.basis)
-    if unpriced and not has_priced and not card.request_pico_usd:
+    if unpriced and not priced and not card.request_pico_usd:
         return Cost(None, {}, tuple(unpriced), card.version, "unpriced")
-    return Cost(sum(parts.values()), parts, tuple(unpriced), card.version, card.basis)
+    missing = missing_prices(unpriced, priced, has_fee=bool(card.request_pico_usd)) if unpriced else ()
+    return Cost(sum(parts.values()), parts, missing, card.version, card.basis)
+
+
+def missing_prices(unpriced: Sequence[Leaf], priced: Sequence[Leaf], *, has_fee: bool) -> tuple[Leaf, ...]:
+    """Return which of the used leaves without a price lack one.
+
+    Units and tokens measure the same work twice, and a card sells it by one of them, or by the request: what it does
+    not sell by lacks no price.
+    """
+    by_units = any(leaf in UNIT_LEAVES for leaf in priced)
+    by_tokens = any(leaf not in UNIT_LEAVES for leaf in priced)
+    if by_units and not by_tokens:
+        return tuple(leaf for leaf in unpriced if leaf in UNIT_LEAVES)
+    if not by_units and (by_tokens or has_fee):
+        return tuple(leaf for leaf in unpriced if leaf not in UNIT_LEAVES)
+    return tuple(unpriced)
 
 
 UNPRICED: Final = Cost(total_pico_usd=None, parts={}, unpriced=(), version="", basis="unpriced")
@@ -323,9 +354,10 @@ def tier_of_version(version: str) -> str:
 def is_billable(usage: Usage, operation: str) -> bool:
     """Return whether all of a request's usage is known: half a usage would give half a price, which looks like a whole.
 
-    `operation` is `gen_ai.operation.name`; embeddings have no output and need only their input.
+    `operation` is `gen_ai.operation.name`; embeddings have no output and need only their input. What is counted in
+    units needs no tokens.
     """
-    return usage.has_input and (usage.has_output or operation in INPUT_ONLY_OPERATIONS)
+    return usage.has_units or (usage.has_input and (usage.has_output or operation in INPUT_ONLY_OPERATIONS))
 
 
 def bill(usage: Usage, operation: str, card: Card | None) -> Cost:

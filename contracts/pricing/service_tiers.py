@@ -1,6 +1,7 @@
 """Names of providers' service tiers, as requests ask for them, answers report them and price cards price them."""
 
 import re
+from collections.abc import Container
 from typing import Final
 
 BATCH: Final = "batch"  # the service tier of what a batch asks
@@ -10,6 +11,7 @@ UNKNOWN_TIER: Final = "unknown"  # stands for what is no name; nothing but ANY_T
 MAX_TIER_LENGTH: Final = 40
 # What providers call the tier that is none.
 STANDARD_TIERS: Final = frozenset({"", "default", "standard", "standard_only", "on_demand"})
+VARIANT_MARK: Final = "image."  # begins the tiers that stand for kinds of images: image.QUALITY.SIZE, or one of both
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
@@ -26,3 +28,21 @@ def reported_tier(*said: object) -> str | None:
     names = [tier_name(one) for one in said if isinstance(one, str) and one]
     known = [name for name in names if name != UNDECIDED]
     return next((name for name in known if name), "" if known else None)
+
+
+def image_variant(quality: str | None, size: str | None) -> str:
+    """Return the tier that stands for images of a quality and a size, such as "image.hd.1024x1024".
+
+    Empty if neither is said, or if the provider chooses ("auto").
+    """
+    said = [one.strip().lower() for one in (quality, size) if one]
+    known = [one for one in said if one != UNDECIDED]
+    return tier_name(VARIANT_MARK + ".".join(known)) if known else ""
+
+
+def nearest_variant(name: str, priced: Container[str]) -> str:
+    """Return which of the priced kinds of images one is sold as: itself, its quality, its size; empty: any image."""
+    if name in priced:
+        return name
+    quality, _, size = name.removeprefix(VARIANT_MARK).partition(".")
+    return next((one for one in (VARIANT_MARK + quality, VARIANT_MARK + size) if one in priced), "")

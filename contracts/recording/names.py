@@ -7,7 +7,7 @@ stands; the store maps kinds to ClickHouse and Arrow types, and a test holds bot
 
 from typing import Any, Final
 
-from contracts.metering.usage import LEAVES
+from contracts.metering.usage import TOKEN_LEAVES, UNIT_LEAVES, column_of
 from contracts.recording.columns import Column as Column
 from contracts.recording.columns import ColumnKind as ColumnKind
 from contracts.recording.columns import Table as Table
@@ -104,7 +104,10 @@ _WHO: Final[tuple[Column[Any], ...]] = (
     Column("end_user", "string", "who.user"),
     Column("tags", "labels", "who.tags"),
 )
-_USAGE: Final[tuple[Column[Any], ...]] = tuple(Column(f"tokens_{leaf}", "u32?", f"usage.{leaf}") for leaf in LEAVES)
+_USAGE: Final[tuple[Column[Any], ...]] = tuple(
+    Column(column_of(leaf), "u32?", f"usage.{leaf}") for leaf in TOKEN_LEAVES
+)
+_UNITS: Final[tuple[Column[Any], ...]] = tuple(Column(column_of(leaf), "u32?", f"usage.{leaf}") for leaf in UNIT_LEAVES)
 _GPU: Final[tuple[Column[Any], ...]] = (
     Column("gpu_prefill_ns", "u64?", "gpu.prefill_ns"),
     Column("gpu_decode_ns", "u64?", "gpu.decode_ns"),
@@ -185,6 +188,7 @@ REQUESTS: Final[Table[RequestRecord]] = Table(
         *_fields("label[]", "tools"),
         *_fields("u32[]", "tool_marks", "prompt_marks"),
         *_fields("string", "provider_usage"),
+        *_UNITS,
     ),
 )
 
@@ -210,6 +214,7 @@ ATTEMPTS: Final[Table[AttemptRecord]] = Table(
         *_fields("u32?", "upstream_status"),
         *_fields("label", "upstream_error"),
         *_fields("string", "upstream_message"),
+        *_UNITS,
     ),
 )
 

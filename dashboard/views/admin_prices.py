@@ -28,7 +28,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Input": _text(width="small", alignment="right", help="USD per million tokens of text"),
     "Cached input": _text(width="small", alignment="right", help="USD per million tokens read from a cache"),
     "Output": _text(width="small", alignment="right", help="USD per million tokens of text"),
-    "Other rules": _text(help="Other kinds of tokens, tiers and batches that the card prices"),
+    "Other rules": _text(help="Other kinds of tokens, units, tiers and batches that the card prices"),
     "For": _text(help="Provider and tenant that it applies to"),
     "From": when_column("Empty: from the beginning"),
     "Until": when_column("Empty: until it is ended"),
@@ -84,6 +84,7 @@ def _price_row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
     card = row["card"]
     rates = card.get("usd_per_mtok", card)
     others = [leaf for leaf in rates if leaf not in _LEAVES] if isinstance(rates, Mapping) else []
+    others += [f"{word} {_usd(price)}" for word, price in card.get("usd_per_unit", {}).items()]
     others += [name for name in ("tiers", "batch_usd_per_mtok", "service_tiers") if card.get(name)]
     return {
         "Model": row["model"],
@@ -134,6 +135,12 @@ def _new_price(visit: Visit) -> None:
             leaf: column.text_input(f"{title}, USD per million tokens")
             for column, (leaf, title) in zip((left, middle, right), _LEAVES.items(), strict=True)
         }
+        per_unit = right.text_input(
+            "Prices by unit",
+            max_chars=500,
+            help="For images, sound, speech and moderations, in USD: image=0.04 image.hd=0.08 second=0.0001 "
+            "character=0.000015 request=0.001",
+        )
         provider = left.text_input("Provider", max_chars=63, help="Only for this provider's targets; empty: any")
         tenant = middle.text_input("Tenant", max_chars=63, help="Only for this tenant, before the general card")
         standard = right.checkbox("A standard cost card of a model of our own")
@@ -143,9 +150,12 @@ def _new_price(visit: Visit) -> None:
         if submit("Create card", may=may):
             try:
                 body = _body(visit, model, version, begins, rates, provider, tenant, is_standard=standard)
+                units = _units(per_unit)
             except InvalidRequest as error:
                 show_refusal(error)
                 return
+            if units and not standard:
+                body["usd_per_unit"] = units
             if replaces.strip() and not standard:
                 body["replaces"] = replaces.strip()
             with outcome(f"Card {version} created"):
@@ -180,6 +190,20 @@ def _rate(leaf: str, text: str) -> str:
         return format(Decimal(text.strip().removeprefix("$")), "f")
     except InvalidOperation as error:
         raise InvalidRequest(f"{text[:40]!r} is no price of {_LEAVES[leaf].lower()}; write USD such as 0.15") from error
+
+
+def _units(text: str) -> dict[str, str]:
+    """Read "image=0.04 second=0.0001". Raises InvalidRequest on what is not UNIT=USD."""
+    found: dict[str, str] = {}
+    for pair in text.replace(",", " ").split():
+        word, equals, price = pair.partition("=")
+        try:
+            found[word] = format(Decimal(price.removeprefix("$")), "f")
+        except InvalidOperation as error:
+            raise InvalidRequest(f"{pair[:40]!r} is no price by unit; write UNIT=USD such as image=0.04") from error
+        if not equals:
+            raise InvalidRequest(f"{pair[:40]!r} is no price by unit; write UNIT=USD such as image=0.04")
+    return found
 
 
 def _end(visit: Visit, card: Mapping[str, Any], path: str) -> None:

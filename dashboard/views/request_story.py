@@ -6,7 +6,7 @@ from uuid import UUID
 
 import streamlit as st
 
-from analytics.explorer.cost_lines import cost_lines
+from analytics.explorer.cost_lines import CostLine, cost_lines
 from analytics.explorer.single_request import SingleRequest, single_request
 from analytics.explorer.slowest import SlowToken, SlowTokens
 from analytics.explorer.waterfall import waterfall
@@ -241,13 +241,19 @@ def _company(visit: Visit, token: SlowToken) -> str:
     return f"It shared steps with up to {others}{reading if token.others_prefilling else ''}."
 
 
+def _kind(line: CostLine) -> str:
+    if line.leaf == "request":
+        return "fee per request"
+    return f"{line.leaf}, sold by the {line.unit}" if line.unit else line.leaf.replace("_", " ")
+
+
 def _draw_cost(visit: Visit, request: SingleRequest) -> None:
     costs = cost_lines(request, visit.read_control(card_list, visit.viewer.tenant).cards)
     rows: list[dict[str, object]] = [
         {
-            "Tokens of": line.leaf.replace("_", " ") if line.leaf != "request" else "fee per request",
+            "Tokens of": _kind(line),
             "Tokens": line.tokens,
-            "Rate": None if line.usd_per_mtok is None else float(line.usd_per_mtok),
+            "Rate": None if line.usd_per_unit is None else float(line.usd_per_unit),
             "Cost": None if line.cost_usd is None else float(line.cost_usd),
         }
         for line in costs.lines
@@ -268,7 +274,7 @@ def _draw_cost(visit: Visit, request: SingleRequest) -> None:
         "has its own line: a deleted card, a cached response's price, further attempts.",
         columns={
             "Tokens": number(format="localized"),
-            "Rate": Money(4, "Per million tokens"),
+            "Rate": Money(4, "Per million tokens, or per the unit that it is sold by"),
             "Cost": Money(9, f"Sum: {visit.formats.money(costs.total_usd)}"),
         },
         empty="Its usage is not known, so it has no price; that is not zero.",

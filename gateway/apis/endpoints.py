@@ -20,8 +20,9 @@ from contracts.errors import (
 )
 from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.apis.batches.message_batches import SERVED as MESSAGE_BATCHES
-from gateway.apis.gemini.operation import GENERATE_CONTENT, is_answered, is_gemini
-from gateway.apis.gemini.operation import SERVED as GEMINI_SERVED
+from gateway.apis.gemini.operation import GENERATE_CONTENT, operation_at
+from gateway.apis.gemini.paths import SERVED as GEMINI_SERVED
+from gateway.apis.gemini.paths import is_gemini
 from gateway.apis.models import models_body, models_errors
 from gateway.apis.operations import OPERATIONS, Operation
 from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
@@ -183,10 +184,7 @@ class Endpoints:
 
     def _operation_at(self, path: str) -> Operation | None:
         """Return what answers a path. In Gemini's API the model stands in it."""
-        found = self._operations.get(path)
-        if found is None:
-            return GENERATE_CONTENT if is_answered(path) else None
-        return found
+        return self._operations.get(path) or operation_at(path)
 
     def _resource_of(self, path: str) -> Resource | None:
         return next((resource for resource in self._resources if resource.methods(path)), None)

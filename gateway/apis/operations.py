@@ -10,6 +10,7 @@ from contracts.api.embedding import EmbeddingRequest
 from contracts.api.requests import AnyRequest
 from contracts.api.rerank import RerankRequest, ScoreRequest
 from contracts.serving.configuration import KeyEntry, Snapshot
+from gateway.apis.media import media_reply, read_image, read_moderation, read_speech, read_transcription
 from gateway.apis.native.reading import NativeReading
 from gateway.apis.reading import read_chat, read_completion, read_embedding, read_rerank, read_score
 from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
@@ -88,4 +89,27 @@ RERANK: Final = Operation("rerank", "rerank", "/rerank", ("/v1/rerank", "/rerank
 # Cohere's second version, which sends no document back.
 RERANK_V2: Final = Operation("rerank", "rerank", "/rerank", ("/v2/rerank",), read_rerank, _bare_rerank_reply)
 SCORE: Final = Operation("score", "score", "/score", ("/v1/score", "/score"), read_score, _score_reply)
-OPERATIONS: Final = (CHAT, COMPLETIONS, EMBEDDINGS, RERANK, RERANK_V2, SCORE)
+IMAGES: Final = Operation(
+    "images.generations",
+    "image_generation",
+    "/images/generations",
+    ("/v1/images/generations",),
+    read_image,
+    media_reply,
+)
+TRANSCRIPTIONS: Final = Operation(
+    "audio.transcriptions",
+    "transcription",
+    "/audio/transcriptions",
+    ("/v1/audio/transcriptions",),
+    read_transcription,
+    media_reply,
+)
+SPEECH: Final = Operation("audio.speech", "speech", "/audio/speech", ("/v1/audio/speech",), read_speech, media_reply)
+MODERATIONS: Final = Operation(
+    "moderations", "moderation", "/moderations", ("/v1/moderations",), read_moderation, media_reply
+)
+OPERATIONS: Final = (
+    *(CHAT, COMPLETIONS, EMBEDDINGS, RERANK, RERANK_V2, SCORE),
+    *(IMAGES, TRANSCRIPTIONS, SPEECH, MODERATIONS),
+)

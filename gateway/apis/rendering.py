@@ -334,6 +334,12 @@ def embedding_reply(model: str, vectors: Vectors, usage: Usage, *, as_base64: bo
     )
 
 
+def floats_of(vectors: Vectors) -> list[list[float]]:
+    """Return vectors as lists of numbers."""
+    size = 4 * vectors.dimensions
+    return [_floats(vectors.data[start : start + size]) for start in range(0, len(vectors.data), size)]
+
+
 def _floats(piece: bytes) -> list[float]:
     return list(struct.unpack(f"<{len(piece) // 4}f", piece))
 

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from contracts.api.endpoints import Endpoint
+from contracts.access.endpoints import Endpoint
 from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.apis.rendering import ErrorShape
 from gateway.wire.exchange import Exchange

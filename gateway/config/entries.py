@@ -3,15 +3,16 @@
 from datetime import datetime
 from decimal import Decimal
 from ipaddress import ip_network
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from contracts.access.endpoints import Endpoint
 from contracts.api.chat import ReasoningEffort
-from contracts.api.endpoints import Endpoint
 from contracts.errors import ConfigurationError
 from contracts.mcp.servers import DEFAULT_CONCURRENT, DEFAULT_RESULT_BYTES, DEFAULT_TIMEOUT_SECONDS
 from contracts.metering.usage import Leaf
+from contracts.pricing.unit_prices import check_units
 from contracts.rules.limits import BudgetLevel, Level, Period, PriorityClass, WhenAway, WhenUnpriced, Window
 from contracts.rules.metrics import MetricWord
 from contracts.rules.periods import zone_of
@@ -319,16 +320,24 @@ class ConfiguredPrice(Entry):
 
     model: str
     version: str
-    usd_per_mtok: dict[Leaf, Decimal]
+    usd_per_mtok: dict[Leaf, Decimal] = {}
     tiers: list[ConfiguredTier] = Field(default=[], max_length=20)
     usd_per_request: Decimal = Field(default=Decimal(0), ge=0, le=1000)
     replaces: str = Field(default="", description="Version of the card that ends when this one starts")
     batch_usd_per_mtok: dict[Leaf, Decimal] = {}  # for what a batch asks; a leaf left out keeps its price
     service_tiers: dict[str, dict[Leaf, Decimal]] = {}  # by name, such as "flex"; as above
+    usd_per_unit: dict[str, Decimal] = {}  # by image, second, character, request, or "image.KIND"
     provider: str = ""
     tenant: str = ""
     valid_from: AwareDatetime = _ALWAYS
     valid_to: AwareDatetime | None = None
+
+    @model_validator(mode="after")
+    def _check_units(self) -> Self:
+        if not self.usd_per_mtok and not self.usd_per_unit:
+            raise ValueError("the card has no price; give usd_per_mtok or usd_per_unit at least one")
+        check_units(self.usd_per_mtok, self.service_tiers, self.usd_per_unit)
+        return self
 
 
 class ConfigurationFile(Entry):

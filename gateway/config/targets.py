@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from backends.llm.base import ADAPTERS, ModelCall, RenewedTarget, Target, TargetFactory
-from backends.llm.native_calls import check_translated
+from backends.llm.base import ADAPTERS, ModelCall, RenewedTarget, Target, TargetFactory, check_translated
 from backends.secrets.credential_references import ReferenceRules, read_reference
 from backends.secrets.sealed_references import is_stored, shown_reference, token_of
 from contracts.api.generation import Continuation

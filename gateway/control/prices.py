@@ -2,15 +2,16 @@
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Path
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from backends.control import prices
 from backends.control.prices import BEGINNING, NewPrice, NewStandardCost
 from contracts.control import Price, StandardCost
 from contracts.metering.usage import Leaf
+from contracts.pricing.unit_prices import check_units, with_units
 from gateway.control.access import Admin
 from gateway.control.fields import (
     Body,
@@ -53,6 +54,16 @@ ServiceTiers = Annotated[
 ]
 
 
+UnitPrices = Annotated[
+    dict[Annotated[str, StringConstraints(max_length=40)], UsdPerRequest],
+    Field(
+        max_length=50,
+        description='USD per image, second (of sound), character (of speech) or request, such as {"image": "0.04"}; '
+        '"image.hd.1792x1024" (quality and size, or one of both) for a kind of image, which else costs what any does',
+    ),
+]
+
+
 class TierBody(Body):
     """Prices for the whole request once its input exceeds a number of tokens."""
 
@@ -67,7 +78,10 @@ class PriceBody(Body):
 
     model: ModelId
     version: Version = Field(description="Stands on every row it priced, and is never reused")
-    usd_per_mtok: Rates
+    usd_per_mtok: BatchRates = Field(
+        default_factory=dict, description='USD per million tokens by usage leaf, such as {"input_text": "0.15"}'
+    )
+    usd_per_unit: UnitPrices = Field(default_factory=dict)
     batch_usd_per_mtok: BatchRates = Field(default_factory=dict)
     service_tiers: ServiceTiers = Field(default_factory=dict)
     tiers: list[TierBody] = Field(default_factory=list, max_length=20)
@@ -88,6 +102,13 @@ class PriceBody(Body):
     effect: Literal["confirmed"] | None = Field(
         default=None, description="Required if it replaces a card from a time in the past"
     )
+
+    @model_validator(mode="after")
+    def _check_units(self) -> Self:
+        if not self.usd_per_mtok and not self.usd_per_unit:
+            raise ValueError("the card has no price; give usd_per_mtok or usd_per_unit at least one")
+        check_units(self.usd_per_mtok, self.service_tiers, self.usd_per_unit)
+        return self
 
 
 class StandardCostBody(Body):
@@ -160,10 +181,11 @@ class StandardCostOut(Resource):
 def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut:
     """Refused where it overlaps another card of the same model, provider and tenant: replace or end that one."""
     is_now = body.replaces is not None and "valid_from" not in body.model_fields_set
+    rates, service_tiers = with_units(body.usd_per_mtok, body.service_tiers, body.usd_per_unit)
     new = NewPrice(
         model=body.model,
         version=body.version,
-        usd_per_mtok=body.usd_per_mtok,
+        usd_per_mtok=rates,
         valid_from=author.at if is_now else body.valid_from,
         valid_to=body.valid_to,
         tiers=[(tier.above_input_tokens, tier.usd_per_mtok) for tier in body.tiers],
@@ -172,7 +194,7 @@ def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut
         tenant=body.tenant or "",
         batch_usd_per_mtok=body.batch_usd_per_mtok,
         batch_tiers={tier.above_input_tokens: tier.batch_usd_per_mtok for tier in body.tiers},
-        service_tiers=body.service_tiers,
+        service_tiers=service_tiers,
         service_tiers_above={tier.above_input_tokens: tier.service_tiers for tier in body.tiers},
     )
     with database.session() as session:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
+from contracts.access.endpoints import Endpoint
 from contracts.api.chat import ReasoningEffort
-from contracts.api.endpoints import Endpoint
 from contracts.rules.limits import PriorityClass
 from gateway.control.fields import Body, ModelId
 

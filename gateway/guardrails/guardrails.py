@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from contracts.api.chat import ChatRequest, TranslatedChat
+from contracts.api.media import TranscriptionRequest
 from contracts.api.native import SYSTEM_FIELDS
 from contracts.api.requests import AnyRequest
 from contracts.errors import ConfigurationError, InvalidRequest, TollkeeperError, Unavailable
@@ -254,6 +255,8 @@ async def _ask(guard: RequestGuard, texts: RequestTexts) -> None:
 
 def _body_of(request: AnyRequest, life: RequestState) -> bytes:
     """Return what guardrails look at: all that a target may be sent, in the API's own words if one speaks it."""
+    if isinstance(request, TranscriptionRequest):
+        return request.texts
     if not isinstance(request, TranslatedChat):
         return life.body
     return request.chat_body if request.native is None else request.native.body
@@ -262,6 +265,11 @@ def _body_of(request: AnyRequest, life: RequestState) -> bytes:
 def _replaced(life: RequestState, request: AnyRequest, operation: Operation, texts: RequestTexts) -> AnyRequest:
     """Return the request that the stages have left, for the one that calls the model."""
     body = texts.body
+    if isinstance(request, TranscriptionRequest):
+        raise InvalidRequest(
+            "a guardrail would change this form, which is passed on as it is; leave out what the guardrail is about",
+            code="request_not_allowed",
+        )
     if not isinstance(request, TranslatedChat):
         life.body = body
         return operation.read(_JSON, body)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from contracts.access.identity import Identity
 from contracts.api.chat import GenerationRequest
+from contracts.api.media import MediaRequest
 from contracts.errors import (
     ClientGone,
     CountersUnavailable,
@@ -21,6 +22,7 @@ from contracts.errors import (
     Shutdown,
     TollkeeperError,
 )
+from contracts.metering.usage import Usage
 from contracts.pricing.service_tiers import BATCH, UNDECIDED
 from contracts.serving.configuration import ModelSpec, Snapshot
 from gateway.limits.clipping import beyond_bound, beyond_limit, bound_of, clip, most_output
@@ -39,7 +41,7 @@ from gateway.limits.demand import (
     Amounts,
     Rates,
 )
-from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
+from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes, sound_of
 from gateway.limits.estimates.output_estimates import OutputEstimator
 from gateway.limits.estimates.steady_estimates import SteadyEstimates
 from gateway.limits.grant import Grant, Size
@@ -47,7 +49,7 @@ from gateway.limits.headers import Headers, rate_headers
 from gateway.limits.plan import Lines, PlanBook
 from gateway.limits.quotes import GpuRates, Quotes
 from gateway.limits.refusal import describe, refusal_of
-from gateway.limits.reservation import Reservation, take, take_at_once
+from gateway.limits.reservation import Portion, Reservation, take, take_after_look, take_at_once
 from gateway.replies.allowance import NEVER, Allowance
 from gateway.request.charges.charging import used_by
 from gateway.request.clock import Clock
@@ -115,7 +117,12 @@ class Limiter:
             tokens_out = (each if limit is None or each < limit else limit) * choices
             more = plan.rates.of_more((plan.most_output if limit is None else limit) * choices)
         wanted = plan.rates.at_start(tokens_in, tokens_out)
-        portion = take_at_once(lines, wanted, now_ns, more) if lines.allow(wanted) else None
+        portion: Portion | None = None
+        if lines.quick is None:  # they are leased: nothing is taken of a lease that may turn out too small
+            if lines.allow(wanted):
+                portion = take_after_look(lines, wanted, now_ns, "", more, needs_more=bool(lines.capping))
+        elif lines.allow(wanted):
+            portion = take_at_once(lines, wanted, now_ns, more)
         if portion is None:
             return False
         reservation = Reservation(lines, [portion])
@@ -143,7 +150,7 @@ class Limiter:
             lines = lines.without(GPU)  # nobody measures what it runs on
         now_ns = self._clock.steady_ns()
         tokens_in = 0
-        if lines.counts_tokens:
+        if lines.counts_tokens and not isinstance(request, MediaRequest):
             tokens_in = possible(lines, self.inputs.upper(life.who.tenant, model.id, prompt_bytes(life.body)))
             # A flood that no counter has room for is not tokenized.
             if life.snapshot.pools[model.pool].kinds != _UNCOUNTED and not nothing_fits(lines, now_ns):
@@ -241,6 +248,8 @@ class Limiter:
             return Size(grant.input_tokens, grant.output_tokens)
         request = life.request
         assert request is not None
+        if isinstance(request, MediaRequest):
+            return Size(0, 0)
         exact = await count_input()
         tenant, model = life.who.tenant, request.model
         tokens_in = self.inputs.upper(tenant, model, prompt_bytes(life.body)) if exact is None else exact
@@ -415,26 +424,43 @@ class Limiter:
 
     def _rates(self, lines: Lines, life: RequestState, model: ModelSpec, tokens_in: int, now_ns: int) -> Rates:
         rates = FREE
-        if lines.counts_money:
+        if lines.counts_money and isinstance(life.request, MediaRequest):
+            rates = self._media_rates(life, model, life.request, now_ns)
+        elif lines.counts_money:
             generates = isinstance(life.request, GenerationRequest)
             tenant, tier = life.who.tenant, life.asked_tier
             rates = self.quotes.rates(model, tenant, tokens_in, life.snapshot, now_ns, generates=generates, tier=tier)
         return self._gpu.add_to(rates, model.id) if lines.counts_gpu else rates
+
+    def _media_rates(self, life: RequestState, model: ModelSpec, request: MediaRequest, now_ns: int) -> Rates:
+        """Return what the units asked for cost at most, as one price of the request.
+
+        A card that prices tokens alone is reserved by estimates, as for a chat.
+        """
+        tenant, wanted = life.who.tenant, request.wanted
+        tokens_in = self.inputs.upper(tenant, model.id, prompt_bytes(life.body) - request.sound_bytes)
+        if request.sound_bytes:
+            wanted = Usage(milliseconds=self.inputs.upper(tenant, sound_of(model.id), request.sound_bytes))
+        tokens_out = self.outputs.estimate(tenant, model.id, None, request.choice_count)
+        return self.quotes.media(model, tenant, wanted, (tokens_in, tokens_out), life.snapshot, now_ns, life.asked_tier)
 
     def _learn(self, life: RequestState) -> None:
         attempt, request = life.learned_of, life.request
         is_left = isinstance(
             life.error, ClientGone | Shutdown
         )  # long answers are cut more often: they count as cut ones
-        if attempt is None or not isinstance(request, GenerationRequest) or (life.error is not None and not is_left):
+        if attempt is None or (life.error is not None and not is_left):
             return
+        if not isinstance(request, GenerationRequest | MediaRequest):
+            return
+        whole = "stop" if isinstance(request, MediaRequest) else ""  # what is no text is never cut
         tokens_out = life.tokens_out
         if tokens_out is not None and life.count_method != "estimate":
             self.outputs.learn(
                 life.who.tenant,
                 request.model,
                 tokens_out,
-                "" if is_left else life.finish_reason or attempt.result.finish_reason,
+                "" if is_left else life.finish_reason or attempt.result.finish_reason or whole,
                 request.choice_count,
             )
         if attempt.result.gpu is not None:

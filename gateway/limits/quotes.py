@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from contracts.metering.usage import Leaf, Usage
-from contracts.pricing.prices import AnyCard, PriceCard
-from contracts.pricing.service_tiers import ANY_TIER, BATCH, UNDECIDED
+from contracts.metering.usage import INPUT_LEAVES, OUTPUT_LEAVES, Leaf, Usage
+from contracts.pricing.prices import AnyCard, PriceCard, cost_of
+from contracts.pricing.service_tiers import ANY_TIER, BATCH, UNDECIDED, VARIANT_MARK
 from contracts.recording.records import GpuShare
 from contracts.serving.configuration import ModelSpec, Snapshot
 from gateway.limits.demand import Rates
@@ -48,6 +48,27 @@ class Quotes:
         quote = self._quote(model, tenant, snapshot, now_ns, generates, tier)
         return quote.rates if quote.rates is not None else _upper(quote.cards, input_tokens, generates)
 
+    def media(
+        self,
+        model: ModelSpec,
+        tenant: str,
+        wanted: Usage,
+        tokens: tuple[int, int],
+        snapshot: Snapshot,
+        now_ns: int,
+        tier: str,
+    ) -> Rates:
+        """Return what units cost at most, as a price of the request; rates without money if a target has no price.
+
+        `tokens` in and out are estimates, for cards that price these alone. `tier` is the kind of image; of what it
+        leaves open the highest price counts.
+        """
+        cards = _cards(model, tenant, snapshot, now_ns)
+        amounts = [_most(kind, wanted, tokens) for card in cards for kind in _kinds(card, tier, wanted)]
+        if not amounts or None in amounts:
+            return _UNPRICED
+        return Rates(request_pico_usd=max(amount for amount in amounts if amount is not None))
+
     def constant(self, model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int) -> Rates | None:
         """Return what generated tokens cost at most where that does not depend on the prompt, and all of them cost."""
         rates = self._quote(model, tenant, snapshot, now_ns, generates=True, tier="").rates
@@ -67,6 +88,32 @@ class Quotes:
             if len(self._kept) > _MAX_KEPT:
                 self._kept.popitem(last=False)
         return quote
+
+
+def _kinds(card: AnyCard, tier: str, wanted: Usage) -> list[AnyCard]:
+    """Return the cards that may price what is asked: of images, one for each kind that the request leaves open."""
+    own = card.at_tier(tier)
+    found = [] if own is None else [own]
+    if wanted.images is None or tier.count(".") > 1:  # both quality and size are said
+        return found
+    said = tier.removeprefix(VARIANT_MARK)
+    open_kinds = [name for name in card.tier_names if name.startswith(VARIANT_MARK) and said in name.split(".")]
+    open_kinds = open_kinds if said else [name for name in card.tier_names if name.startswith(VARIANT_MARK)]
+    return found + [kind for name in open_kinds if (kind := card.at_tier(name)) is not None]
+
+
+def _most(card: AnyCard, wanted: Usage, tokens: tuple[int, int]) -> int | None:
+    """Return what units cost by a card, or tokens where it prices these alone; `None` if it prices neither."""
+    cost = cost_of(wanted, card)
+    if cost.total_pico_usd is not None and not cost.unpriced:
+        return cost.total_pico_usd
+    inputs, outputs = (
+        [rate for leaf in leaves if (rate := card.rate(leaf, tokens[0])) is not None]
+        for leaves in (INPUT_LEAVES, OUTPUT_LEAVES)
+    )
+    if not inputs and not outputs:
+        return cost.total_pico_usd
+    return card.request_pico_usd + tokens[0] * max(inputs, default=0) + tokens[1] * max(outputs, default=0)
 
 
 class _Quote:

@@ -3,7 +3,7 @@
 import re
 from typing import Any, Final
 
-from contracts.api.endpoints import Endpoint
+from contracts.access.endpoints import Endpoint
 from contracts.errors import MethodNotAllowed, NotFound, TollkeeperError
 from contracts.mcp.servers import SEPARATOR
 from contracts.mcp.wire import INVALID_PARAMS, LEGACY, METHOD_NOT_FOUND, MODERN, VERSIONS

@@ -12,8 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from backends.segment_log.slot_table import KeptValue
+from contracts.api.media import MEDIA_OPERATIONS
 from contracts.errors import InvalidRecord, LostInCrash
-from contracts.metering.usage import Usage
+from contracts.metering.usage import UNKNOWN_USAGE, Usage
 from contracts.pricing.prices import INPUT_ONLY_OPERATIONS
 from contracts.pricing.service_tiers import BATCH
 from contracts.recording.records import RequestRecord, decode_record
@@ -118,6 +119,8 @@ def _lost_record(kept: KeptValue, last_alive_ns: int, settlement: Settlement, sn
         raise ValueError("an entry holds no request record")
     has_output = record.operation not in INPUT_ONLY_OPERATIONS
     usage = Usage(input_text=tokens_in, output_text=kept.count if has_output else None)
+    if record.operation in MEDIA_OPERATIONS:  # nobody knows what units it came to
+        usage = UNKNOWN_USAGE
     card = settlement.card_of(
         record.model,
         record.who.tenant,
@@ -148,7 +151,7 @@ def _lost_record(kept: KeptValue, last_alive_ns: int, settlement: Settlement, sn
         temperature=record.temperature if temperature is None else temperature,
         reserved_tokens=None if reserved_tokens == NOT_SAID else reserved_tokens,
         usage=usage,
-        count_method="estimate",
+        count_method="estimate" if usage.is_known else "none",
         cost_pico_usd=cost.total_pico_usd,
         cost_basis=cost.basis,
         price_version=cost.version,

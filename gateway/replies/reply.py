@@ -188,6 +188,10 @@ class Reply:
         """Keep an upstream's whole reply until the request is settled."""
         self._body = body
 
+    def media_type(self, name: str) -> None:
+        """Refuse an answer of another type: this one is JSON."""
+        raise UpstreamBroken("the target sent an answer of a type that was not asked for")
+
     def answered_at(self, tier: str) -> None:
         """Keep the service tier that the target says it answers at."""
         self._progress.service_tier = tier

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
-from contracts.metering.usage import LEAVES, Usage
+from contracts.metering.usage import TOKEN_LEAVES, Usage
 from contracts.pricing.prices import PriceBook, PriceCard, StandardCostCard, Tier, bill, cost_of, price_card
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -104,10 +104,10 @@ def test_a_version_that_looks_like_a_batch_s_is_refused():
 
 
 counts = st.integers(0, 10**6)
-rates = st.dictionaries(st.sampled_from(LEAVES), st.integers(0, 10**9))
+rates = st.dictionaries(st.sampled_from(TOKEN_LEAVES), st.integers(0, 10**9))
 
 
-@given(st.dictionaries(st.sampled_from(LEAVES), counts, min_size=1), rates, rates)
+@given(st.dictionaries(st.sampled_from(TOKEN_LEAVES), counts, min_size=1), rates, rates)
 def test_a_batch_s_cost_is_the_sum_of_its_leaves_at_batch_rates(used, own, batch):
     found = PriceCard("m", "m/1", EPOCH, own, service_tiers={"batch": batch} if batch else {}).at_tier("batch")
     assert found is not None

@@ -6,7 +6,7 @@ import typing
 import msgspec
 import pytest
 
-from contracts.metering.usage import LEAVES, Usage
+from contracts.metering.usage import LEAVES, Usage, column_of
 from contracts.recording.dialects import CONTENT_ATTRIBUTES, SPELLINGS, reading_of
 from contracts.recording.names import (
     ATTEMPTS,
@@ -173,7 +173,7 @@ def test_every_fact_of_foreign_telemetry_has_exactly_one_column(row, table):
 def test_a_row_says_who_pays_at_all_five_levels_and_counts_each_leaf(table):
     names = {column.name for column in table.columns}
     assert {"tenant", "team", "project", "key_id", "end_user", "tags"} <= names
-    assert {f"tokens_{leaf}" for leaf in LEAVES} <= names
+    assert {column_of(leaf) for leaf in LEAVES} <= names
 
 
 def test_a_missing_gpu_share_is_unknown_and_a_zero_one_is_zero():

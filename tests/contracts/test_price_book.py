@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
-from contracts.metering.usage import INPUT_LEAVES, LEAVES
+from contracts.metering.usage import INPUT_LEAVES, LEAVES, TOKEN_LEAVES
 from contracts.pricing.prices import PriceBook, PriceCard, StandardCostCard
 
 SOME = settings(max_examples=80, deadline=None)
@@ -162,4 +162,4 @@ def test_a_standard_card_and_a_price_card_of_one_model_must_not_overlap_either()
 def test_a_standard_card_tells_cached_from_other_input():
     rates = {leaf: OWN.rate(leaf, None) for leaf in LEAVES}
     assert {leaf for leaf, rate in rates.items() if rate == 5_000} == {"cache_read_text", "cache_read_audio"}
-    assert {leaf for leaf, rate in rates.items() if rate == 400_000} == set(LEAVES) - set(INPUT_LEAVES)
+    assert {leaf for leaf, rate in rates.items() if rate == 400_000} == set(TOKEN_LEAVES) - set(INPUT_LEAVES)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
-from contracts.metering.usage import LEAVES, UNKNOWN_USAGE, Usage
+from contracts.metering.usage import LEAVES, TOKEN_LEAVES, UNIT_LEAVES, UNKNOWN_USAGE, Usage
 from contracts.pricing.prices import (
     UNPRICED,
     PriceCard,
@@ -21,6 +21,7 @@ from contracts.pricing.prices import (
 )
 
 SOME = settings(max_examples=80, deadline=None)
+TOKENS = st.builds(Usage, *[st.none() | st.integers(0, 10**6)] * len(TOKEN_LEAVES))
 USAGES = st.builds(Usage, *[st.none() | st.integers(0, 10**6)] * len(LEAVES))
 RATES = st.dictionaries(st.sampled_from(LEAVES), st.integers(0, 10**9))
 TIERS = st.dictionaries(st.integers(0, 10**6), RATES, max_size=3)
@@ -138,7 +139,10 @@ def test_parts_sum_to_the_total_and_each_leaf_is_priced_or_named(usage, rates, t
         assert usage.is_known
         assert cost.total_pico_usd == sum(cost.parts.values())
     used = {leaf for leaf, count in usage.reported().items() if count}
-    assert used <= set(cost.parts) | set(cost.unpriced)
+    told = set(cost.parts) | set(cost.unpriced)
+    units = set(UNIT_LEAVES)
+    assert used - units <= told or used & units & set(cost.parts), "tokens are paid, named, or sold by units"
+    assert used & units <= told or fee or (used - units) & set(cost.parts), "units are paid, named, or sold by tokens"
     assert not (cost.unpriced and cost.total_pico_usd is not None) or fee or used & set(cost.parts)
     assert not set(cost.parts) & set(cost.unpriced)
     assert set(cost.unpriced) <= used
@@ -153,7 +157,7 @@ def test_without_tiers_or_fees_the_cost_of_a_sum_is_the_sum_of_costs(one, two, r
 
 
 @SOME
-@given(USAGES)
+@given(TOKENS)
 def test_a_standard_card_prices_every_leaf(usage):
     cost = cost_of(usage, OWN)
     assert cost.unpriced == ()
@@ -168,7 +172,7 @@ def test_unknown_usage_has_no_price_even_where_everything_is_free():
     assert UNPRICED.total_pico_usd is None
 
 
-@pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if leaf not in ("input_text", "output_text")])
+@pytest.mark.parametrize("leaf", [leaf for leaf in TOKEN_LEAVES if leaf not in ("input_text", "output_text")])
 def test_a_leaf_without_a_price_is_named_where_it_was_used_and_the_rest_is_billed(leaf):
     priced_as_output = leaf == "output_reasoning"
     used = cost_of(Usage(**{"input_text": 10, "output_text": 1, leaf: 1}), SMALL)

@@ -12,6 +12,8 @@ from contracts.metering.usage import (
     LEAVES,
     MAX_TOKENS_PER_LEAF,
     OUTPUT_LEAVES,
+    TOKEN_LEAVES,
+    UNIT_LEAVES,
     UNKNOWN_USAGE,
     CompletionTokensDetails,
     OpenAIUsage,
@@ -29,10 +31,10 @@ PARTS = st.none() | st.integers(0, 1000)
 def test_every_field_is_a_leaf_and_every_leaf_is_either_input_or_output():
     assert Usage.__struct_fields__ == LEAVES
     assert not set(INPUT_LEAVES) & set(OUTPUT_LEAVES)
-    assert INPUT_LEAVES + OUTPUT_LEAVES == LEAVES
+    assert INPUT_LEAVES + OUTPUT_LEAVES == TOKEN_LEAVES and TOKEN_LEAVES + UNIT_LEAVES == LEAVES
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("leaf", TOKEN_LEAVES)
 def test_a_token_of_any_leaf_is_counted_once_and_on_one_side_only(leaf):
     usage = Usage(**{leaf: 7})
     assert usage.total_tokens == 7
@@ -44,8 +46,11 @@ def test_a_token_of_any_leaf_is_counted_once_and_on_one_side_only(leaf):
 @given(USAGES)
 def test_the_sides_add_up_to_the_total_and_the_leaves_to_the_sides(usage):
     assert (usage.input_tokens or 0) + (usage.output_tokens or 0) == (usage.total_tokens or 0)
-    assert sum(usage.reported().values()) == (usage.total_tokens or 0)
-    assert (usage.total_tokens is None) is (not usage.is_known)
+    tokens = {leaf: count for leaf, count in usage.reported().items() if leaf in TOKEN_LEAVES}
+    assert sum(tokens.values()) == (usage.total_tokens or 0)
+    assert (usage.total_tokens is None) is (not tokens)
+    assert usage.has_units is bool(usage.reported().keys() & set(UNIT_LEAVES))
+    assert usage.is_known is (usage.has_units or bool(tokens))
 
 
 def test_nothing_reported_is_unknown_and_a_reported_zero_is_known():

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from contracts.errors import ConfigurationError
-from gateway.apis.kept_objects import KeptObjects
+from gateway.apis.files.kept_objects import KeptObjects
 
 
 async def test_everybody_gets_the_same_database_and_it_is_opened_at_first_use(tmp_path):

@@ -15,7 +15,7 @@ BASES = (
 )
 REFUSED_OF_STORE = {
     "takes something away that the release before reads or writes": r"\b(DROP|RENAME) (COLUMN|TABLE)\b|^RENAME\b",
-    "changes what a column holds": r"\bMODIFY COLUMN (?!(IF EXISTS )?\w+ (CODEC|REMOVE|COMMENT)\b)",
+    "changes what a column holds": r"\bMODIFY COLUMN (?!(IF EXISTS )?\w+ (CODEC|REMOVE|COMMENT|\S+ ALIAS)\b)",
     "empties a table that collectors fill": rf"\bTRUNCATE TABLE (IF EXISTS )?({BASES})$",
 }
 REFUSED_OF_CONTROL = r"op\.(drop_column|drop_table|rename_table)\(|new_column_name="

@@ -11,7 +11,7 @@ from tollkeeper.resources.shared import TENANT, VALID_FROM, WHEN_AWAY, WHEN_UNPR
 PRICES: Final = Resource(
     name="prices",
     noun="price card",
-    about="Price cards: what requests to a model cost, per million tokens.",
+    about="Price cards: what requests to a model cost, per million tokens or per image, second, character or request.",
     path="/v1/prices",
     key="version",
     key_help="Version, such as gpt-x/2027-01; recorded with every request that it prices.",
@@ -23,7 +23,14 @@ PRICES: Final = Resource(
             "pairs",
             "--price",
             metavar="KIND=USD",
-            is_required=True,
+            verbs=("create",),
+        ),
+        Field(
+            "usd_per_unit",
+            "USD per image, second, character or request, such as image=0.04 or image.hd=0.08; repeat for more.",
+            "pairs",
+            "--unit-price",
+            metavar="UNIT=USD",
             verbs=("create",),
         ),
         Field(
@@ -54,11 +61,12 @@ PRICES: Final = Resource(
         of("model"),
         of("provider"),
         of("tenant_id"),
-        Column("USD per 1M tokens", word("card_prices")),
+        Column("USD per 1M tokens or unit", word("card_prices")),
         Column("valid", validity),
     ),
     examples=(
         "tollkeeper prices create gpt-x/1 --model gpt-x --price input_text=2.50 --price output_text=10",
+        "tollkeeper prices create whisper/1 --model whisper --unit-price second=0.0001",
         "tollkeeper prices list",
         "tollkeeper prices set gpt-x/1 --valid-to now",
     ),

@@ -111,7 +111,8 @@ def card_prices(price: Mapping[str, Any]) -> str:
     more = [f"{len(card['tiers'])} tiers"] if card.get("tiers") else []
     fee = Decimal(str(card.get("usd_per_request", "0")))
     more += [f"request={fee.normalize():f}"] if fee else []
-    return " ".join([usd_per_mtok(card["usd_per_mtok"]), *more])
+    per_unit = usd_per_mtok(card.get("usd_per_unit", {}))
+    return " ".join(filter(None, [usd_per_mtok(card["usd_per_mtok"]), per_unit, *more]))
 
 
 def finite_number(name: str, text: str) -> float:

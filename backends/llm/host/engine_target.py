@@ -93,7 +93,7 @@ class EngineTarget:
         """
         try:
             if not isinstance(call.request, GenerationRequest):
-                return (await self._prepare_inputs(call, call.request))[1].tokens
+                return (await self._prepare_inputs(call, _embedded(call.request)))[1].tokens
             _, prompts = await self._prepare(call, call.request)
             if any(prompt.images for prompt in prompts):
                 return None
@@ -108,7 +108,7 @@ class EngineTarget:
         self._calls.add(task)
         try:
             if not isinstance(call.request, GenerationRequest):
-                return await self._embed(call, call.request, sink)
+                return await self._embed(call, _embedded(call.request), sink)
             return await self._generate_all(call, call.request, sink)
         finally:
             self._calls.discard(task)
@@ -360,10 +360,15 @@ def _tell(sink: Sink, model: ModelHello) -> None:
     sink.served(model.id, model.weights_hash[:_SHOWN_HASH])
 
 
+def _embedded(request: AnyRequest) -> EmbeddingRequest | PairRequest:
+    assert isinstance(request, EmbeddingRequest | PairRequest), "other media are refused before a host is asked"
+    return request
+
+
 def _prompt_field(request: AnyRequest) -> str:
     if isinstance(request, GenerationRequest):
         return request.prompt_field
-    return "input" if isinstance(request, EmbeddingRequest) else request.fields[1]
+    return request.fields[1] if isinstance(request, PairRequest) else "input"
 
 
 def _error_of(target: str, code: str, message: str, request: AnyRequest) -> TollkeeperError:

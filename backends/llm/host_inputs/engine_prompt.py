@@ -117,7 +117,8 @@ def _tools(request: ChatRequest, form: "PromptFormat") -> bytes:
         return b""
     if not form.takes("tools"):
         raise UnsupportedParameter(f"the chat template of {request.model!r} has no place for tools", param="tools")
-    if request.parallel_tool_calls is False:
+    if request.parallel_tool_calls is False and bytes(request.tool_choice).strip() in _FREE_TOOL_CHOICES:
+        # A call that must be made is one call, as its grammar has it.
         raise UnsupportedParameter(
             f"parallel_tool_calls: false is not offered for the model {request.model!r}; leave it out",
             param="parallel_tool_calls",

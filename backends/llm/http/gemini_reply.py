@@ -1,14 +1,16 @@
 """Read a reply of a server that speaks Google's Gemini API: for accounting, its bytes go on as they came."""
 
+import contextlib
 from typing import Final
 
 import msgspec
 
 from backends.llm.base import Sink
+from backends.llm.http.http_reply import ReplyReader
 from backends.llm.http.native_reply import NativeReader
 from backends.llm.http.openai_replies import broken
 from contracts.api.generation import Delta
-from contracts.api.native_answers import GeminiAnswer, GeminiCandidate
+from contracts.api.native_answers import GeminiAnswer, GeminiCandidate, GeminiEmbeddings
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidUsage
 from contracts.metering.least_tokens import least_tokens
@@ -24,6 +26,7 @@ _FILTERED: Final = frozenset(
 )
 _encode: Final = msgspec.json.Encoder().encode
 _answers: Final = msgspec.json.Decoder(GeminiAnswer)
+_embeddings: Final = msgspec.json.Decoder(GeminiEmbeddings).decode
 
 
 class GeminiReader(NativeReader):
@@ -85,6 +88,23 @@ class GeminiReader(NativeReader):
             reason = "tool_calls" if self._calls and candidate.finish_reason == "STOP" else _finish_of(candidate)
             found.append(Delta(0, index=place, finish_reason=reason))
         return found
+
+
+class GeminiEmbeddingReader(ReplyReader):
+    """Reads an answer of embedContent or batchEmbedContents."""
+
+    def take_whole(self, body: bytes) -> None:
+        """Accept the answer. Raises UpstreamBroken on what is none."""
+        answer = self._read(body, _embeddings)
+        if answer.embedding is None and answer.embeddings is None:
+            raise broken(self._message_in(body), f"target {self._target!r} sent a reply without embeddings")
+        if answer.usage_metadata is not None:
+            with contextlib.suppress(InvalidUsage):  # contradictory: the reply stands, its usage stays unknown
+                self._take(usage_from_gemini(answer.usage_metadata))
+        self._name("", "")
+        assert self._sink is not None
+        self._sink.native()
+        self._sink.whole(body)
 
 
 def _finish_of(candidate: GeminiCandidate) -> str:

@@ -8,8 +8,8 @@ import msgspec
 
 from backends.llm.base import ModelCall
 from backends.llm.parameters import fields_of, refuse_named
+from contracts.access.endpoints import Endpoint
 from contracts.api.chat import ChatRequest
-from contracts.api.endpoints import Endpoint
 from contracts.errors import ConfigurationError, UnsupportedParameter
 from contracts.serving.configuration import TargetSpec
 

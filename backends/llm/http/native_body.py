@@ -110,6 +110,18 @@ def native_body(call: ModelCall, native: NativeBody, model: str) -> bytes:
     return body.encoded()
 
 
+def renamed_embedding(body: bytes, model: str) -> bytes:
+    """Return the body of embedContent or batchEmbedContents with another model's name wherever it states one."""
+    edited = EditedBody(body)
+    name = model if model.startswith("models/") else f"models/{model}"
+    if edited.get("model") is not None:
+        edited.set("model", name)
+    requests = edited.get("requests")
+    if isinstance(requests, list):
+        edited.set("requests", [{**one, "model": name} if isinstance(one, dict) else one for one in requests])
+    return edited.encoded()
+
+
 def _edit_gemini(body: EditedBody, call: ModelCall) -> None:
     """Set what a rule changes: in this API it stands in `generationConfig`, and the model in the path."""
     name = "generationConfig" if body.get("generation_config") is None else "generation_config"

@@ -16,20 +16,23 @@ from backends.http_client.http_origin import Origin
 from backends.http_client.http_pool import Exchange, HttpPool
 from backends.llm.base import ModelCall, PassingSink, SendAgain, Sink
 from backends.llm.encoding_room import LARGE_BODY_BYTES
-from backends.llm.http.gemini_reply import GeminiReader
+from backends.llm.http.gemini_reply import GeminiEmbeddingReader, GeminiReader
 from backends.llm.http.http_abilities import read_abilities, read_paths
 from backends.llm.http.http_credentials import HttpCredentials
 from backends.llm.http.http_reply import CredentialsRefused, ReplyReader
 from backends.llm.http.http_settings import OpenAISettings, read_headers, read_timeouts, read_tls
 from backends.llm.http.known_shapes import KnownShapes
-from backends.llm.http.native_body import native_body
+from backends.llm.http.native_body import native_body, renamed_embedding
 from backends.llm.http.native_reply import MessagesReader, NativeReader, ResponsesReader
 from backends.llm.http.openai_body import BodyFields, ThinkingCapField, body_for, with_usage
 from backends.llm.http.quick_target import QuickTarget, SentRequest
+from backends.llm.media_reply import MediaReader
 from backends.llm.parameters import fields_of, refuse_named
 from backends.network.tls import LiveContext
 from contracts.api.chat import GenerationRequest, TranslatedChat
+from contracts.api.embedding import TranslatedEmbedding
 from contracts.api.generation import Continuation, Result
+from contracts.api.media import MediaRequest, TranscriptionRequest
 from contracts.api.native import MODEL_IN_PATH, NativeApi, NativeBody
 from contracts.api.requests import AnyRequest
 from contracts.errors import ConfigurationError, UnsupportedParameter, UpstreamError
@@ -39,6 +42,7 @@ from contracts.serving.spoken_apis import spoken_apis
 
 NOTHING_SENT: Final = Result(usage=Usage(input_text=0, output_text=0), count_method="exact")
 
+_ANY_JSON: Final = b"\r\ncontent-type: application/json\r\naccept: text/event-stream, application/json\r\n"
 _OPENROUTER: Final = "openrouter.ai"
 _ANTHROPIC: Final = "api.anthropic.com"
 # Its own API takes a key in another header than those of OpenAI's shape do.
@@ -112,12 +116,16 @@ class OpenAIHttpTarget(QuickTarget):
         native = request.native if isinstance(request, TranslatedChat) else None
         if native is not None and native.api in self._apis:
             return await self._send_native(call, sink, native)
+        if isinstance(request, TranslatedEmbedding) and request.native is not None and "gemini" in self._apis:
+            return await self._send_embedding(call, sink, request.native)
         if "chat" not in self._apis:
             raise UnsupportedParameter(
                 f"{request.model!r} is served by targets that take only requests of the API "
                 f"{' or '.join(sorted(self._apis))}; ask for it there, or add a target that takes chats",
                 param="model",
             )
+        if isinstance(request, MediaRequest):
+            return await self._send_media(call, sink, request)
         if self._abilities is not None:
             self._abilities.check(call)
         path = call.path if self._paths is None else self._paths.get(call.path, call.path)
@@ -134,6 +142,21 @@ class OpenAIHttpTarget(QuickTarget):
             takes_whole=call.takes_whole,
             sent_credentials=self._credentials.values,
         )
+        return await self._pool.send(head, body, reader), reader
+
+    async def _send_media(self, call: ModelCall, sink: Sink, request: MediaRequest) -> tuple[Exchange, ReplyReader]:
+        """Send a request for other media: the bytes as they are, but for the model's name."""
+        path = call.path if self._paths is None else self._paths.get(call.path, call.path)
+        if isinstance(request, TranscriptionRequest):
+            model = self._fields.model
+            body = request.renamed(call.body, model) if model and model != request.model else call.body
+        else:
+            if self._abilities is not None:
+                self._abilities.check(call)
+            body = body_for(call, self._fields)
+        head = self._head_of(path, _trace_of(call), str(call.request_id), len(body))
+        head = head.replace(_ANY_JSON, b"\r\ncontent-type: %b\r\naccept: */*\r\n" % request.media_type.encode(), 1)
+        reader = MediaReader(self.spec, sink, request, self._credentials.values)
         return await self._pool.send(head, body, reader), reader
 
     async def _send_native(self, call: ModelCall, sink: Sink, native: NativeBody) -> tuple[Exchange, ReplyReader]:
@@ -153,6 +176,19 @@ class OpenAIHttpTarget(QuickTarget):
         elif native.api == "gemini" and self._is_google:
             head = head.replace(_BEARER, _GOOGLE_KEY, 1)
         reader = _READERS[native.api](self.spec, sink, call.request, self._credentials.values)
+        return await self._pool.send(head, body, reader), reader
+
+    async def _send_embedding(self, call: ModelCall, sink: Sink, native: NativeBody) -> tuple[Exchange, ReplyReader]:
+        """Send what is to be embedded in Google's API: the bytes as they are, but for the model's name."""
+        model = self._fields.model or call.request.model
+        body = renamed_embedding(native.body, model) if model != call.request.model else native.body
+        path = native.path.replace(MODEL_IN_PATH, quote(model, safe="/"), 1)
+        head = self._head_of(path, _trace_of(call) + native.head, str(call.request_id), len(body))
+        if self._is_google:
+            head = head.replace(_BEARER, _GOOGLE_KEY, 1)
+        reader = GeminiEmbeddingReader(
+            self.spec, sink, call.request, self._known_shapes, sent_credentials=self._credentials.values
+        )
         return await self._pool.send(head, body, reader), reader
 
     def passes_on(self, model: str) -> bool:
@@ -222,8 +258,8 @@ class OpenAIHttpTarget(QuickTarget):
         """Put together what the heads of all requests begin and end with."""
         self._head_start = f"POST {self._pool.origin.prefix}"
         self._head_end = (
-            f"host: {self._pool.origin.authority}\r\n{self._credentials.lines}content-type: application/json\r\n"
-            "accept: text/event-stream, application/json\r\naccept-encoding: identity\r\n"
+            f"host: {self._pool.origin.authority}\r\n{self._credentials.lines}{_ANY_JSON.decode()[2:]}"
+            "accept-encoding: identity\r\n"
         )
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from backends.llm.echoed_credentials import without_credentials
 from contracts.api.chat import ChatReply
-from contracts.api.embedding import EmbeddingReply, EmbeddingRequest
+from contracts.api.embedding import EmbeddingReply, EmbeddingRequest, TranslatedEmbedding
 from contracts.api.requests import AnyRequest
 from contracts.api.rerank import PairReply, RerankRequest, ScoreRequest
 from contracts.errors import InvalidUsage, UpstreamBroken
@@ -36,6 +36,7 @@ EMBEDDED: Final = ReplyForm("embedding reply", "data", msgspec.json.Decoder(Embe
 _pair_decoder: Final = msgspec.json.Decoder(PairReply)
 _FORMS: Final[Mapping[type, ReplyForm]] = {
     EmbeddingRequest: EMBEDDED,
+    TranslatedEmbedding: EMBEDDED,
     RerankRequest: ReplyForm("rerank reply", "results", _pair_decoder),
     ScoreRequest: ReplyForm("score reply", "data", _pair_decoder),
 }

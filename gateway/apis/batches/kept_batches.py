@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from gateway.apis.kept_objects import KeptObjects
+from gateway.apis.files.kept_objects import KeptObjects
 
 if TYPE_CHECKING:
     from backends.objects.batch_work import BatchWork

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from contracts.access.endpoints import Endpoint
 from contracts.access.owner import owner_of
-from contracts.api.endpoints import Endpoint
 from contracts.errors import InvalidRequest, NotFound
 from contracts.objects.batches import MAX_LINES, Batch
 from contracts.objects.files import PIECE_BYTES, FileBounds, StoredFile

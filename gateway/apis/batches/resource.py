@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
+from contracts.access.endpoints import Endpoint
 from contracts.access.owner import owner_of
-from contracts.api.endpoints import Endpoint
 from contracts.errors import InvalidRequest, NotFound, PermissionDenied
 from contracts.objects.batches import WINDOW, WINDOW_SECONDS, Batch, Payer
 from contracts.recording.ids import uuid7

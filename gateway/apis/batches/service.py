@@ -9,8 +9,8 @@ from gateway.apis.batches.resource import BatchesResource, batched_operations
 from gateway.apis.batches.runner import BatchRunner, RunnerState
 from gateway.apis.batches.settings import BatchSettings
 from gateway.apis.files.kept_files import KeptFiles
+from gateway.apis.files.kept_objects import KeptObjects
 from gateway.apis.files.resource import FilesResource
-from gateway.apis.kept_objects import KeptObjects
 from gateway.apis.operations import Operation
 from gateway.apis.resource import Resource
 from gateway.config.directory import Directory

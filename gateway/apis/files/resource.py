@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
+from contracts.access.endpoints import Endpoint
 from contracts.access.owner import Owner, owner_of
-from contracts.api.endpoints import Endpoint
 from contracts.errors import NotFound, TollkeeperError
 from contracts.objects.files import FileBounds, StoredFile
 from contracts.recording.ids import uuid7

@@ -1,10 +1,9 @@
 """POST /v1beta/models/{model}:generateContent and :streamGenerateContent as the data plane's operation."""
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -12,10 +11,12 @@ from contracts.api.chat import TranslatedChat
 from contracts.api.gemini import GeminiRequest
 from contracts.api.native import GEMINI_STREAM_PATH, NATIVE_PATHS
 from contracts.api.requests import AnyRequest
-from contracts.errors import InvalidRequest, NotFound
+from contracts.errors import InvalidRequest
 from contracts.serving.configuration import Snapshot
+from gateway.apis.gemini.embedding import BATCH, BATCH_EMBED_CONTENTS, EMBED_CONTENT, ONE
 from gateway.apis.gemini.errors import GEMINI_ERRORS
 from gateway.apis.gemini.passage import GeminiPassage
+from gateway.apis.gemini.paths import model_and_verb, verb_of
 from gateway.apis.gemini.reading import read_gemini
 from gateway.apis.gemini.rendering import GeminiRenderer
 from gateway.apis.gemini.untranslated import read_untranslated_gemini
@@ -26,16 +27,6 @@ from gateway.replies.reply import Reply, ReplyFacts
 from gateway.replies.translated_reply import TranslatedReply
 from gateway.wire.exchange import Exchange
 
-MODELS: Final = "/v1beta/models"
-SERVED: Final = (
-    "POST /v1beta/models/{model}:generateContent",
-    "POST /v1beta/models/{model}:streamGenerateContent?alt=sse",
-    "POST /v1beta/models/{model}:countTokens",
-    "GET /v1beta/models",
-)
-# Google's SDKs say v1, v1beta or v1alpha, by their release and settings.
-_PATH: Final = re.compile(r"/v1(?:beta|alpha)?/models/(.+):([a-z]+[A-Z][A-Za-z]*)")
-_BETA: Final = ("/v1beta/", "/v1alpha/")
 _JSON: Final = "application/json"
 _STREAM: Final = "streamGenerateContent"
 _VERBS: Final = frozenset(("generateContent", _STREAM))
@@ -89,23 +80,9 @@ class GeminiReading(NativeReading):
         )
 
 
-def is_gemini(path: str) -> bool:
-    """Return whether a path belongs to the API, answered or not."""
-    return path.startswith(_BETA) or _PATH.fullmatch(path) is not None
-
-
-def is_answered(path: str) -> bool:
-    """Return whether a path is one of the operation's."""
-    found = _PATH.fullmatch(path)
-    return found is not None and found.group(2) in _VERBS
-
-
-def model_and_verb(path: str) -> tuple[str, str]:
-    """Return the model and the verb of a path. Raise NotFound if it has none."""
-    found = _PATH.fullmatch(path)
-    if found is None:
-        raise NotFound(f"there is no {path[:100]!r} here; served are {', '.join(SERVED)}")
-    return unquote(found.group(1)), found.group(2)
+def operation_at(path: str) -> Operation | None:
+    """Return what answers a path; `None` if no operation does."""
+    return _BY_VERB.get(verb_of(path))
 
 
 def _unread(content_type: str, body: bytes) -> TranslatedChat:
@@ -122,10 +99,16 @@ GENERATE_CONTENT: Final = GeminiOperation(
     "generate_content", CHAT.name, CHAT.path, (), _unread, _reply, GEMINI_ERRORS, native=_NATIVE
 )
 
+_BY_VERB: Final[Mapping[str, Operation]] = {
+    **dict.fromkeys(_VERBS, GENERATE_CONTENT),
+    ONE: EMBED_CONTENT,
+    BATCH: BATCH_EMBED_CONTENTS,
+}
+
 
 def model_page(visible: dict[str, int]) -> bytes:
     """Return the list of models in the API's shape."""
-    methods = ["generateContent", "countTokens"]
+    methods = ["generateContent", "countTokens", "embedContent"]
     entries = [
         {"name": f"models/{name}", "displayName": name, "supportedGenerationMethods": methods} for name in visible
     ]

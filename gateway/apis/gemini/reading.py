@@ -48,7 +48,7 @@ def read_gemini(model: str, content_type: str, body: bytes, *, is_streamed: bool
 
     Raises UnsupportedMediaType, MalformedBody (with the byte), or InvalidRequest (with field, value and limit).
     """
-    request = read_body(_requests, content_type, _in_camel_case(body), _CHOICES)
+    request = read_body(_requests, content_type, in_camel_case(body), _CHOICES)
     _check(request)
     fields: dict[str, Any] = {"model": model, "messages": _messages(request), **_sampling(request)}
     if is_streamed:
@@ -64,7 +64,7 @@ def read_gemini(model: str, content_type: str, body: bytes, *, is_streamed: bool
     return TranslatedChat(**structs.asdict(chat), chat_body=chat_body, origin=request)
 
 
-def _in_camel_case(body: bytes) -> bytes:
+def in_camel_case(body: bytes) -> bytes:
     """Return a body with its names in camelCase: the API takes snake_case too. What is no JSON object stays."""
     if b"_" not in body:
         return body

@@ -6,12 +6,13 @@ from typing import Final
 
 import msgspec
 
-from contracts.api.endpoints import Endpoint
+from contracts.access.endpoints import Endpoint
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidRequest
 from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.apis.gemini.errors import GEMINI_ERRORS
-from gateway.apis.gemini.operation import GENERATE_CONTENT, MODELS, is_gemini, model_and_verb, model_page
+from gateway.apis.gemini.operation import GENERATE_CONTENT, model_page
+from gateway.apis.gemini.paths import MODELS, is_gemini, model_and_verb
 from gateway.apis.gemini.reading import read_gemini
 from gateway.apis.messages.count_tokens import Counting
 from gateway.replies.reply import JSON

@@ -8,8 +8,8 @@ from uuid import UUID
 import msgspec
 
 from backends.llm.base import ModelCall
+from contracts.access.endpoints import Endpoint
 from contracts.api.chat import TranslatedChat
-from contracts.api.endpoints import Endpoint
 from contracts.api.requests import AnyRequest
 from contracts.errors import UnsupportedParameter
 from contracts.recording.records import CountMethod

@@ -26,7 +26,7 @@ from contracts.objects.responses import (
     response_of_item,
 )
 from contracts.serving.configuration import KeyEntry
-from gateway.apis.kept_objects import KeptObjects
+from gateway.apis.files.kept_objects import KeptObjects
 from gateway.apis.responses.asked import AskedItem, AskedResponse
 from gateway.apis.responses.items import listed_items
 from gateway.apis.responses.reading import item_of

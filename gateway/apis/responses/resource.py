@@ -6,8 +6,8 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from contracts.access.endpoints import Endpoint
 from contracts.access.owner import owner_of
-from contracts.api.endpoints import Endpoint
 from contracts.errors import InvalidRequest, NotFound
 from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape

@@ -50,6 +50,11 @@ def prompt_bytes(body: bytes) -> int:
     return size
 
 
+def sound_of(model: str) -> str:
+    """Return the name that bytes per millisecond of sound are learned under, beside a model's bytes per token."""
+    return f"{model} sound"
+
+
 class Ratio:
     """The moving average of bytes per token, and of how far off it was just before each report."""
 

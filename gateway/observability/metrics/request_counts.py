@@ -30,7 +30,7 @@ _REST: Final[SeriesKey] = ("", "", "", "", "", "", 0)
 
 
 class RequestSeries:
-    """What is counted of requests that are alike in all labels. Money is in pico-USD, tokens in the order of LEAVES."""
+    """What is counted of requests that are alike in all labels. Money is in pico-USD, usage in the order of LEAVES."""
 
     __slots__ = (
         "cost_pico_usd",
@@ -204,7 +204,7 @@ def _count_unpriced(series: RequestSeries, cost: Cost, usage: Usage) -> None:
     """Count a request whose cost is not known, or not all of it."""
     if cost.basis == "free" or cost.total_pico_usd is not None:
         series.unpriced += bool(cost.unpriced)
-    elif cost.basis != "unknown_usage" and usage.has_input and usage.has_output:
+    elif cost.basis != "unknown_usage" and (usage.has_units or (usage.has_input and usage.has_output)):
         series.unpriced += 1
     else:
         series.unknown_usage += 1
@@ -214,7 +214,7 @@ def _add(tokens: list[int], usage: Usage) -> None:
     """Add up tokens by leaf. What nearly all requests have at most is added without a loop: a third of the time."""
     if usage.input_audio or usage.input_image or usage.cache_read_audio or usage.cache_write_5m:
         _add_all(tokens, usage)
-    elif usage.cache_write_1h or usage.output_audio or usage.output_image:
+    elif usage.cache_write_1h or usage.output_audio or usage.output_image or usage.has_units:
         _add_all(tokens, usage)
     else:
         tokens[_INPUT_TEXT] += usage.input_text or 0

@@ -15,7 +15,7 @@ from contracts.errors import (
     TollkeeperError,
     Unavailable,
 )
-from contracts.metering.usage import INPUT_LEAVES, LEAVES
+from contracts.metering.usage import INPUT_LEAVES, LEAVES, TOKEN_LEAVES, UNIT_LEAVES
 from contracts.pricing.money import PICO_USD_PER_USD
 from gateway.observability.metrics.exposition import Family, Sample, counter
 from gateway.observability.metrics.histogram import DURATION_SECONDS, FIRST_TOKEN_SECONDS, sum_of
@@ -35,6 +35,7 @@ _CAUSES: Final[tuple[tuple[type[TollkeeperError], str], ...]] = (
     (TollkeeperError, "other"),
 )
 _INPUTS: Final = len(INPUT_LEAVES)  # the first of the LEAVES
+_TOKENS: Final = len(TOKEN_LEAVES)
 _BY_MODEL: Final = ("model", "pool")
 _LABELS: Final = ("api", "operation", "provider", "model", "pool", "outcome", "status")  # in the order of SeriesKey
 
@@ -65,6 +66,12 @@ def request_families(counts: RequestCounts) -> Iterator[Family]:
         "counter",
         "Tokens used, in disjoint leaves: their sum is the total. What no target reported is not among them.",
         _tokens(series),
+    )
+    yield Family(
+        "tollkeeper_units_total",
+        "counter",
+        "Usage that is no tokens: images, milliseconds of sound, characters of speech, requests sold by the request.",
+        _units(series),
     )
     yield Family(
         "tollkeeper_cost_usd_total",
@@ -152,10 +159,17 @@ def _sums(
 
 def _tokens(series: dict[SeriesKey, RequestSeries]) -> Iterator[Sample]:
     for labels, found in _grouped(series, _BY_MODEL):
-        for place, leaf in enumerate(LEAVES):
+        for place, leaf in enumerate(TOKEN_LEAVES):
             if total := sum(one.tokens[place] for one in found):
                 direction = "input" if place < _INPUTS else "output"
                 yield {**labels, "direction": direction, "leaf": leaf}, total
+
+
+def _units(series: dict[SeriesKey, RequestSeries]) -> Iterator[Sample]:
+    for labels, found in _grouped(series, _BY_MODEL):
+        for leaf in UNIT_LEAVES:
+            if total := sum(one.tokens[LEAVES.index(leaf)] for one in found):
+                yield {**labels, "unit": leaf}, total
 
 
 def _durations(series: dict[SeriesKey, RequestSeries]) -> Iterator[Sample]:
@@ -212,7 +226,7 @@ def _tenant_families(tenants: list[tuple[str, TenantCounts]]) -> Iterator[Family
             for name, found in tenants
             for direction, count in (
                 ("input", sum(found.tokens[:_INPUTS])),
-                ("output", sum(found.tokens[_INPUTS:])),
+                ("output", sum(found.tokens[_INPUTS:_TOKENS])),
             )
         ),
     )

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from contracts.api.completion import CompletionRequest
 from contracts.api.embedding import EmbeddingRequest
+from contracts.api.media import MediaRequest
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidUsage
 from contracts.metering.plain_counts import plain_counts
@@ -25,7 +26,7 @@ from contracts.pricing.prices import (
 )
 from contracts.recording.records import CountMethod
 from contracts.serving.configuration import Snapshot, TargetSpec
-from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes
+from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes, sound_of
 from gateway.limits.estimates.known_cards import KnownCards
 from gateway.replies.progress import Progress
 from gateway.request.attempt import Attempt, answering
@@ -144,7 +145,9 @@ class Settlement:
         result, progress = attempt.result, attempt.progress
         if result.usage.is_known:
             tokens_in = result.usage.input_tokens
-            if tokens_in and result.count_method in ("reported", "exact"):
+            if isinstance(life.request, MediaRequest):
+                self._learn_sound(life.request, model, result.usage, life.who.tenant)
+            elif tokens_in and result.count_method in ("reported", "exact"):
                 self._estimator.learn(model, prompt_bytes(life.body), tokens_in, life.who.tenant)
             return result.usage, result.count_method
         if progress.usage.output_tokens is not None:  # cut short after a report of the whole
@@ -153,12 +156,20 @@ class Settlement:
             return progress.usage.plus(_made_so_far(progress)), progress.count_method
         if attempt.is_free:
             return UNKNOWN_USAGE, "none"
+        if isinstance(life.request, MediaRequest):  # one that failed may be billed for what was asked
+            wanted = UNKNOWN_USAGE if attempt.error is None else life.request.wanted
+            return wanted, "estimate" if wanted.is_known else "none"
         tokens_in = self._estimator.estimate(model, prompt_bytes(life.body), life.who.tenant)
         is_cut = attempt.error is not None and life.operation.name not in INPUT_ONLY_OPERATIONS
         made = _made_so_far(progress) if progress.tokens or is_cut else UNKNOWN_USAGE
         if result.answer_bytes is not None:
             made = self._said(result.answer_bytes, model, life)
         return Usage(input_text=tokens_in).plus(made), "estimate"
+
+    def _learn_sound(self, request: MediaRequest, model: str, usage: Usage, tenant: str) -> None:
+        """Learn how long the sound in a file is, for the next reservation."""
+        if request.sound_bytes and usage.milliseconds:
+            self._estimator.learn(sound_of(model), request.sound_bytes, usage.milliseconds, tenant)
 
     def _said(self, size: int, model: str, life: RequestState) -> Usage:
         """Estimate the output of a whole answer whose target did not count it."""

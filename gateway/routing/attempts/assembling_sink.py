@@ -67,6 +67,10 @@ class AssemblingSink:
         """Pass on the service tier that answered."""
         self._reply.answered_at(tier)
 
+    def media_type(self, name: str) -> None:
+        """Pass on of which type the reply is."""
+        self._reply.media_type(name)
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Pass on what is known of the usage."""
         self._reply.report(usage, count_method)

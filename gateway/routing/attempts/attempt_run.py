@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from backends.llm.base import ModelCall, Sink, Target
+from backends.llm.base import ModelCall, Sink, Target, check_translated
 from backends.llm.http.streamed_call import refuses_stream, streamed
-from backends.llm.native_calls import check_translated
 from contracts.api.generation import Result
 from contracts.errors import (
     ClientGone,
@@ -154,6 +153,11 @@ class AttemptRun:
         """Record what a try failed with that was made without a task."""
         self.attempt.error = error
         self.finish()
+
+    def withdraw(self) -> None:
+        """Forget it: its target was not called after all."""
+        if self._placed is not None:
+            self._placed.end(self.attempt.result, HedgeLost(f"{self.attempt.target.id!r} was not called"))
 
     def lose(self) -> None:
         """Note that another was ahead: it was cancelled by us."""

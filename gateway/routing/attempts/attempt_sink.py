@@ -84,6 +84,10 @@ class AttemptSink:
         """Pass on the service tier."""
         self._sink.answered_at(tier)
 
+    def media_type(self, name: str) -> None:
+        """Pass on of which type the reply is."""
+        self._sink.media_type(name)
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Pass on what is known of the usage."""
         self._sink.report(usage, count_method)

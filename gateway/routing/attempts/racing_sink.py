@@ -72,6 +72,10 @@ class RacingSink:
         """Accept the service tier, which stands on the ledger the one that answers."""
         self._progress.service_tier = tier
 
+    def media_type(self, name: str) -> None:
+        """Accept of which type the reply is."""
+        self._pass_or_keep(lambda: self._sink.media_type(name))
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Record what is known of the usage, which stands on the ledger the one that answers."""
         self._progress.usage, self._progress.count_method = usage, count_method

@@ -16,7 +16,7 @@ from analytics.books.calendars import Calendars
 from analytics.books.rerating import RerateQuestion, rerate
 from backends.store.client import StoreClient
 from contracts.access.identity import Identity
-from contracts.metering.usage import INPUT_LEAVES, LEAVES, Leaf, Usage
+from contracts.metering.usage import INPUT_LEAVES, LEAVES, OUTPUT_LEAVES, Leaf, Usage
 from contracts.pricing.book_entries import EFFECT_FIELDS
 from contracts.pricing.prices import AnyCard, PriceCard, StandardCostCard, Tier, cost_of, is_billable
 from contracts.recording.records import RequestRecord
@@ -141,8 +141,7 @@ def expected(
             -int(was is None),
             int(bool(cost.unpriced)) - int(was_partly),
             sum(n for leaf, n in still if leaf in INPUT_LEAVES) - sum(n for leaf, n in gone if leaf in INPUT_LEAVES),
-            sum(n for leaf, n in still if leaf not in INPUT_LEAVES)
-            - sum(n for leaf, n in gone if leaf not in INPUT_LEAVES),
+            sum(n for leaf, n in still if leaf in OUTPUT_LEAVES) - sum(n for leaf, n in gone if leaf in OUTPUT_LEAVES),
             amount if is_estimated else 0,
             int(was is None and is_estimated),
         ]

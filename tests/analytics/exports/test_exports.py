@@ -126,6 +126,83 @@ def test_the_focus_file_keeps_the_rules_and_the_sum(
     assert sum(table.column("BilledCost").to_pylist()) == total.cost_usd
 
 
+MEDIA: list[AnyCard] = [
+    price_card(
+        "image", "image/1", {"images": Decimal(40_000)}, service_tiers={"image.hd": {"images": Decimal(80_000)}}
+    ),
+    price_card("hear", "hear/1", {"milliseconds": Decimal("0.1")}),
+    price_card("speak", "speak/1", {"characters": Decimal(15)}),
+    price_card("judge", "judge/1", {"requests": Decimal(200)}),
+]
+
+
+def media_rows(tenant: str) -> list[RequestRecord]:
+    """One request of each operation that is sold by a unit, a better image, and one without a price."""
+    used = [
+        ("image", "image_generation", Usage(images=3), ""),
+        ("image", "image_generation", Usage(images=1), "image.hd"),
+        ("hear", "transcription", Usage(milliseconds=8_470), ""),
+        ("speak", "speech", Usage(characters=9), ""),
+        ("judge", "moderation", Usage(requests=1), ""),
+        ("nobody-priced-it", "image_generation", Usage(images=2), ""),
+    ]
+    cards: dict[str, AnyCard] = {card.model: card for card in MEDIA}
+    records = []
+    for model, operation, usage, tier in used:
+        card = cards[model].at_tier(tier) if model in cards else None
+        cost = bill(usage, operation, card)
+        records.append(
+            request(
+                DAY,
+                who=Identity(tenant),
+                model=model,
+                provider="openai",
+                operation=operation,
+                usage=usage,
+                service_tier=tier,
+                cost_pico_usd=cost.total_pico_usd,
+                price_version=cost.version,
+                cost_basis=cost.basis,
+            )
+        )
+    return records
+
+
+def test_units_are_charged_exported_and_invoiced_as_units(reader: StoreClient, record: Record) -> None:
+    tenant = f"tenant-{uuid4()}"
+    record(media_rows(tenant))
+    question = CostQuestion(MONTH.start, MONTH.end, ("tenant",), "day", tenant=tenant)
+    report = cost_report(reader, question).total
+    assert (report.unpriced_requests, report.unknown_usage_requests) == (1, 0)
+    charges = charges_of(usage_groups(reader, question, MEDIA), MEDIA)
+    assert {(one.meter, one.service_tier, one.quantity, one.amount_pico_usd) for one in charges} == {
+        ("images", "", 3, 120 * 10**9),
+        ("images", "image.hd", 1, 80 * 10**9),
+        ("milliseconds", "", 8_470, 847_000_000),
+        ("characters", "", 9, 135_000_000),
+        ("requests", "", 1, 200_000_000),
+        ("images", "", 2, None),
+    }
+    assert sum(one.amount_pico_usd or 0 for one in charges) == report.priced_pico_usd
+    rows = usage_rows(charges, MONTH, question.periods, "Platform")
+    assert focus_faults(rows) == []
+    priced = {
+        (row["PricingUnit"], row["PricingQuantity"], row["ListUnitPrice"]) for row in rows if not row["x_IsUnpriced"]
+    }
+    assert priced == {
+        ("Images", Decimal(3), Decimal("0.04")),
+        ("Images", Decimal(1), Decimal("0.08")),
+        ("Seconds", Decimal("8.47"), Decimal("0.0001")),
+        ("Characters", Decimal(9), Decimal("0.000015")),
+        ("Requests", Decimal(1), Decimal("0.0002")),
+    }
+    assert {row["ConsumedUnit"] for row in rows} == {"Images", "Seconds", "Characters", "Requests"}
+    [invoice] = invoices(charges, MONTH, "tenant", RateBook())
+    page = invoice_html(invoice, "Platform", BERLIN)
+    for words in ("8.47", "0.0001 per second", "0.04 each", "0.08 each", "0.000015 each", "0.0002 each"):
+        assert words in page, words
+
+
 @pytest.mark.parametrize("name", ["=1+1", " =1+1", "\n=1+1", "\u00a0@x", "\uff1d1+1"])
 def test_a_name_in_a_focus_file_is_no_formula(tmp_path: Path, name: str) -> None:
     [row, *_] = gpu_rows("GPU-1", "NVIDIA H200", gpu_bill(), MONTH, "Platform")

@@ -156,6 +156,26 @@ def test_the_wider_table_s_oddities_are_refused_by_name_or_priced_and_never_free
     assert [batch.rate("input_text", tokens) for tokens in (272_000, 272_001)] == [500_000, 1_000_000]
 
 
+def test_models_of_other_media_are_priced_by_their_unit(tmp_path: Path) -> None:
+    path = tmp_path / "prices.json"
+    entries = {
+        "whisper": {"mode": "audio_transcription", "input_cost_per_second": 0.0001, "output_cost_per_second": 0.0001},
+        "voice": {"mode": "audio_speech", "input_cost_per_character": 1.5e-05},
+        "picture": {"mode": "image_generation", "output_cost_per_image": 0.04},
+        "by-token": {"mode": "image_generation", "output_cost_per_image": 0.04, "input_cost_per_token": 5e-06},
+    }
+    path.write_text(json.dumps(entries))
+    table = LitellmTable.read(path)
+    found = {name: dict(table.card("p", name).rates) for name in ("whisper", "voice", "picture")}
+    assert found == {
+        "whisper": {"milliseconds": 100_000},
+        "voice": {"characters": 15_000_000},
+        "picture": {"images": 40 * 10**9},
+    }
+    with pytest.raises(ConfigurationError, match="by output_cost_per_image, which a card cannot say"):
+        table.card("p", "by-token")
+
+
 def test_audio_of_a_model_that_is_made_for_it_never_costs_as_text_does() -> None:
     (card,) = catalogue_cards("openai", "gpt-4o-audio-preview")
     assert "input_text" in card.rates and not {"input_audio", "output_audio"} & set(card.rates)

@@ -37,6 +37,7 @@ def cards_from(midnight: datetime) -> list[AnyCard]:
         "input_text": Decimal(2),
         "output_text": Decimal("10.123456"),
         "cache_read_text": Decimal("0.2"),
+        "images": Decimal(40_000),
     }
     return [
         price_card("llama", "llama/old", old, valid_to=midnight, batch_usd_per_mtok={"input_text": Decimal("1.5")}),
@@ -60,6 +61,7 @@ usages = st.builds(
     cache_write_5m=st.none() | st.sampled_from([0, 3]),
     output_text=st.none() | st.sampled_from([0, 5]),
     output_reasoning=st.none() | st.sampled_from([0, 11]),
+    images=st.none() | st.sampled_from([0, 2]),
 )
 
 

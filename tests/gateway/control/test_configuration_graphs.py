@@ -72,6 +72,7 @@ def graphs(draw: st.DrawFn) -> Objects:
             targets=draw(targets),
             **draw(some(policy=policy, region=region, queue=queue, failures=failures)),
         )
+    units = st.dictionaries(st.sampled_from(["image", "image.hd", "second", "request"]), usd, min_size=1)
     known = draw(st.lists(models, min_size=1, max_size=3, unique=True))
     for name in known:
         sampling = some(temperature=st.sampled_from([0.0, 0.25, 1.0]), seed=st.integers(0, 9))
@@ -82,7 +83,7 @@ def graphs(draw: st.DrawFn) -> Objects:
             span = {} if number else {"valid_to": "2030-01-01T00:00:00Z"}
             begin = {"valid_from": "2030-01-01T00:00:00+00:00"} if number else {}
             rates = st.dictionaries(st.sampled_from(["input_text", "output_text", "cache_read_text"]), usd, min_size=1)
-            fee = some(usd_per_request=usd)
+            fee = some(usd_per_request=usd, usd_per_unit=units)
             add(
                 "prices", model=name, version=f"{name}/{number}", usd_per_mtok=draw(rates), **span, **begin, **draw(fee)
             )

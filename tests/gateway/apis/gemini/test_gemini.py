@@ -187,7 +187,7 @@ async def test_models_are_listed_and_prompts_counted(start_gateway, kit):
 
 
 async def test_paths_keys_and_models_that_are_not_there(gateway, kit):
-    path = await ask(gateway, kit, "embedContent")
+    path = await ask(gateway, kit, "predictLongRunning")
     assert (path.status, path.json["error"]["status"]) == (404, "NOT_FOUND")
     assert ":generateContent" in path.json["error"]["message"]
     stream = await ask(gateway, kit, "streamGenerateContent")

@@ -144,7 +144,6 @@ async def test_a_call_is_made_streamed_and_answered(engine, choice):
 
 async def test_what_the_model_cannot_take_is_refused_by_name(engine):
     for fields, named in (
-        ({"tools": [TOOL]}, "has no place for tools"),
         ({"max_output_tokens": 100_000}, "max_output_tokens is 100000"),
         (
             {

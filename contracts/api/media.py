@@ -1,0 +1,199 @@
+"""Nouns of OpenAI's endpoints for other media: images, transcriptions, speech, moderations.
+
+Their bodies and answers pass through as they are. Only what the gateway decides and counts by is typed: the answers of
+all four are paid by units.
+"""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from contracts.api.chat import InputRequest
+from contracts.errors import InvalidUsage
+from contracts.metering.usage import UNKNOWN_USAGE, Usage
+from contracts.pricing.service_tiers import image_variant
+
+MAX_IMAGES: Final = 10  # of one request
+MEDIA_OPERATIONS: Final = frozenset({"image_generation", "transcription", "speech", "moderation"})
+_MILLISECONDS: Final = 1000
+_MOST_SECONDS: Final = 4_294_967  # as milliseconds they fit into a column
+
+_Word = Annotated[str, Meta(max_length=20, pattern=r"^[A-Za-z0-9_.-]*$")]
+
+
+class MediaRequest(InputRequest, frozen=True, kw_only=True):
+    """What requests for other media have in common. `media_type` is the body's, where that is not JSON."""
+
+    @property
+    def media_type(self) -> str:
+        """Return the type that the body is sent with."""
+        return "application/json"
+
+    @property
+    def wanted(self) -> Usage:
+        """Return the units that the answer may come to at most, as far as the request says it."""
+        return UNKNOWN_USAGE
+
+    @property
+    def sound_bytes(self) -> int:
+        """Return the size of the sound whose length nobody knows yet."""
+        return 0
+
+
+class ImageRequest(MediaRequest, frozen=True, kw_only=True):
+    """The body of POST /v1/images/generations."""
+
+    prompt: str
+    n: Annotated[int, Meta(ge=1, le=MAX_IMAGES)] | None = None
+    quality: _Word | None = None
+    size: _Word | None = None
+    stream: bool | None = None
+
+    @property
+    def asked_tier(self) -> str:
+        """Return the kind of image asked for, as price cards name it; empty if none is said."""
+        return image_variant(self.quality, self.size)
+
+    @property
+    def choice_count(self) -> int:
+        """Return the number of images."""
+        return self.n or 1
+
+    @property
+    def wanted(self) -> Usage:
+        """Return the images asked for."""
+        return Usage(images=self.choice_count)
+
+
+class SpeechRequest(MediaRequest, frozen=True, kw_only=True):
+    """The body of POST /v1/audio/speech."""
+
+    input: Annotated[str, Meta(min_length=1)]
+    stream_format: str | None = None
+
+    @property
+    def wanted(self) -> Usage:
+        """Return the characters to speak."""
+        return Usage(characters=len(self.input))
+
+
+class ModerationRequest(MediaRequest, frozen=True, kw_only=True):
+    """The body of POST /v1/moderations. Its model has OpenAI's default."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=200)] = "omni-moderation-latest"
+    input: str | list[Any]
+
+    @property
+    def wanted(self) -> Usage:
+        """Return the one request that it is."""
+        return Usage(requests=1)
+
+
+class TranscriptionRequest(MediaRequest, frozen=True, kw_only=True):
+    """The form of POST /v1/audio/transcriptions. `texts` are its fields but for the file, as JSON.
+
+    `model_span` is where in the body the model's name stands.
+    """
+
+    form_type: str
+    file_bytes: int
+    texts: bytes
+    model_span: tuple[int, int]
+
+    @property
+    def media_type(self) -> str:
+        """Return the form's type, with its boundary."""
+        return self.form_type
+
+    @property
+    def sound_bytes(self) -> int:
+        """Return the size of the file."""
+        return self.file_bytes
+
+    def renamed(self, body: bytes, model: str) -> bytes:
+        """Return the body with another model's name."""
+        start, end = self.model_span
+        return body[:start] + model.encode() + body[end:]
+
+
+class _TokenParts(msgspec.Struct, frozen=True):
+    text_tokens: int | None = None
+    audio_tokens: int | None = None
+    image_tokens: int | None = None
+
+
+class MediaUsage(msgspec.Struct, frozen=True):
+    """The `usage` object of images and transcriptions: tokens, or a duration in seconds."""
+
+    type: str | None = None
+    seconds: float | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _TokenParts | None = None
+    input_token_details: _TokenParts | None = None  # as transcriptions spell it
+    output_tokens_details: _TokenParts | None = None
+
+
+class ImageAnswer(msgspec.Struct, frozen=True):
+    """A whole answer: only what accounting needs."""
+
+    data: list[msgspec.Raw] | None = None
+    usage: MediaUsage | None = None
+    quality: str | None = None
+    size: str | None = None
+
+
+class TranscriptionAnswer(msgspec.Struct, frozen=True):
+    """A whole answer in JSON. `duration` is of "verbose_json", in seconds; some servers write it as text."""
+
+    text: str | None = None
+    usage: MediaUsage | None = None
+    duration: float | str | None = None
+
+
+class ModerationAnswer(msgspec.Struct, frozen=True):
+    """A whole answer: only what accounting needs."""
+
+    results: list[msgspec.Raw] | None = None
+    model: str | None = None
+
+
+def milliseconds_of(answer: TranscriptionAnswer) -> int | None:
+    """Return how much sound a transcription was made of: by its usage, else by its duration; `None` if neither says.
+
+    Raises InvalidUsage on what is no length of time.
+    """
+    said: float | str | None = None if answer.usage is None else answer.usage.seconds
+    said = answer.duration if said is None else said
+    if said is None:
+        return None
+    try:
+        seconds = float(said)
+    except ValueError as error:
+        raise InvalidUsage("a transcription's duration is no number of seconds") from error
+    if not 0 <= seconds <= _MOST_SECONDS:
+        raise InvalidUsage(f"a transcription's duration must be within 0 to {_MOST_SECONDS} seconds")
+    return round(seconds * _MILLISECONDS)
+
+
+def media_tokens(usage: MediaUsage | None, *, makes_images: bool) -> Usage:
+    """Return the tokens that a usage object reports, as leaves. Raises InvalidUsage if its parts exceed the whole."""
+    if usage is None:
+        return UNKNOWN_USAGE
+    given = usage.input_tokens_details or usage.input_token_details or _TokenParts()
+    made = usage.output_tokens_details or _TokenParts()
+    drawn = made.image_tokens
+    if makes_images and drawn is None and usage.output_tokens is not None:
+        drawn = usage.output_tokens - (made.text_tokens or 0)
+    return Usage(
+        input_text=_rest(usage.input_tokens, given.audio_tokens, given.image_tokens),
+        input_audio=given.audio_tokens,
+        input_image=given.image_tokens,
+        output_text=_rest(usage.output_tokens, drawn),
+        output_image=drawn,
+    )
+
+
+def _rest(whole: int | None, *parts: int | None) -> int | None:
+    return None if whole is None else whole - sum(part or 0 for part in parts)

@@ -1,0 +1,39 @@
+"""Paths of the Gemini API: the model and what is to be done stand in them."""
+
+import re
+from typing import Final
+from urllib.parse import unquote
+
+from contracts.errors import NotFound
+
+MODELS: Final = "/v1beta/models"
+SERVED: Final = (
+    "POST /v1beta/models/{model}:generateContent",
+    "POST /v1beta/models/{model}:streamGenerateContent?alt=sse",
+    "POST /v1beta/models/{model}:embedContent",
+    "POST /v1beta/models/{model}:batchEmbedContents",
+    "POST /v1beta/models/{model}:countTokens",
+    "GET /v1beta/models",
+)
+# Google's SDKs say v1, v1beta or v1alpha, by their release and settings.
+_PATH: Final = re.compile(r"/v1(?:beta|alpha)?/models/(.+):([a-z]+[A-Z][A-Za-z]*)")
+_BETA: Final = ("/v1beta/", "/v1alpha/")
+
+
+def is_gemini(path: str) -> bool:
+    """Return whether a path belongs to the API, answered or not."""
+    return path.startswith(_BETA) or _PATH.fullmatch(path) is not None
+
+
+def verb_of(path: str) -> str:
+    """Return what a path asks to be done; empty if it asks nothing of a model."""
+    found = _PATH.fullmatch(path)
+    return "" if found is None else found.group(2)
+
+
+def model_and_verb(path: str) -> tuple[str, str]:
+    """Return the model and the verb of a path. Raise NotFound if it has none."""
+    found = _PATH.fullmatch(path)
+    if found is None:
+        raise NotFound(f"there is no {path[:100]!r} here; served are {', '.join(SERVED)}")
+    return unquote(found.group(1)), found.group(2)

@@ -1,0 +1,155 @@
+"""Images, transcriptions, speech and moderations as the data plane's operations: bodies and answers pass through."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from contracts.api.media import ImageRequest, ModerationRequest, SpeechRequest, TranscriptionRequest
+from contracts.api.requests import AnyRequest
+from contracts.errors import InvalidRequest
+from gateway.apis.reading import read_body
+from gateway.replies.reply import JSON, Reply, ReplyFacts
+from gateway.wire.exchange import header_lines
+from gateway.wire.forms import FormReader, read_form
+from gateway.wire.served import lines_of
+
+_FILE: Final = "file"
+_MAX_FIELD_BYTES: Final = 16 * 1024  # of a form's text: a prompt is the longest
+_MAX_FIELDS: Final = 100
+_MAX_TYPE: Final = 200
+_MAX_ANSWER_TYPE: Final = 100
+
+_images: Final = msgspec.json.Decoder(ImageRequest)
+_speech: Final = msgspec.json.Decoder(SpeechRequest)
+_moderations: Final = msgspec.json.Decoder(ModerationRequest)
+
+
+def read_image(content_type: str, body: bytes) -> ImageRequest:
+    """Read the body of POST /v1/images/generations. Raises as `read_chat`, and on a stream."""
+    request = read_body(_images, content_type, body)
+    if request.stream:
+        raise InvalidRequest("images are not streamed here; leave stream out, the answer comes whole", param="stream")
+    return request
+
+
+def read_speech(content_type: str, body: bytes) -> SpeechRequest:
+    """Read the body of POST /v1/audio/speech. Raises as `read_chat`, and on a stream of events."""
+    request = read_body(_speech, content_type, body)
+    if request.stream_format not in (None, "audio"):
+        raise InvalidRequest(
+            f"stream_format is {request.stream_format[:20]!r}; only 'audio' is offered", param="stream_format"
+        )
+    return request
+
+
+def read_moderation(content_type: str, body: bytes) -> ModerationRequest:
+    """Read the body of POST /v1/moderations. Raises as `read_chat`, and on an empty input."""
+    request = read_body(_moderations, content_type, body)
+    if not request.input:
+        raise InvalidRequest("input is empty; give a text, or a list of texts and images", param="input")
+    return request
+
+
+def read_transcription(content_type: str, body: bytes) -> TranscriptionRequest:
+    """Read the form of POST /v1/audio/transcriptions.
+
+    Raises UnsupportedMediaType, MalformedBody, or InvalidRequest (with field, value and limit).
+    """
+    form = _Form()
+    read_form(content_type, body, form)
+    texts = {name: _text(name, value) for name, value in form.texts.items()}
+    if not texts.get("model"):
+        raise InvalidRequest("model is required", param="model")
+    if len(texts["model"]) > _MAX_TYPE:
+        raise InvalidRequest(f"model has {len(texts['model'])} characters; at most {_MAX_TYPE}", param="model")
+    if form.file_bytes is None:
+        raise InvalidRequest("file is required: the sound, with a file name", param=_FILE)
+    if not form.file_bytes:
+        raise InvalidRequest("the file is empty", param=_FILE)
+    if texts.get("stream", "").lower() == "true":
+        raise InvalidRequest("transcriptions are not streamed here; leave stream out", param="stream")
+    if len(content_type) > _MAX_TYPE or not content_type.isascii() or not content_type.isprintable():
+        raise InvalidRequest(f"the content type has more than {_MAX_TYPE} characters, or others than ASCII's")
+    return TranscriptionRequest(
+        model=texts["model"],
+        user=texts.get("user"),
+        form_type=content_type,
+        file_bytes=form.file_bytes,
+        texts=msgspec.json.encode(texts),
+        model_span=form.model_span,
+    )
+
+
+def _text(name: str, value: bytearray) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{name[:40]} contains bytes that are not UTF-8", param=name[:40]) from None
+
+
+@dataclass(slots=True)
+class _Form(FormReader):
+    """The texts of a form, and the size of its file."""
+
+    texts: dict[str, bytearray] = field(default_factory=dict)
+    file_bytes: int | None = None
+    model_span: tuple[int, int] = (0, 0)
+    _name: str = ""
+    _parts: int = 0
+
+    def begin(self, name: str, filename: str | None) -> None:
+        self._parts += 1
+        if self._parts > _MAX_FIELDS:
+            raise InvalidRequest(f"the form has more than {_MAX_FIELDS} fields")
+        self._name = name
+        if name == _FILE:
+            if self.file_bytes is not None:
+                raise InvalidRequest("file is given more than once", param=_FILE)
+            self.file_bytes = 0
+        elif not name.endswith("[]"):  # a list's entries come one by one
+            if name in self.texts:
+                raise InvalidRequest(f"{name[:40]} is given more than once", param=name[:40])
+            self.texts[name] = bytearray()
+
+    def take(self, data: bytes, start: int, end: int, at: int) -> None:
+        if self._name == _FILE:
+            self.file_bytes = (self.file_bytes or 0) + end - start
+            return
+        text = self.texts.get(self._name)
+        if text is None:
+            return
+        if self._name == "model":
+            first = self.model_span[0] if text else at
+            self.model_span = (first, at + end - start)
+        text += data[start:end]
+        if len(text) > _MAX_FIELD_BYTES:
+            shown = self._name[:40]
+            raise InvalidRequest(f"{shown} has more than {_MAX_FIELD_BYTES} bytes", param=shown)
+
+    def end(self) -> None:
+        """End a part, of which all is counted already."""
+
+
+class MediaReply(Reply):
+    """The sink of one answer."""
+
+    def __init__(self, facts: ReplyFacts) -> None:
+        super().__init__(facts)
+        self._media_type = JSON
+
+    def media_type(self, name: str) -> None:
+        """Keep the type of the answer that follows; what is none is sent as bytes."""
+        is_sound = 0 < len(name) <= _MAX_ANSWER_TYPE and name.isascii() and name.isprintable()
+        self._media_type = name.encode() if is_sound else b"application/octet-stream"
+
+    def conclude(self) -> None:
+        """Send the answer."""
+        body = self._body or b""
+        lines = header_lines(self._headers) + lines_of(self._served) + self._lines
+        self._exchange.send_lines(200, self._media_type, body, lines)
+
+
+def media_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
+    """Return the sink of one answer."""
+    return MediaReply(facts)
