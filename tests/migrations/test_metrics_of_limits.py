@@ -1,4 +1,4 @@
-"""Migration 0027: limits survive it in both directions, and metrics that came later go when it is undone."""
+"""Migration 0028: limits survive it in both directions, and metrics that came later go when it is undone."""
 
 from alembic import command
 from sqlalchemy import text
@@ -29,7 +29,7 @@ def test_limits_stay_and_only_those_on_newer_metrics_go_with_the_downgrade(contr
         session.execute(text(TENANT))
         session.execute(text(INSERT), {"id": "lim_known", "metric": "tokens"})
         session.execute(text(INSERT), {"id": "lim_newer", "metric": "joules"})
-    command.downgrade(config, "0026")
+    command.downgrade(config, "0027")
     assert metrics(control_database) == {"lim_known": "tokens"}
     command.upgrade(config, "head")
     assert metrics(control_database) == {"lim_known": "tokens"}

@@ -5,14 +5,14 @@ unknown metric and name it.
 Undo: `downgrade` deletes the limits on metrics that the constraint did not know, and adds it again.
 Locks: SQLite copies the table, PostgreSQL drops a constraint; limits are few.
 
-Revision: 0027, after 0026
+Revision: 0028, after 0027
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision: str = "0027"
-down_revision: str | None = "0026"
+revision: str = "0028"
+down_revision: str | None = "0027"
 branch_labels: str | None = None
 depends_on: str | None = None
 
