@@ -19,7 +19,7 @@ FOCUS_PYTHON ?= python3.12
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: help setup providers vllm compile wheel up demo test coverage focus agents check sbom format bench screenshots conformance clean
+.PHONY: help setup providers vllm compile wheel up demo test coverage focus agents langchain check sbom format bench screenshots conformance clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
@@ -62,6 +62,10 @@ focus: $(STAMP)  ## a FOCUS file judged by the published validator, installed in
 	FOCUS_VALIDATOR="$(CURDIR)/.venv-focus/bin/python" \
 		$(VENV)/bin/python -m pytest tests/analytics/books/test_focus_export.py -q
 
+langchain: $(STAMP)  ## LangChain's standard suites through a gateway (installs them into .langchain-tests)
+	@$(PIP_INSTALL) --no-deps --upgrade --target .langchain-tests -r constraints/langchain.txt
+	@PYTHONPATH=.langchain-tests $(VENV)/bin/python -m pytest tests/gateway/langchain -q $(ARGS)
+
 agents: $(STAMP)  ## Claude Code, Codex, Gemini CLI and opencode do a task through the gateway (needs npm; installs them beside temporary files)
 	@$(VENV)/bin/python -m pytest tests/e2e/agents -m "agents or e2e" -q $(ARGS)
 
@@ -88,7 +92,7 @@ screenshots: compile  ## every page of the dashboard, light and dark, into docs/
 	@$(VENV)/bin/python -m bench.screenshots $(ARGS)
 
 clean:  ## remove what was installed and cached; the data directory .tollkeeper stays
-	rm -rf $(VENV) $(PROVIDERS) $(VLLM) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf $(VENV) $(PROVIDERS) $(VLLM) .langchain-tests .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Any of these may be a version manager's stub or lack venv, so each is tried, not only looked up. The distribution's
