@@ -64,7 +64,8 @@ focus: $(STAMP)  ## a FOCUS file judged by the published validator, installed in
 
 langchain: $(STAMP)  ## LangChain's standard suites through a gateway (installs them into .langchain-tests)
 	@$(PIP_INSTALL) --no-deps --upgrade --target .langchain-tests -r constraints/langchain.txt
-	@PYTHONPATH=.langchain-tests $(VENV)/bin/python -m pytest tests/gateway/langchain -q $(ARGS)
+	@PYTHONPATH=.langchain-tests $(VENV)/bin/python -m pytest tests/gateway/langchain -q -W default $(ARGS) \
+		-o asyncio_default_test_loop_scope=session -o asyncio_default_fixture_loop_scope=session
 
 agents: $(STAMP)  ## Claude Code, Codex, Gemini CLI and opencode do a task through the gateway (needs npm; installs them beside temporary files)
 	@$(VENV)/bin/python -m pytest tests/e2e/agents -m "agents or e2e" -q $(ARGS)
