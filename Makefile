@@ -62,7 +62,7 @@ focus: $(STAMP)  ## a FOCUS file judged by the published validator, installed in
 	FOCUS_VALIDATOR="$(CURDIR)/.venv-focus/bin/python" \
 		$(VENV)/bin/python -m pytest tests/analytics/books/test_focus_export.py -q
 
-agents: $(STAMP)  ## Claude Code and Codex do a task through the gateway (needs npm; installs them beside temporary files)
+agents: $(STAMP)  ## Claude Code, Codex, Gemini CLI and opencode do a task through the gateway (needs npm; installs them beside temporary files)
 	@$(VENV)/bin/python -m pytest tests/e2e/agents -m "agents or e2e" -q $(ARGS)
 
 check: $(STAMP)  ## lint, format, types, import layers; that all is pinned, and what is known against it

@@ -24,6 +24,7 @@ BENCHMARKS: Final = (
     "guardrails",
     "store",
     "gateway",
+    "agents",
     "fuzz",
     "soak",
     "collector",

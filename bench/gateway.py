@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.gateway_added import measure_added
+from bench.gateway_agents import measure_agents
 from bench.gateway_audit import Audit
 from bench.gateway_features import measure_features
 from bench.gateway_headers import measure_headers
@@ -296,6 +297,7 @@ _PARTS: Final = {
     "relay": _measure_relay,
     "features": measure_features,
     "headers": measure_headers,
+    "agents": measure_agents,
     "lag": _measure_lag,
     "engine": _measure_engine,
 }

@@ -162,6 +162,14 @@ class CollectorRig:
         """The collector's process id."""
         return self._process.pid
 
+    @property
+    def gateway_environment(self) -> dict[str, str]:
+        """Return the variables by which a gateway sends its records here."""
+        return {
+            "TOLLKEEPER_COLLECTOR_URL": f"http://127.0.0.1:{self.port}",
+            "TOLLKEEPER_RECORD_SIGNING_KEY": _KEY,
+        }
+
     def waiting_bytes(self) -> int:
         """Return the bytes in the spool that the store does not have."""
         return int(get_json(self._health_port, "/health")["spool_bytes"])

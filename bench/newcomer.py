@@ -1,8 +1,10 @@
 """What a newcomer does: every block of the README, literally and in order, on a fresh installation.
 
-Rows: seconds from `up` to the first answer, blocks that fail, and commands that common jobs take.
+Rows: seconds from `up` to the first answer, blocks that fail, commands that common jobs take, and what an installation
+takes at rest: CPU time of all processes, memory (PSS) of those without the built-in model.
 """
 
+import argparse
 import os
 import re
 import shlex
@@ -20,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from backends.secrets.secret_files import SecretFiles
 from bench.report import Report, run_bench
 
@@ -29,6 +33,9 @@ _BLOCK: Final = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTA
 _READY_SECONDS: Final = 300.0
 _BLOCK_SECONDS: Final = 300.0
 _PORTS: Final = 9
+_IDLE_SECONDS: Final = 600.0
+_QUICK_IDLE_SECONDS: Final = 60.0
+_SETTLE_SECONDS: Final = 60.0  # after the first answer: caches are filled, and what is loaded late is there
 _SHOWN_LOG: Final = 4000  # characters of the log in an error
 # The commands of jobs that the README and the docs describe; each is run, in order, after the README's blocks.
 JOBS: Final[dict[str, tuple[str, ...]]] = {
@@ -76,7 +83,9 @@ def readme_blocks(path: Path = README) -> list[Block]:
 
 
 @contextmanager
-def fresh_installation(folder: Path, start: Sequence[str] = ("up",)) -> Iterator["Newcomer"]:
+def fresh_installation(
+    folder: Path, start: Sequence[str] = ("up",), *, has_dashboard: bool = False
+) -> Iterator["Newcomer"]:
     """Start Tollkeeper in an empty folder that looks like a checkout, and stop it at the end."""
     (folder / ".venv" / "bin").mkdir(parents=True)
     for name, arguments in (("tollkeeper", "-m tollkeeper "), ("python", "")):
@@ -90,14 +99,15 @@ def fresh_installation(folder: Path, start: Sequence[str] = ("up",)) -> Iterator
     begun = time.monotonic()
     with (folder / "up.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tollkeeper", *start, "--port-base", str(base), "--no-dashboard"],
+            [sys.executable, "-m", "tollkeeper", *start, "--port-base", str(base)]
+            + ([] if has_dashboard else ["--no-dashboard"]),
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=folder,
             env=environment,
         )
         try:
-            newcomer = Newcomer(folder, f"http://127.0.0.1:{base}", environment)
+            newcomer = Newcomer(folder, f"http://127.0.0.1:{base}", environment, process.pid)
             newcomer.wait_for_answer(process, begun)
             yield newcomer
         finally:
@@ -111,8 +121,9 @@ def fresh_installation(folder: Path, start: Sequence[str] = ("up",)) -> Iterator
 class Newcomer:
     """Someone in a fresh checkout, with the two variables of `up` exported."""
 
-    def __init__(self, folder: Path, gateway: str, environment: dict[str, str]) -> None:
+    def __init__(self, folder: Path, gateway: str, environment: dict[str, str], pid: int) -> None:
         self.folder = folder
+        self.pid = pid
         self.first_answer_seconds = 0.0
         self.gateway = gateway
         self._environment = environment
@@ -179,7 +190,10 @@ def run_readme(newcomer: Newcomer, blocks: Sequence[Block]) -> Iterator[Outcome]
 
 
 def measure(report: Report) -> None:
-    """Run the README on a fresh installation; count seconds, failures and commands."""
+    """Run the README on a fresh installation; count seconds, failures and commands; then measure one at rest."""
+    if getattr(report.options, "only_idle", False):
+        measure_idle(report, _QUICK_IDLE_SECONDS if report.quick else _IDLE_SECONDS)
+        return
     with tempfile.TemporaryDirectory() as place, fresh_installation(Path(place)) as newcomer:
         report.add("first_answer", newcomer.first_answer_seconds, "s", must=60, better="lower")
         outcomes = list(run_readme(newcomer, readme_blocks()))
@@ -194,6 +208,46 @@ def measure(report: Report) -> None:
                 report.add_absent(metric, "commands", "a command failed: " + "".join(one.output for one in done)[-300:])
             else:
                 report.add(metric, len(commands), "commands", must=_MUSTS[job], better="lower")
+    measure_idle(report, _QUICK_IDLE_SECONDS if report.quick else _IDLE_SECONDS)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what this bench may be told."""
+    parser.add_argument("--only-idle", action="store_true", help="only what an installation takes at rest")
+
+
+def measure_idle(report: Report, seconds: float) -> None:
+    """Leave a fresh installation alone; add what its processes take, all together and each."""
+    with tempfile.TemporaryDirectory() as place, fresh_installation(Path(place), has_dashboard=True) as newcomer:
+        time.sleep(_SETTLE_SECONDS)
+        before = _used(newcomer.pid)
+        begun = time.monotonic()
+        time.sleep(seconds)
+        passed = time.monotonic() - begun
+        after = _used(newcomer.pid)
+    shares = {name: (used - before.get(name, (0.0, 0))[0]) / passed * 100 for name, (used, _) in after.items()}
+    memory = {name: kept / 2**20 for name, (_, kept) in after.items()}
+    report.add("idle_processor", sum(shares.values()), "% of a core", must=4, better="lower", n=int(seconds))
+    without_model = sum(kept for name, kept in memory.items() if not name.startswith("backends.engine"))
+    report.add("idle_memory_without_model", without_model, "MiB", must=900, better="lower")
+    for name in sorted(shares):
+        report.add(f"idle_processor_{name}", shares[name], "% of a core", better="lower")
+        report.add(f"idle_memory_{name}", memory[name], "MiB", better="lower")
+
+
+def _used(pid: int) -> dict[str, tuple[float, int]]:
+    """Return CPU seconds and bytes of memory (PSS: shared pages by parts) of a process and its children, by module."""
+    used: dict[str, tuple[float, int]] = {}
+    parent = psutil.Process(pid)
+    for process in (parent, *parent.children(recursive=True)):
+        try:
+            arguments, times, kept = process.cmdline(), process.cpu_times(), process.memory_full_info().pss
+        except psutil.Error:
+            continue  # it has just ended
+        name = arguments[arguments.index("-m") + 1] if "-m" in arguments else Path(arguments[0]).name
+        seconds, bytes_kept = used.get(name, (0.0, 0))
+        used[name] = (seconds + times.user + times.system, bytes_kept + kept)
+    return used
 
 
 def _free_base() -> int:
@@ -209,4 +263,4 @@ def _free_base() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_bench("newcomer", measure))
+    sys.exit(run_bench("newcomer", measure, add_options=add_options))

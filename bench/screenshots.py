@@ -25,11 +25,11 @@ from backends.secrets.secret_files import SecretFiles
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from bench.page_failures import failure_of
-from bench.showcase import fill_showcase
 from bench.showcase_books import fill_books
 from contracts.rules.periods import zone_of
 from tollkeeper.installation import Installation
 from tollkeeper.open_installation import open_control
+from tollkeeper.showcase.fill import fill_showcase
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 OUT: Final = ROOT / "docs" / "screenshots"
@@ -60,6 +60,7 @@ PAGES: Final = {
     "routing": "routing?range=1h",
     "budgets": "budgets",
     "planner": "planner",
+    "my-keys": "my-keys",
     "playground": "playground",
     "admin": "admin",
     "admin-keys": "admin?section=keys&of=acme",

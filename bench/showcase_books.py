@@ -20,12 +20,12 @@ from backends.control.prices import NewPrice, create_price
 from backends.control.rates import NewRate, create_rate
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
-from bench.showcase_rows import HOSTED, RATES, TENANTS
 from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
 from contracts.recording.ids import uuid7
 from contracts.recording.names import REQUESTS
 from contracts.recording.records import RequestRecord
+from tollkeeper.showcase.rows import HOSTED, RATES, TENANTS
 
 _CENTERS: Final = {"search": "4711", "support": "4712", "research": "5100", "apps": "6200"}
 _A_DAY: Final = 24  # requests

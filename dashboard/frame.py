@@ -55,9 +55,10 @@ def run(pages: Sequence[Page]) -> None:
         if not go_on_signing_in():
             states.show_signed_out()
         return
+    first = next((page for page in pages if viewer.role in page.roles), pages[0])
     made = {
         page.path: st.Page(
-            _drawer(page, viewer), title=page.title, icon=page.icon, url_path=page.path, default=page is pages[0]
+            _drawer(page, viewer), title=page.title, icon=page.icon, url_path=page.path, default=page is first
         )
         for page in pages
     }

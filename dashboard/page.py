@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 FilterName = Literal["range", "compare", "tenant", "team", "project", "key", "model"]
 
-EVERYONE: Final = frozenset(Role)
+# A directory's token is no person, and a developer sees what is their own alone.
+PEOPLE: Final = frozenset(Role) - {Role.DIRECTORY}
+EVERYONE: Final = PEOPLE - {Role.DEVELOPER}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from dashboard.views.gpu import GPU
 from dashboard.views.incident import INCIDENT
 from dashboard.views.latency import LATENCY
 from dashboard.views.overview import OVERVIEW
+from dashboard.views.own_keys import OWN_KEYS
 from dashboard.views.planner import PLANNER
 from dashboard.views.playground import PLAYGROUND
 from dashboard.views.preferences import PREFERENCES
@@ -30,6 +31,7 @@ PAGES = (
         ROUTING,
         BUDGETS,
         PLANNER,
+        OWN_KEYS,
         PLAYGROUND,
         ADMIN,
     ),

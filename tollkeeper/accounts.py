@@ -19,7 +19,9 @@ _PASSWORD_BYTES: Final = 15  # 120 bits, 20 letters
 
 User = Annotated[str, typer.Argument(help="The user's e-mail address or id (usr_...).")]
 Tenant = Annotated[str, typer.Option(help="Only this tenant (default: all tenants).")]
-Team = Annotated[str, typer.Option(help="Only this team of the tenant; required for role team_lead.")]
+Team = Annotated[
+    str, typer.Option(help="Only this team of the tenant; required for role team_lead, optional for developer.")
+]
 FromInput = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input (default: generate one).")
 ]

@@ -1,4 +1,4 @@
-"""`tollkeeper demo`: what happens once everything runs: three tenants, and a minute of a real service's traffic."""
+"""`tollkeeper demo`: what happens once everything runs: a month's history of three tenants, and a minute of traffic."""
 
 import asyncio
 import os
@@ -28,6 +28,7 @@ from tollkeeper.replay.report import describe
 from tollkeeper.replay.served_model import choose_model
 from tollkeeper.replay.session import Run, replay
 from tollkeeper.replay.trace import Trace
+from tollkeeper.showcase.fill import fill_showcase, has_showcase
 from tollkeeper.slack_receiver import SlackReceiver
 
 TRACE: Final = packaged_file("bench/traces/azure_llm_2023/AzureLLMInferenceTrace_conv.csv")
@@ -60,6 +61,7 @@ class Demonstration:
             ControlClient(addresses["analytics"], token) as analytics,
             self._slack() as slack,
         ):
+            await asyncio.to_thread(self._tell, control)
             model = await asyncio.to_thread(choose_model, control)
             trace = self._traffic()
             assignment = Assignment.of(trace, None)
@@ -70,7 +72,7 @@ class Demonstration:
             promises: list[str] = []
             try:
                 incident = Incident(
-                    control, analytics, addresses["gateway"], assignment.places[0], DEMO_MODEL, run_id, self._say
+                    control, analytics, addresses["gateway"], assignment.places[-1], DEMO_MODEL, run_id, self._say
                 )
                 promises = await asyncio.to_thread(self._promise, control, incident, slack)
                 run = Run(
@@ -86,6 +88,17 @@ class Demonstration:
                 # Shielded: also where Ctrl-C ends the demonstration, its keys end with it.
                 await asyncio.shield(asyncio.to_thread(revoke_payers, control, payers))
                 await asyncio.shield(asyncio.to_thread(end_promises, control, promises))
+
+    def _tell(self, control: ControlClient) -> None:
+        """Fill in the story's thirty days, once: they stay until `demo --reset`."""
+        if has_showcase(control):
+            self._say("The story is there since an earlier demo; tollkeeper demo --reset removes it")
+            return
+        rows = fill_showcase(Installation(self.data), has_gpus=True)
+        self._say(
+            f"Thirty days of acme, globex and initech: {len(rows.requests):,} requests, budgets, SLOs, agents, "
+            "a rollout, and a provider account that has failed for forty minutes; tollkeeper demo --reset removes them"
+        )
 
     def _promise(self, control: ControlClient, incident: Incident, slack: str) -> list[str]:
         """Promise what the incident breaks; nothing where its model is not served any more."""

@@ -31,6 +31,7 @@ from tollkeeper.own_gateway import gateway_certificate
 from tollkeeper.plan import HUNG_RESTART_SECONDS, LOOPBACK, Choices
 from tollkeeper.ports import Ports
 from tollkeeper.printing import one_line_errors, print_json, print_table
+from tollkeeper.showcase.fill import remove_showcase
 from tollkeeper.up import up as run_up
 
 
@@ -75,8 +76,16 @@ def demo_command(
     speed: Annotated[float, typer.Option(min=0.01, max=1000, help="Speed-up of the recorded traffic.")] = 1,
     opens_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the dashboard in a browser.")] = True,
     slack: Annotated[str, typer.Option(help="Slack webhook to notify (default: a local one).")] = "",
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Remove the demo's tenants, models and history, then exit.")
+    ] = False,
 ) -> None:
-    """Run everything, as `up`, with recorded traffic of three tenants."""
+    """Run everything, as `up`, with thirty days of history and recorded traffic of three tenants."""
+    if reset:
+        with one_line_errors():
+            rows = remove_showcase(data, os.environ, typer.echo)
+        typer.echo(f"the demo is removed: {rows:,} rows" if rows else "there was no demo")
+        return
     with one_line_errors():
         certificate, ports = gateway_certificate(), _ports(port_base)
         choices = Choices(data, ports, host, store_url, dashboard, engine, model=model, certificate=certificate)

@@ -20,6 +20,8 @@ from contracts.access.keys import is_well_formed
 from contracts.control import Role
 from contracts.errors import AuthenticationFailed, PermissionDenied
 
+# A developer sees their own keys' use alone, at the control plane and with those keys; a directory sees nothing.
+_KEPT_OUT: Final = (Role.DEVELOPER, Role.DIRECTORY)
 _BOOKKEEPERS: Final = (Role.OWNER, Role.ADMIN, Role.FINANCE)
 BEARER: Final = HTTPBearer(auto_error=False, description="An admin token, or an application's key")
 
@@ -27,7 +29,7 @@ BEARER: Final = HTTPBearer(auto_error=False, description="An admin token, or an 
 @dataclass(frozen=True, slots=True)
 class Asker:
     """Who asks. `tenant` and `team` are `None` if all may be seen; `key_id` is empty if a token was shown, and `role`
-    is `None` if a key was.
+    is `None` if a key was. `is_personal`: the key is one that a person made for themselves.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Asker:
     team: str | None = None
     key_id: str = ""
     role: Role | None = None
+    is_personal: bool = False
 
     @property
     def reach(self) -> Reach:
@@ -75,21 +78,30 @@ class AskerBook:
             with self._database.session() as session:
                 key = find_key(session, presented, pepper, self._now())
                 if key is not None:
-                    return Asker(key.id, key.tenant_id, key.team_id or None, key.id)
+                    return Asker(key.id, key.tenant_id, key.team_id or None, key.id, is_personal=bool(key.user_id))
         raise AuthenticationFailed("the token or key is wrong, expired or revoked", code="invalid_admin_token")
 
 
 def anybody(request: Request, presented: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> Asker:
-    """Return the asker, application or person. Raises AuthenticationFailed."""
+    """Return the asker, application or person.
+
+    Raises AuthenticationFailed, and PermissionDenied for a role that reads no reports.
+    """
     book: AskerBook = request.app.state.askers
-    return book.asker_of(None if presented is None else presented.credentials)
+    asker = book.asker_of(None if presented is None else presented.credentials)
+    if asker.role is not None and asker.role in _KEPT_OUT:
+        raise PermissionDenied(f"the role {asker.role.value!r} may not read reports; ask for finance or team_lead")
+    return asker
 
 
 def reader(asker: Annotated[Asker, Depends(anybody)]) -> Asker:
     """Return an asker who may read. Raises PermissionDenied for a key that belongs to no team.
 
-    Such a key would show all of its tenant's books to the one that holds it, and keys lie in applications.
+    Such a key would show all of its tenant's books to the one that holds it, and keys lie in applications. A key that a
+    person made for themselves shows that person's use alone, at the control plane.
     """
+    if asker.is_personal:
+        raise PermissionDenied("a key of your own reads no reports; My keys in the dashboard shows what it has used")
     if asker.key_id and asker.team is None:
         raise PermissionDenied("this key belongs to no team; use an admin token or a team's key")
     return asker

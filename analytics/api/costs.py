@@ -1,9 +1,12 @@
 """What it cost and who pays: what `tollkeeper cost report --json` prints, with lines in pages."""
 
+from contextlib import suppress
+from datetime import datetime
 from typing import Annotated, Any, cast
+from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from analytics.api.access import Reader
 from analytics.api.store import Store
@@ -11,18 +14,38 @@ from analytics.cost.periods import PeriodGrain, time_zone
 from analytics.cost.question import CostQuestion
 from analytics.cost.rendering import report_as_json
 from analytics.cost.report import cost_report
+from contracts.errors import InvalidRequest
 
 router = APIRouter(prefix="/v1/costs", tags=["costs"])
 
 Name = Annotated[str, Field(max_length=200)]
+Moment = Annotated[
+    str, Field(max_length=40, description="A date, which begins in `tz`, or a time with a zone; `to` ends it")
+]
+
+
+def _moment_of(text: str, zone: ZoneInfo, name: str) -> datetime:
+    """Read a date, which begins in `zone`, or a time with a zone. Raise InvalidRequest."""
+    found: datetime | None = None
+    with suppress(ValueError):
+        found = datetime.fromisoformat(text)
+    if found is not None and found.tzinfo is None and len(text) <= len("2026-11-01"):
+        return found.replace(tzinfo=zone)
+    if found is None or found.tzinfo is None:
+        raise InvalidRequest(
+            f"{name} is {text!r}; give a date such as 2026-11-01, which begins in the calendar of tz, or a time with a "
+            "zone such as 2026-11-01T00:00:00Z",
+            param=name,
+        )
+    return found.replace(microsecond=0)
 
 
 @router.get("", summary="Requests, tokens and money, by what is asked for")
 def report(
     reader: Reader,
     store: Store,
-    start: Annotated[AwareDatetime, Query(alias="from")],
-    end: Annotated[AwareDatetime, Query(alias="to")],
+    start: Annotated[Moment, Query(alias="from")],
+    end: Annotated[Moment, Query(alias="to")],
     by: Annotated[Name, Query(description="Levels with commas between, such as tenant,team,model,tag:feature")] = "",
     grain: PeriodGrain | None = None,
     tz: Annotated[Name, Query(description="Whose calendar the grain is")] = "UTC",
@@ -36,12 +59,13 @@ def report(
 ) -> dict[str, Any]:
     """Held to the asker's tenant and team. `has_more`: ask again with a larger `offset`; totals are of all lines."""
     tenant, team = reader.narrowed(tenant, team)
+    zone = time_zone(tz)
     question = CostQuestion(
-        start.replace(microsecond=0),
-        end.replace(microsecond=0),
+        _moment_of(start, zone, "from"),
+        _moment_of(end, zone, "to"),
         by=tuple(name.strip() for name in by.split(",") if name.strip()),
         grain=grain,
-        zone=time_zone(tz),
+        zone=zone,
         tenant=tenant,
         team=team,
         project=project,

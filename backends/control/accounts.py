@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.admin_tokens import check_grant, check_reach, revoke_tokens_of
 from backends.control.changes import Author, begin_change
+from backends.control.keys import revoke_keys_of
 from backends.control.row_names import row_name
 from backends.control.saved_views import delete_views_of, move_views_of
 from contracts.control import AuditEntry, Role, RoleGrant, User, UserSession
@@ -49,6 +50,7 @@ def create_user(session: Session, author: Author, granted_by: Role, new: NewUser
     detail: dict[str, object] = {"email": email, "role": new.role.value, "tenant": new.tenant_id, "team": new.team_id}
     begin_change(session, author, "user.create", _subject(new.tenant_id, user_id), detail)
     check_grant(granted_by, new.role)
+    _refuse_directory(new.role)
     check_reach(session, author, new.role, new.tenant_id, new.team_id)
     if session.scalars(select(User.id).where(User.email == email)).first() is not None:
         raise Conflict(f"an account of {email!r} exists already; change its role instead", param="email")
@@ -98,13 +100,18 @@ def find_account(session: Session, email: str) -> Account | None:
 def grant_role(
     session: Session, author: Author, granted_by: Role, user: str, role: Role, tenant_id: str, team_id: str
 ) -> Account:
-    """Return an account another role in place of its own. Raises as `create_user` does."""
+    """Give an account another role in place of its own and return it. Keys that it made for itself end if it moves to
+    another tenant or team, whose they would go on to be. Raises as `create_user` does.
+    """
     entry, account = _begin_change_of(session, author, "user.grant", user)
     entry.subject = _subject(tenant_id, account.user.id)
     entry.detail = {"role": role.value, "tenant": tenant_id, "team": team_id, "was": account.role.value}
     check_grant(granted_by, account.role)
     check_grant(granted_by, role)
+    _refuse_directory(role)
     check_reach(session, author, role, tenant_id, team_id)
+    if (tenant_id, team_id) != (account.tenant_id, account.team_id):
+        entry.detail = {**entry.detail, "keys": revoke_keys_of(session, account.user.id, author.at)}
     session.execute(delete(RoleGrant).where(RoleGrant.user_id == account.user.id))
     session.add(RoleGrant(user_id=account.user.id, tenant_id=tenant_id, team_id=team_id, role=role))
     move_views_of(session, account.user.id, tenant_id)
@@ -123,13 +130,15 @@ def change_user(
 ) -> Account:
     """Set a password, or let an account in or keep it out; either ends all of its sessions. Raises as `grant_role`.
 
-    The tokens that it made are refused while it is kept out.
+    The tokens that it made are refused while it is kept out; the keys that it made for itself are revoked for good.
     """
     entry, account = _begin_change_of(session, author, "user.update", user)
     entry.detail = {"is_active": is_active, "password": password_digest is not None}
     check_grant(granted_by, account.role)
     if is_active is not None:
         account.user.is_active = is_active
+        if not is_active:
+            entry.detail = {**entry.detail, "keys": revoke_keys_of(session, account.user.id, author.at)}
     if password_digest is not None:
         account.user.password_digest = password_digest
     session.execute(delete(UserSession).where(UserSession.user_id == account.user.id))
@@ -138,18 +147,34 @@ def change_user(
 
 
 def delete_user(session: Session, author: Author, granted_by: Role, user: str) -> str:
-    """Remove an account with its sessions and views, end the tokens it made, and return its id. Raises as `grant_role`
-    does.
+    """Remove an account with its sessions and views, end the tokens and own keys it made, and return its id. Raises as
+    `grant_role` does.
     """
     entry, account = _begin_change_of(session, author, "user.delete", user)
     check_grant(granted_by, account.role)
     for table in (UserSession, RoleGrant):  # SQLite cascades only where it is told to at each connection
         session.execute(delete(table).where(table.user_id == account.user.id))
     delete_views_of(session, account.user.id)
-    entry.detail = {"tokens": list(revoke_tokens_of(session, account.user.id, author.at))}
+    tokens, keys = (revoke(session, account.user.id, author.at) for revoke in (revoke_tokens_of, revoke_keys_of))
+    entry.detail = {"tokens": list(tokens), "keys": list(keys)}
     session.delete(account.user)
     session.flush()
     return account.user.id
+
+
+def rename_user(session: Session, author: Author, user: str, email: str, name: str) -> Account:
+    """Set an account's e-mail address and name. Raises InvalidRequest on what is no address, Conflict where it has
+    another account, NotFound.
+    """
+    entry, account = _begin_change_of(session, author, "user.rename", user)
+    address = plain_email(email)
+    entry.detail = {"email": address, "was": account.user.email}
+    taken = select(User.id).where(User.email == address, User.id != account.user.id)
+    if session.scalars(taken).first() is not None:
+        raise Conflict(f"an account of {address!r} exists already; remove it or use another address", param="email")
+    account.user.email, account.user.name = address, name
+    session.flush()
+    return account
 
 
 def plain_email(text: str) -> str:
@@ -161,6 +186,13 @@ def plain_email(text: str) -> str:
     if any(letter.isspace() or not letter.isprintable() for letter in email):
         raise InvalidRequest("an e-mail address has no blanks", param="email")
     return email
+
+
+def _refuse_directory(role: Role) -> None:
+    if role is Role.DIRECTORY:
+        raise InvalidRequest(
+            "the role 'directory' is for tokens of identity providers; give people another role", param="role"
+        )
 
 
 def _begin_change_of(session: Session, author: Author, action: str, user: str) -> tuple[AuditEntry, Account]:

@@ -23,10 +23,13 @@ TOKEN_ID_PREFIX: Final = "tok_"
 # Whom each role may make tokens for, and whose tokens it may revoke: nobody above itself.
 _GRANTS: Final[dict[Role, Collection[Role]]] = {
     Role.OWNER: tuple(Role),
-    Role.ADMIN: (Role.ADMIN, Role.FINANCE, Role.TEAM_LEAD),
+    Role.ADMIN: (Role.ADMIN, Role.FINANCE, Role.TEAM_LEAD, Role.DEVELOPER, Role.DIRECTORY),
     Role.FINANCE: (),
     Role.TEAM_LEAD: (),
+    Role.DEVELOPER: (),
+    Role.DIRECTORY: (),
 }
+_OF_A_TENANT: Final = (Role.DEVELOPER, Role.DIRECTORY)
 REVOKED: Final = "revoked"
 # Each token with what the account that made it may do now: nothing where it was removed, or is kept out.
 _WITH_ACCOUNT: Final = (
@@ -244,8 +247,12 @@ def check_reach(session: Session, author: Author, role: Role, tenant_id: str, te
         raise NotFound(f"tenant {tenant_id!r} is not yours; name {author.tenant_id!r} in `tenant`")
     if role is Role.OWNER and tenant_id:
         raise InvalidRequest("an owner reaches everything; leave `tenant` out", param="tenant")
-    if (role is Role.TEAM_LEAD) != bool(team_id):
-        raise InvalidRequest("a team lead needs `team`, which is no other role's", param="team")
+    if role in _OF_A_TENANT and not tenant_id:
+        raise InvalidRequest(f"the role {role.value!r} belongs to one tenant; name it in `tenant`", param="tenant")
+    if (role is Role.TEAM_LEAD) != bool(team_id) and not (role is Role.DEVELOPER and team_id):
+        raise InvalidRequest(
+            "`team` belongs to the roles team_lead, which needs it, and developer; no other role has one", param="team"
+        )
     if team_id and not tenant_id:
         raise InvalidRequest(f"team {team_id!r} needs its tenant; name it in `tenant`", param="tenant")
     if tenant_id:

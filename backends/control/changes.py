@@ -21,6 +21,7 @@ _AREAS: Final[Mapping[str, tuple[Area, ...]]] = {
     "key": (),
     "token": (),
     "user": (),
+    "directory": (),
     "session": (),
     "saved_view": (),
     "team": (),

@@ -45,6 +45,7 @@ class KeyRequest:
     is_service_account: bool = False
     addresses: Sequence[str] | None = None
     priority: str | None = None
+    user_id: str = ""  # the account that makes it for itself and with which it ends
     max_reasoning_effort: str | None = None
     max_thinking_tokens: int | None = None
 
@@ -79,6 +80,7 @@ def create_key(session: Session, author: Author, wanted: KeyRequest, secret: str
         digest=_free_digest(session, secret, pepper),
         hint=hint_of(secret),
         is_service_account=wanted.is_service_account,
+        user_id=wanted.user_id,
         scopes=scopes,
         created_at=author.at,
         expires_at=wanted.expires_at,
@@ -135,6 +137,22 @@ def revoke_key(session: Session, author: Author, tenant_id: str, key_id: str) ->
         key.changed_revision = read_revision(session)
     session.flush()
     return key
+
+
+def keys_of_user(session: Session, user_id: str) -> list[ApiKey]:
+    """Return the keys that an account made for itself and that are not revoked, oldest first."""
+    own = (ApiKey.user_id == user_id, ApiKey.revoked_at.is_(None))
+    return list(session.scalars(select(ApiKey).where(*own).order_by(ApiKey.id))) if user_id else []
+
+
+def revoke_keys_of(session: Session, user_id: str, at: datetime) -> list[str]:
+    """End the keys that an account made for itself, as part of the change that closes it, and return their ids."""
+    ended = keys_of_user(session, user_id)
+    for key in ended:
+        key.revoked_at = at
+        key.changed_revision = read_revision(session)
+    session.flush()
+    return [key.id for key in ended]
 
 
 def update_key(session: Session, author: Author, tenant_id: str, key_id: str, changes: Mapping[str, Any]) -> ApiKey:

@@ -69,6 +69,13 @@ def _config(settings: StoreSettings, users: Path) -> ElementTree.Element:
         "mark_cache_size": settings.store_memory_bytes // 16,
         "uncompressed_cache_size": 0,
         "umask": "077",  # a server sets its own
+        # What the engine does of its own accord at rest: it looks at its memory 20 times a second, at its counters
+        # every second and at these files every two. Queries and their limits do not wait for any of that.
+        "memory_worker_period_ms": 1_000,
+        "asynchronous_metrics_update_period_s": 60,
+        "asynchronous_heavy_metrics_update_period_s": 3_600,
+        "config_reload_interval_ms": 600_000,
+        "dns_cache_update_period": 3_600,
     }
     for name, value in values.items():
         ElementTree.SubElement(root, name).text = str(value)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -19,6 +20,7 @@ class Answer:
     text: str = ""
     finish_reason: str = ""
     usage: tuple[int, int] | None = None  # prompt and completion tokens, as the stream's end told them
+    message_usage: dict[str, int] = field(default_factory=dict)  # of an answer of the Messages API
     is_whole: bool = False
 
     @property
@@ -124,6 +126,8 @@ def _take_event(answer: Answer, event: bytes) -> int:
     if not data:
         return 0
     chunk = json.loads(data)
+    if "type" in chunk:
+        return _take_message_event(answer, chunk)
     if usage := chunk.get("usage"):
         answer.usage = (usage["prompt_tokens"], usage["completion_tokens"])
     for choice in chunk.get("choices", ()):
@@ -134,12 +138,30 @@ def _take_event(answer: Answer, event: bytes) -> int:
     return 0
 
 
-def chat_request(key: str, body: dict[str, Any], retries: int | None = None) -> bytes:
-    """Write a chat request; `retries` says which try it is, as the SDKs say it."""
+def _take_message_event(answer: Answer, event: dict[str, Any]) -> int:
+    """Add one event of the Messages API; return 1 if it brought text."""
+    answer.is_whole = answer.is_whole or event["type"] == "message_stop"
+    usage = event.get("usage") or event.get("message", {}).get("usage") or {}
+    answer.message_usage.update({name: count for name, count in usage.items() if isinstance(count, int)})
+    delta = event.get("delta", {})
+    answer.finish_reason = delta.get("stop_reason") or answer.finish_reason
+    text: str = delta.get("text", "")
+    answer.text += text
+    return 1 if text else 0
+
+
+def post_request(path: str, key: str, body: dict[str, Any], headers: Mapping[str, str]) -> bytes:
+    """Write a request with a JSON body."""
     data = json.dumps(body).encode()
-    tried = "" if retries is None else f"x-stainless-retry-count: {retries}\r\n"
+    more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        f"Authorization: Bearer {key}\r\n{tried}Content-Length: {len(data)}\r\n\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {key}\r\n{more}Content-Length: {len(data)}\r\n\r\n"
     )
     return head.encode() + data
+
+
+def chat_request(key: str, body: dict[str, Any], retries: int | None = None) -> bytes:
+    """Write a chat request; `retries` says which try it is, as the SDKs say it."""
+    tried = {} if retries is None else {"x-stainless-retry-count": str(retries)}
+    return post_request("/v1/chat/completions", key, body, tried)

@@ -67,10 +67,14 @@ def chat_body(
 class Fleet:
     """Some gateways in a temporary folder. `async with` starts them; at the end they are killed and gone."""
 
-    def __init__(self, count: int, config: Mapping[str, Any], redis_url: str) -> None:
+    def __init__(
+        self, count: int, config: Mapping[str, Any], redis_url: str, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="tollkeeper-fleet-")
         home = Path(self._home.name)
-        self.gateways = [GatewayProcess(f"gw-{number + 1}", home, config, redis_url) for number in range(count)]
+        self.gateways = [
+            GatewayProcess(f"gw-{number + 1}", home, config, redis_url, environment) for number in range(count)
+        ]
 
     async def __aenter__(self) -> Self:
         try:

@@ -1,7 +1,7 @@
 /* llmload - single-threaded epoll load generator for OpenAI-style gateways.
  *
  *   llmload -P PORT [-m closed|rate|stream] [-c CONNS] [-r RATE] [-d SECS] [-w WARMUP_SECS]
- *           [-b PROMPT_BYTES] [-n CHUNKS] [-g GAP_US] [-t TTFT_US] [-p PATH] [-M MODEL] [-H 'Name: value']... [-T]
+ *           [-b PROMPT_BYTES] [-n CHUNKS] [-g GAP_US] [-t TTFT_US] [-p PATH] [-M MODEL] [-H 'Name: value']... [-T] [-f BODY_FILE]
  *
  * closed : CONNS keep-alive connections, each sends its next request when the reply is complete
  * rate   : open loop, RATE requests/s at fixed times over at most CONNS connections; latency counts
@@ -13,6 +13,7 @@
  * Only replies that began after the warm-up are measured.  Every prompt differs from every other: behind
  * its tag it has a number that is never used again.  At the end nothing new is begun and what is under way
  * is read to its end (15 s at most), so that "started" and "replies" can be held against the gateway's books.
+ * With -f the body is a file's, in which the first 19 zeros are the number's place.
  * With -T every request has a traceparent of its own.  One JSON line on stdout.
  */
 #define _GNU_SOURCE
@@ -62,7 +63,7 @@ static enum { CLOSED, RATE, STREAM } mode;
 static int port, nconn = 64, ep, nbody = 256;
 static double rate = 100, secs = 8, warm = 2;
 static long prompt = 1024, chunks = 64, gap = 20000, ttft = 0;
-static const char *path = "/v1/chat/completions", *model = "mock-model";
+static const char *path = "/v1/chat/completions", *model = "mock-model", *body_file;
 #define TRACE_HEAD "traceparent: 00-5f4b3a2c1d0e9"
 static char hdrs[8192];
 static bool traced; static size_t *trace_at; /* where a traceparent has its request's number */
@@ -233,6 +234,21 @@ static void on_read(conn *c) {
     if (cur_read_chunks) n_reads++;
     if (fin) { c->fresh = false; done(c, t); }
 }
+#define NUMBER "0000000000000000000"
+static void make_bodies_of_file(void) {
+    FILE *f = fopen(body_file, "rb");
+    if (!f) { perror(body_file); exit(2); }
+    fseek(f, 0, SEEK_END); long jl = ftell(f); rewind(f);
+    char *j = malloc(jl); jl = fread(j, 1, jl, f); fclose(f);
+    char *at = memmem(j, jl, NUMBER, strlen(NUMBER));
+    if (!at) { fprintf(stderr, "%s has no place for a number\n", body_file); exit(2); }
+    nbody = 1; bodies = malloc(sizeof *bodies); blen = malloc(sizeof *blen); number_at = malloc(sizeof *number_at);
+    number = now_ns();
+    char *b = malloc(jl + 10240);
+    int bl = sprintf(b, "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUser-Agent: llmload\r\nContent-Type: application/json\r\n%sContent-Length: %ld\r\n\r\n", path, port, hdrs, jl);
+    memcpy(b + bl, j, jl); bodies[0] = b; blen[0] = bl + jl; number_at[0] = bl + (at - j);
+    free(j);
+}
 static void make_bodies(void) {
     static const char *words[] = { "gateway", "token", "stream", "model", "router", "cache", "prefix", "latency", "request", "upstream",
         "engine", "budget", "retry", "policy", "balance", "quota", "tenant", "session", "decode", "prefill", "batch", "shard", "limit", "queue" };
@@ -263,7 +279,7 @@ static void show(const char *name, vec *v) {
 }
 int main(int argc, char **argv) {
     int o;
-    while ((o = getopt(argc, argv, "P:m:c:r:d:w:b:n:g:t:p:M:H:T")) != -1) switch (o) {
+    while ((o = getopt(argc, argv, "P:m:c:r:d:w:b:n:g:t:p:M:H:Tf:")) != -1) switch (o) {
         case 'P': port = atoi(optarg); break;
         case 'm': mode = !strcmp(optarg, "rate") ? RATE : !strcmp(optarg, "stream") ? STREAM : CLOSED; break;
         case 'c': nconn = atoi(optarg); break;
@@ -276,13 +292,14 @@ int main(int argc, char **argv) {
         case 't': ttft = atol(optarg); break;
         case 'p': path = optarg; break;
         case 'M': model = optarg; break;
+        case 'f': body_file = optarg; break;
         case 'T': traced = true; strcat(hdrs, TRACE_HEAD "0000000000000000000-00f067aa0ba902b7-01\r\n"); break;
         case 'H': strncat(hdrs, optarg, sizeof hdrs - strlen(hdrs) - 3); strcat(hdrs, "\r\n"); break;
         default: return 2;
     }
     if (!port) { fprintf(stderr, "need -P port\n"); return 2; }
     signal(SIGPIPE, SIG_IGN); prctl(PR_SET_TIMERSLACK, 1000);
-    make_bodies();
+    if (body_file) make_bodies_of_file(); else make_bodies();
     ep = epoll_create1(0);
     cs = calloc(nconn, sizeof *cs);
     for (int i = 0; i < nconn; i++) { cs[i].fd = -1; cs[i].st = IDLE; }

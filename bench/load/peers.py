@@ -43,6 +43,8 @@ class Peer:
     headers: Mapping[str, str] = field(default_factory=dict)
     is_traced: bool = False  # every request belongs to a trace of its own
     counts_as: str = ""  # the peer whose requests these are; empty: itself
+    path: str = ""  # empty: chats
+    body: Path | None = None  # what is sent instead of a chat, with 19 zeros where the request's number is
 
     @property
     def counted(self) -> str:

@@ -142,6 +142,10 @@ class Rig:
             command += ["-H", f"{name}: {value}"]
         if peer.is_traced:
             command.append("-T")
+        if peer.path:
+            command += ["-p", peer.path]
+        if peer.body is not None:
+            command += ["-f", str(peer.body)]
         with pinned_to(self.cores.load):
             return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

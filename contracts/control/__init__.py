@@ -1,7 +1,17 @@
 """The control plane's tables: declarations only. `backends/control` opens them, `migrations` creates them."""
 
 from contracts.control.abuse import AbuseIncident
-from contracts.control.access import AdminToken, ApiKey, FormerSecret, Issuer, Role, RoleGrant, User, UserSession
+from contracts.control.access import (
+    AdminToken,
+    ApiKey,
+    DirectoryEntry,
+    FormerSecret,
+    Issuer,
+    Role,
+    RoleGrant,
+    User,
+    UserSession,
+)
 from contracts.control.alerting import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence, Lease
 from contracts.control.base import SCHEMA_HEAD, Base
 from contracts.control.books import BookAdjustment, BookDocument, BookEntry, BookPeriod, BookProfile
@@ -41,6 +51,7 @@ __all__ = [
     "BudgetEvent",
     "BudgetState",
     "CostRate",
+    "DirectoryEntry",
     "FormerSecret",
     "Guardrail",
     "Issuer",

@@ -11,12 +11,16 @@ from contracts.control.base import Base, UtcDateTime
 
 
 class Role(StrEnum):
-    """What a person may do. `OWNER` and `ADMIN` write, `FINANCE` reads money, `TEAM_LEAD` manages one team."""
+    """What a person may do. `OWNER` and `ADMIN` write, `FINANCE` reads money, `TEAM_LEAD` manages one team, `DEVELOPER`
+    has own keys. `DIRECTORY` is a token's alone: an identity provider's, which provisions accounts by SCIM.
+    """
 
     OWNER = "owner"
     ADMIN = "admin"
     FINANCE = "finance"
     TEAM_LEAD = "team_lead"
+    DEVELOPER = "developer"
+    DIRECTORY = "directory"
 
 
 # Kept as the role's own word, and checked going in: a word that is no role could never be read again.
@@ -33,7 +37,8 @@ class ApiKey(Base):
     """A key of an application. The secret is shown once; what is kept is HMAC-SHA-256(pepper, key).
 
     The key is an identity that outlives its secrets: records, limits and budgets name its id, `digest` is that of the
-    secret in use, and secrets that a rotation replaced end as `FormerSecret` says.
+    secret in use, and secrets that a rotation replaced end as `FormerSecret` says. `user_id` is the account that made
+    it for itself and with which it ends; empty: nobody's own.
     """
 
     __tablename__ = "api_keys"
@@ -54,6 +59,7 @@ class ApiKey(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
+    user_id: Mapped[str] = mapped_column(String(40), default="", server_default=text("''"))
     rotated_at: Mapped[datetime | None] = mapped_column(UtcDateTime, default=None)
     # The revision that changed the key last: a gateway that knows an older one reads this row again.
     changed_revision: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
@@ -107,6 +113,27 @@ class User(Base):
     password_digest: Mapped[str | None] = mapped_column(String(200), default=None)  # None: signs in by OIDC
     is_active: Mapped[bool] = mapped_column(Boolean, default=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class DirectoryEntry(Base):
+    """A user or group that an identity provider has provisioned into a tenant by SCIM (RFC 7643).
+
+    A user's `id` is its account's; a group's `team_id` is the team that it became. `document` is the resource as the
+    provider wrote it, without id, meta and password.
+    """
+
+    __tablename__ = "directory_entries"
+    __table_args__ = (Index("ix_directory_entries_tenant_kind", "tenant_id", "kind", "name"),)
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("tenants.id", ondelete="CASCADE"))
+    kind: Mapped[str] = mapped_column(String(10))  # "User" or "Group"
+    name: Mapped[str] = mapped_column(String(320))  # userName or displayName, in small letters
+    team_id: Mapped[str] = mapped_column(String(63), default="")
+    document: Mapped[dict[str, object]] = mapped_column(JSON)
+    version: Mapped[int] = mapped_column(BigInteger, default=1)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    changed_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class RoleGrant(Base):

@@ -121,6 +121,10 @@ _SHORTEST_SECRET: Final = 19  # characters; a password in a URL may have fewer, 
 _SECRET_LIKE: Final = re.compile(
     r"-----BEGIN|eyJ[\w-]{8}|(?i:bearer)\s|" + KEY_PREFIXES + r"[-_][A-Za-z0-9_-]{16}|A(?:KIA|SIA|Iza)"
 )
+# Whatever one of our patterns finds has one of these in it. A text that has none is not searched by each.
+_MARKS: Final = ("@", "eyJ", "AKIA", "ASIA", "AIza", "-----BEGIN")
+_NUMBER_LIKE: Final = re.compile(r"\d(?:[ ().-]{0,2}\d){6}")
+_KEY_LIKE: Final = re.compile(r"[-_][A-Za-z0-9_-]{16}")
 _BINARY: Final = re.compile(r"(?:data:[\w.+/-]{1,100};base64,)?[A-Za-z0-9+/_=-]+")
 
 
@@ -128,13 +132,14 @@ class Redactor:
     """Replaces what patterns find, the operator's own after ours."""
 
     def __init__(self, own: Iterable[Pattern] = ()) -> None:
-        self._patterns = (*DEFAULT_PATTERNS, *own)
+        self._own = tuple(own)
+        self._patterns = (*DEFAULT_PATTERNS, *self._own)
 
     def redact(self, text: str) -> str:
         """Return a text without what the patterns find; images and the like, in base64, as their size alone."""
         if is_binary(text):
             return f"[{len(text)} characters of base64]"
-        for pattern in self._patterns:
+        for pattern in self._patterns if _may_match(text) else self._own:
             text = pattern.form.sub(lambda found, one=pattern: _replaced(one, found[0]), text)  # type: ignore[misc]
         return text
 
@@ -155,6 +160,16 @@ class Redactor:
 def is_binary(text: str) -> bool:
     """Return whether a text is a long piece of base64, such as an image, rather than words."""
     return len(text) > _MOST_BINARY and _BINARY.fullmatch(text) is not None
+
+
+def _may_match(text: str) -> bool:
+    """Return whether one of our patterns could find something in a text. Where it says no, none does."""
+    return (
+        any(mark in text for mark in _MARKS)
+        or "bearer" in text.lower()
+        or _KEY_LIKE.search(text) is not None
+        or _NUMBER_LIKE.search(text) is not None
+    )
 
 
 def may_hold_secrets(text: str) -> bool:

@@ -40,8 +40,6 @@ def drops_unknown(spec: TargetSpec) -> bool:
 
 
 def speaks(spec: TargetSpec, api: str) -> bool:
-    """Return whether a target speaks an API itself. Settings that cannot be read speak chats."""
-    try:
-        return api in spoken_apis(spec)
-    except ConfigurationError:
-        return api in _CHAT
+    """Return whether a target speaks an API itself. It is asked at each attempt: `spoken_apis` checks the settings."""
+    given: Any = spec.settings.get("apis")
+    return api in (given if spec.kind == _KIND and isinstance(given, list | tuple | set | frozenset) else _CHAT)

@@ -11,6 +11,7 @@ import streamlit as st
 from contracts.errors import TollkeeperError
 from dashboard import controls
 from dashboard.control_plane import path_segment
+from dashboard.formats import Formats
 from dashboard.forms import outcome, show_refusal
 from dashboard.panels import show_table
 from dashboard.states import escaped, is_same_name
@@ -56,6 +57,7 @@ def pick(
     help: str,
     empty: str,
     name: str = "id",
+    formats: Formats | None = None,
 ) -> Mapping[str, Any] | None:
     """Draw a table whose lines can be chosen, and return the row of the chosen one.
 
@@ -69,7 +71,8 @@ def pick(
     if held is not None and list(held["selection"]["rows"]) != ([] if place is None else [place]):
         st.session_state[key] = {"selection": {"rows": [] if place is None else [place]}}  # the mark goes with its row
     show_table(
-        title, frame, key=key, columns=columns, help=help, empty=empty, on_select=partial(_choose, key, ids)
+        title, frame, key=key, columns=columns, help=help, empty=empty, formats=formats,
+        on_select=partial(_choose, key, ids),
     )  # fmt: skip
     return None if place is None else rows[place]
 

@@ -92,20 +92,20 @@ def _reach(row: Mapping[str, Any]) -> str:
 def _role_fields(key: str, row: Mapping[str, Any] | None = None) -> dict[str, object]:
     """Draw the choice of a role and what it reaches, and return them as the control plane takes them."""
     left, middle, right = st.columns(3)
-    roles = [role.value for role in Role]
+    roles = [role.value for role in Role if role is not Role.DIRECTORY]  # a token's alone
     role = left.selectbox(
         "Role",
         roles,
         index=roles.index(row["role"]) if row else roles.index(Role.TEAM_LEAD.value),
         format_func=_spoken,
         key=f"{key}_role",
-        help="owner and admin change everything, finance reads money, a team lead has one team",
+        help="owner and admin change everything, finance reads money, a team lead has one team, a developer own keys",
     )
     tenant = middle.text_input(
         "Tenant", row["tenant_id"] if row else "", max_chars=63, key=f"{key}_tenant", placeholder="all"
     )
     team = right.text_input(
-        "Team", row["team_id"] if row else "", max_chars=63, key=f"{key}_team", placeholder="for team leads"
+        "Team", row["team_id"] if row else "", max_chars=63, key=f"{key}_team", placeholder="for team leads, developers"
     )
     return {"role": role, "tenant": tenant.strip() or None, "team": team.strip() or None}
 

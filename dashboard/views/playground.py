@@ -11,7 +11,7 @@ from analytics.explorer.single_request import SingleRequest, single_request
 from contracts.errors import NotFound
 from dashboard import address
 from dashboard.formats import UNKNOWN
-from dashboard.page import Page
+from dashboard.page import EVERYONE, PEOPLE, Page
 from dashboard.panels import Figure, note, panel, show_figures
 from dashboard.playground_run import Playground, Tried
 from dashboard.reader import settings
@@ -108,7 +108,9 @@ def _outcome(visit: Visit, tried: Tried) -> None:
     record = _record(visit, tried)
     _figures(visit, tried, record)
     if tried.request_id:
-        if record is not None:
+        if record is not None and visit.viewer.role not in EVERYONE:
+            note(f"Request {escaped(tried.request_id)}. My keys shows what your keys have used.")
+        elif record is not None:
             address.page_link(
                 "requests",
                 "Open this request: stages, tokens, price and limits",
@@ -181,5 +183,6 @@ PLAYGROUND = Page(
     draw,
     filters=(),
     is_live=False,
+    roles=PEOPLE,
     about="Try a model or route with a key's limits: answer, cost, tokens and timing.",
 )

@@ -8,7 +8,7 @@ from zoneinfo import available_timezones
 import streamlit as st
 
 from dashboard.arrival import PREFERENCES_KEY
-from dashboard.page import Page
+from dashboard.page import PEOPLE, Page
 from dashboard.panels import note, panel
 from dashboard.preferences import COOKIE, LOCALES, Preferences
 from dashboard.reader import settings
@@ -85,5 +85,6 @@ PREFERENCES = Page(
     draw,
     filters=(),
     is_live=False,
+    roles=PEOPLE,
     about="Time zone, numbers, dates and currency in this browser.",
 )

@@ -29,6 +29,7 @@ from dashboard.views.request_charts import (
     gap_frame,
     slow_frame,
 )
+from dashboard.views.request_usual import draw_usual
 from dashboard.visit import Visit
 
 _OUTCOMES: Final = {
@@ -69,6 +70,7 @@ def draw_request(visit: Visit, named: str) -> None:
     _failure(request)
     _figures(visit, request)
     _draw_fall(visit, request, slow)
+    draw_usual(visit, request)
     _draw_slow(visit, request, slow)
     left, right = st.columns(2, gap="small")
     with left:

@@ -42,6 +42,7 @@ _prompts: Final = msgspec.json.Decoder(_Prompt)
 _plain: Final = msgspec.json.Decoder(_Plain)
 _lone_text: Final = msgspec.json.Decoder(Annotated[list[_Text], Meta(min_length=1, max_length=1)])
 _ROLE: Final = b'{"role"'
+_TYPE: Final = b'"type"'
 
 
 def marks_of(body: bytes) -> list[int]:
@@ -65,9 +66,10 @@ def marks_of(body: bytes) -> list[int]:
 def _mark(part: bytes) -> int:
     if b'"cache_control"' in part:
         part = _LAST_COMMA.sub(b"}", _CACHE_MARK.sub(b"", part))
-    if not part.startswith(_ROLE):
+    if not part.startswith(_ROLE) or part.count(_TYPE) > (b'"text"' in part):
         return crc32(part)
     # A message of one text is sent as a string or as a list of one block; a place to cache up to needs the latter.
+    # What has more blocks or others, as most turns of an agent, is not tried: a failure costs more than the checksum.
     try:
         message = _plain.decode(part)
         text = bytes(message.content)

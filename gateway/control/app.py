@@ -66,6 +66,7 @@ from gateway.control import (
     rollouts,
     routes,
     saved_views,
+    self_service,
     sessions,
     slos,
     stored_keys,
@@ -80,6 +81,7 @@ from gateway.control.audit_witness import AuditWitness
 from gateway.control.configuration import api as configuration
 from gateway.control.identity_provider import IdentityProvider
 from gateway.control.leadership import Leadership
+from gateway.control.scim.route import ROUTES as SCIM_ROUTES
 from gateway.control.settings import ControlSettings
 from gateway.control.sign_in_limit import SignInLimit
 from gateway.control.webhooks import WebhookDelivery
@@ -120,6 +122,7 @@ _NOUNS: Final = (
     unreadable_rows,
     configuration,
     accounts,
+    self_service,
     sessions,
     saved_views,
     slos,
@@ -206,13 +209,18 @@ def create_app(settings: ControlSettings) -> FastAPI:
     app.state.detail_access = DetailAccess(settings.metrics_token, settings.data)
     app.state.key_pepper = key_pepper
     app.state.sign_in_limit = SignInLimit()
+    app.state.own_key_rules = settings.own_key_rules
+    app.state.sign_in_groups = settings.sign_in_groups
     app.state.dashboards = dashboards  # whose word on where a browser is is taken
     app.state.identity_provider = (
-        IdentityProvider(settings.oidc_metadata_url, settings.oidc_client_id) if settings.oidc_metadata_url else None
+        IdentityProvider(settings.oidc_metadata_url, settings.oidc_client_id, groups_claim=settings.oidc_groups_claim)
+        if settings.oidc_metadata_url
+        else None
     )
     app.state.sealer = sealer
     app.state.audit_verifier = AuditVerifier(database, settings.data, leads=leadership.leads)
     app.router.routes.extend(_ROUTES)
+    app.router.routes.extend(SCIM_ROUTES)  # their tokens are of another role, and their errors of another form
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)
     app.state.tokens = TokenBook(admin_token, database, key_pepper)
     app.add_middleware(TokenGate, tokens=app.state.tokens)  # the last one added is asked first

@@ -7,10 +7,13 @@ import jwt
 from contracts.errors import AuthenticationFailed, Unavailable
 from contracts.pricing.prices import PriceBook
 from contracts.serving.configuration import IssuerSpec, Snapshot
+from gateway.control.people import Person
 from gateway.identity.issuer_documents import IssuerDocuments
 from gateway.identity.token_issuers import TokenIssuers
 from gateway.request.clock import Clock
 
+_MAX_NAME: Final = 200
+_MAX_GROUPS: Final = 1_000
 _STALE_SECONDS: Final = 3_600.0
 _NO_TENANT: Final = "people"  # who a person pays for is their account's business; the verifier asks for a payer
 
@@ -21,15 +24,18 @@ class IdentityProvider:
     What it publishes is fetched at the first use, and again where that failed.
     """
 
-    def __init__(self, metadata_url: str, client_id: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self, metadata_url: str, client_id: str, clock: Clock | None = None, groups_claim: str = "groups"
+    ) -> None:
+        self._groups_claim = groups_claim
         self._metadata_url = metadata_url
         self._client_id = client_id
         self._documents = IssuerDocuments()
         self._issuers = TokenIssuers(clock or Clock(), _STALE_SECONDS)
         self._snapshot: Snapshot | None = None
 
-    async def email_of(self, id_token: str) -> str:
-        """Return the e-mail address that the provider vouches for. Raises AuthenticationFailed on a token that is not
+    async def person_of(self, id_token: str) -> Person:
+        """Return who the provider vouches for. Raises AuthenticationFailed on a token that is not
         good or says of no address that it is its bearer's, Unavailable where the provider does not answer.
         """
         if self._snapshot is None:
@@ -42,7 +48,13 @@ class IdentityProvider:
         # A provider that lets anybody claim any address says so here; one that says nothing vouches for its own.
         if claims.get("email_verified", True) not in (True, "true"):
             raise AuthenticationFailed("the identity provider has not verified this e-mail address")
-        return email
+        name, groups = claims.get("name"), claims.get(self._groups_claim)
+        listed = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
+        return Person(
+            email,
+            name[:_MAX_NAME] if isinstance(name, str) and name.isprintable() else "",
+            tuple(group for group in listed[:_MAX_GROUPS] if isinstance(group, str) and group),
+        )
 
     async def close(self) -> None:
         """Close the connections."""

@@ -17,19 +17,24 @@ class Standing(StrEnum):
     TENANT_ADMIN = "admin of a tenant"
     TENANT_FINANCE = "finance of a tenant"
     TEAM_LEAD = "team lead"
+    DEVELOPER = "developer"
+    DIRECTORY = "directory"
 
     @classmethod
     def of(cls, role: Role, tenant_id: str) -> "Standing":
         """Return the standing of a role that is bound to a tenant, or where that is empty, to none."""
         within = {Role.ADMIN: cls.TENANT_ADMIN, Role.FINANCE: cls.TENANT_FINANCE}
         over_all = {Role.OWNER: cls.OWNER, Role.ADMIN: cls.ADMIN, Role.FINANCE: cls.FINANCE}
-        return (within if tenant_id else over_all).get(role, cls.TEAM_LEAD)
+        bound = {Role.DEVELOPER: cls.DEVELOPER, Role.DIRECTORY: cls.DIRECTORY}
+        return {**(within if tenant_id else over_all), **bound}.get(role, cls.TEAM_LEAD)
 
 
 _PLATFORM: Final = frozenset({Standing.OWNER, Standing.ADMIN})
 _ADMINS: Final = _PLATFORM | {Standing.TENANT_ADMIN}
 _LEADS: Final = _ADMINS | {Standing.TEAM_LEAD}
 _FINANCE: Final = frozenset({Standing.FINANCE, Standing.TENANT_FINANCE})
+_STAFF: Final = _LEADS | _FINANCE
+_PEOPLE: Final = _STAFF | {Standing.DEVELOPER}
 _READING: Final = frozenset({"GET", "HEAD"})
 
 # Health says nothing of what is kept here, the page that documents the API is for everyone, and who signs in has no
@@ -49,11 +54,11 @@ class Permission:
 
 # The longest path that a route's begins with decides. Bound callers see their own tenant or team in lists.
 PERMISSIONS: Final[Mapping[str, Permission]] = {
-    "/v1/tenants": Permission(frozenset(Standing), _PLATFORM),
-    "/v1/tenants/{tenant}/teams": Permission(frozenset(Standing), _ADMINS),
+    "/v1/tenants": Permission(_STAFF, _PLATFORM),
+    "/v1/tenants/{tenant}/teams": Permission(_STAFF, _ADMINS),
     "/v1/tenants/{tenant}/keys": Permission(_LEADS, _LEADS),
-    "/v1/tenants/{tenant}/limits": Permission(frozenset(Standing), _LEADS),
-    "/v1/tenants/{tenant}/budgets": Permission(frozenset(Standing), _LEADS),
+    "/v1/tenants/{tenant}/limits": Permission(_STAFF, _LEADS),
+    "/v1/tenants/{tenant}/budgets": Permission(_STAFF, _LEADS),
     "/v1/models": Permission(_LEADS, _PLATFORM),
     "/v1/routes": Permission(_LEADS, _PLATFORM),
     "/v1/rollouts": Permission(_PLATFORM, _PLATFORM),
@@ -70,18 +75,19 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "/v1/rates": Permission(_ADMINS | _FINANCE, _PLATFORM),
     "/v1/tokens": Permission(_ADMINS, _ADMINS),
     "/v1/accounts": Permission(_ADMINS, _ADMINS),
-    "/v1/sessions": Permission(frozenset(Standing), frozenset(Standing)),
-    "/v1/saved-views": Permission(frozenset(Standing), frozenset(Standing)),
+    "/v1/sessions": Permission(_PEOPLE, _PEOPLE),
+    "/v1/self": Permission(_PEOPLE, _PEOPLE),
+    "/v1/saved-views": Permission(_STAFF, _STAFF),
     "/v1/issuers": Permission(_PLATFORM, _PLATFORM),
     "/v1/audit": Permission(_ADMINS | _FINANCE),
-    "/v1/slos": Permission(frozenset(Standing), _ADMINS),
-    "/v1/policy-holds": Permission(frozenset(Standing)),
+    "/v1/slos": Permission(_STAFF, _ADMINS),
+    "/v1/policy-holds": Permission(_STAFF),
     "/v1/alert-rules": Permission(_ADMINS | _FINANCE, _ADMINS),
     "/v1/alert-channels": Permission(_ADMINS | _FINANCE, _ADMINS),
     "/v1/alert-silences": Permission(_ADMINS | _FINANCE, _ADMINS),
     "/v1/alert-deliveries": Permission(_ADMINS | _FINANCE),
     "/v1/abuse": Permission(_ADMINS),
-    "/v1/alerts": Permission(frozenset(Standing), _LEADS | _FINANCE),
+    "/v1/alerts": Permission(_STAFF, _LEADS | _FINANCE),
 }
 
 

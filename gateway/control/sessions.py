@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from backends.control.accounts import Account, find_account
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
+from backends.control.directory import sign_in_with_groups
 from backends.control.user_sessions import begin_session, end_session, is_session_like, new_secret
 from backends.secrets.passwords import MAX_LENGTH, is_password
 from contracts.control import Role
@@ -19,6 +20,7 @@ from contracts.errors import AuthenticationFailed, InvalidRequest, LimitExceeded
 from gateway.control.access import Admin, bearer
 from gateway.control.fields import Body, Database, Resource
 from gateway.control.identity_provider import IdentityProvider
+from gateway.control.people import Person, SignInGroups
 from gateway.control.sign_in_limit import SignInLimit
 from gateway.identity.caller_address import TrustedProxies
 
@@ -93,19 +95,27 @@ def sign_in(body: SignInBody, database: Database, request: Request) -> NewSessio
 
 @router.post("/sign-in/oidc", status_code=201, summary="Sign in with an ID token of the identity provider")
 async def sign_in_by_provider(body: IdTokenBody, database: Database, request: Request) -> NewSessionOut:
-    """The token's address must have an account: the provider says who someone is, not what they may see."""
+    """The token's address must have an account, unless TOLLKEEPER_OIDC_TENANT makes a developer's.
+
+    The provider says who someone is and to which groups they belong, not what other roles they have.
+    """
     provider: IdentityProvider | None = request.app.state.identity_provider
     if provider is None:
         raise InvalidRequest("no identity provider is set up; set TOLLKEEPER_OIDC_METADATA_URL and _CLIENT_ID")
-    email = await provider.email_of(body.id_token.get_secret_value())
-    return await run_in_threadpool(_open_for, email, body, database, request)
+    person = await provider.person_of(body.id_token.get_secret_value())
+    return await run_in_threadpool(_open_for, person, body, database, request)
 
 
-def _open_for(email: str, body: IdTokenBody, database: ControlDatabase, request: Request) -> NewSessionOut:
+def _open_for(person: Person, body: IdTokenBody, database: ControlDatabase, request: Request) -> NewSessionOut:
+    groups: SignInGroups = request.app.state.sign_in_groups
+    if groups.tenant:
+        author = Author("identity provider", datetime.now(UTC), _caller_of(request, body.address), groups.tenant)
+        with database.session() as session:
+            sign_in_with_groups(session, author, person.email, person.name, groups.teams_of(person))
     with database.session() as session:
-        account = find_account(session, email)
+        account = find_account(session, person.email)
     if account is None or not account.user.is_active:
-        raise PermissionDenied(f"{email} has no open account here; who administers Tollkeeper makes one")
+        raise PermissionDenied(f"{person.email} has no open account here; who administers Tollkeeper makes one")
     return open_session(request, account, "oidc", _caller_of(request, body.address), body.hours)
 
 

@@ -1,5 +1,6 @@
 """What the control plane needs to know to start, read from TOLLKEEPER_* variables."""
 
+from decimal import Decimal
 from pathlib import Path
 
 from pydantic import Field
@@ -9,6 +10,7 @@ from backends.channels.inward import NetworksText
 from backends.secrets.credential_references import DEFAULT_VARIABLES, ReferenceRules
 from backends.web.listener_settings import ListenerSettings
 from contracts.serving.configuration import control_database_url
+from gateway.control.people import OwnKeyRules, SignInGroups
 
 
 class ControlSettings(ListenerSettings):
@@ -41,6 +43,25 @@ class ControlSettings(ListenerSettings):
     # The identity provider that people may sign in to the dashboard by, and the client that it knows it as.
     oidc_metadata_url: str = ""
     oidc_client_id: str = ""
+
+    # Who signs in by the identity provider without an account becomes a developer of this tenant; empty: nobody does.
+    oidc_tenant: str = Field(default="", max_length=63)
+    oidc_groups_claim: str = Field(default="groups", max_length=200)
+    oidc_group_prefix: str = Field(default="", max_length=200)  # only groups that begin with it become teams
+
+    # What people may have who make keys for themselves.
+    own_keys: int = Field(default=3, ge=0, le=100)  # at once; 0: no self-service
+    own_key_usd: Decimal = Field(default=Decimal(10), gt=0, le=1_000_000, decimal_places=6)  # each, in a calendar month
+
+    @property
+    def own_key_rules(self) -> OwnKeyRules:
+        """Return what keys people may make for themselves."""
+        return OwnKeyRules(self.own_keys, self.own_key_usd)
+
+    @property
+    def sign_in_groups(self) -> SignInGroups:
+        """Return what becomes of who signs in by the identity provider."""
+        return SignInGroups(self.oidc_tenant, self.oidc_group_prefix)
 
     @property
     def audit_options(self) -> AuditOptions:

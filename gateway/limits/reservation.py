@@ -44,8 +44,22 @@ def take(
     `more` is what could be needed on the way: the portion says whether it was there as well.
     """
     portion = take_at_once(lines, amounts, now_ns, more)
-    if portion is not None:
-        return portion
+    return take_after_look(lines, amounts, now_ns, claimant, more) if portion is None else portion
+
+
+def take_after_look(
+    lines: Lines,
+    amounts: Amounts,
+    now_ns: int,
+    claimant: str = "",
+    more: Amounts | None = None,
+    *,
+    needs_more: bool = False,
+) -> Portion | None:
+    """Remove and return the amounts from all counters once each has been seen to have the room; else `None`.
+
+    `needs_more`: also where one of them lacks what could be needed on the way.
+    """
     has_more = more is not None
     for counter, place in lines.in_turn:
         wanted = amounts[place]
@@ -57,6 +71,8 @@ def take(
                 has_more = False
         elif more is not None and more[place]:
             has_more = False
+    if needs_more and not has_more:
+        return None
     marks = [
         counter.take(amounts[place], now_ns, claimant) if amounts[place] else None for counter, place in lines.in_turn
     ]

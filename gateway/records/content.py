@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,23 @@ _ENCODING: Final = "redacted"
 # Exchanges that wait for redaction, and their bytes; beyond, they are counted and not kept.
 _MOST_WAITING: Final = 1000
 _MOST_WAITING_BYTES: Final = 32 << 20
+_MOST_AT_ONCE: Final = 64  # that one thread redacts before the next may
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """An exchange that waits: what was asked, and what the client was sent."""
+
+    request_id: bytes
+    started_at_ns: int
+    tenant: str
+    model: str
+    body: bytes
+    sent: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + len(self.sent)
 
 
 class ContentKeeper:
@@ -31,7 +49,8 @@ class ContentKeeper:
         self._journal = journal
         self._redactor = redactor
         self._max_bytes = max_bytes
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._waiting: list[_Said] = []
+        self._worker: asyncio.Task[None] | None = None
         self._waiting_bytes = 0
         self.kept = 0
         self.dropped = 0
@@ -52,47 +71,64 @@ class ContentKeeper:
         copied = None if reply is None else reply.copied()
         sent = b"" if copied is None else copied[0] + copied[1]
         body = life.body if len(life.body) <= self._max_bytes else b""
-        size = len(body) + len(sent)
-        if len(self._under_way) >= _MOST_WAITING or self._waiting_bytes + size > _MOST_WAITING_BYTES:
+        model = life.model.id if life.model else ""
+        said = _Said(life.id_bytes, life.started_at_ns, life.who.tenant, model, body, sent)
+        if len(self._waiting) >= _MOST_WAITING or self._waiting_bytes + said.size > _MOST_WAITING_BYTES:
             self.dropped += 1
             return
-        model = life.model.id if life.model else ""
-        work = self._redact_and_keep(life.id_bytes, life.started_at_ns, life.who.tenant, model, body, sent)
-        task = asyncio.get_running_loop().create_task(work, name="content")
-        self._under_way.add(task)
-        self._waiting_bytes += size
-        task.add_done_callback(lambda done: self._end(done, size))
-
-    def _end(self, task: asyncio.Task[None], size: int) -> None:
-        self._under_way.discard(task)
-        self._waiting_bytes -= size
+        self._waiting.append(said)
+        self._waiting_bytes += said.size
+        if self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._work(), name="content")
 
     async def close(self) -> None:
         """Wait for what is under way."""
-        await asyncio.gather(*self._under_way)
+        if self._worker is not None:
+            await self._worker
 
-    async def _redact_and_keep(
-        self, request_id: bytes, started_at_ns: int, tenant: str, model: str, body: bytes, sent: bytes
-    ) -> None:
+    async def _work(self) -> None:
+        """Redact and keep what waits, several exchanges at once."""
         try:
-            # Off the loop: a long prompt takes milliseconds.
-            prompt, completion = await asyncio.to_thread(self._redacted, body, sent)
-        except Exception as error:  # the task's edge; what could not be redacted is not kept, and not logged either
-            _log.error("content cannot be redacted", extra={"error": type(error).__name__})
-            self.dropped += 1
+            while self._waiting:
+                some, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
+                # Off the loop: a long prompt takes milliseconds.
+                self._keep(await asyncio.to_thread(self._packed_each, some))
+                self._waiting_bytes -= sum([said.size for said in some])
+        finally:
+            self._worker = None
+
+    def _keep(self, found: "list[tuple[int, bytes] | None]") -> None:
+        packed = [one for one in found if one is not None]
+        self.dropped += len(found) - len(packed)
+        if not packed:
             return
+        if self._journal.append_all(packed):
+            self.kept += len(packed)
+            return
+        kept = sum([self._journal.append_all([one]) for one in packed]) if len(packed) > 1 else 0
+        self.kept += kept
+        self.dropped += len(packed) - kept
+
+    def _packed_each(self, some: "list[_Said]") -> "list[tuple[int, bytes] | None]":
+        return [self._packed(said) for said in some]
+
+    def _packed(self, said: "_Said") -> tuple[int, bytes] | None:
+        """Return an exchange's time and record, redacted; `None` if it cannot be."""
+        try:
+            prompt, completion = self._redacted(said.body, said.sent)
+        except Exception as error:  # what could not be redacted is not kept, and not logged either
+            _log.error("content cannot be redacted", extra={"error": type(error).__name__})
+            return None
         record = ContentRecord(
-            request_id=request_id,
-            started_at_ns=started_at_ns,
-            tenant=tenant,
-            model=model,
+            request_id=said.request_id,
+            started_at_ns=said.started_at_ns,
+            tenant=said.tenant,
+            model=said.model,
             encoding=_ENCODING,
             prompt=prompt,
             completion=completion,
         )
-        is_kept = self._journal.append_all([(started_at_ns, encode_record(record))])
-        self.kept += is_kept
-        self.dropped += not is_kept
+        return said.started_at_ns, encode_record(record)
 
     def _redacted(self, body: bytes, sent: bytes) -> tuple[str, str]:
         redact = self._redactor.redact_all

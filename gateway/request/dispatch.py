@@ -58,10 +58,12 @@ class Dispatcher(Driver):
         admit = Admit(stages)
         # A plan leaves out what it does not need: it knows its caller and its model, and nobody else looks.
         self._planned: tuple[Stage, ...] = (admit, self._call)
+        observe = Observe(stages)
+        self._watched: tuple[Stage, ...] = (admit, observe, self._call)
         self._all: tuple[Stage, ...] = (
             Understand(stages, clock),
             admit,
-            Observe(stages),
+            observe,
             FindWay(stages),
             AnswerFromCache(stages, self._reserving),
             self._call,
@@ -92,7 +94,8 @@ class Dispatcher(Driver):
         life = RequestState(self, exchange, operation, made, text, now_ns, self.clock.monotonic_ns(), snapshot)
         try:
             if operation is CHAT and key is None and self.at_once.understand(life):
-                life.stages = () if life.is_hit else self._planned
+                is_watched = life.plan is not None and life.plan.is_watched
+                life.stages = () if life.is_hit else self._watched if is_watched else self._planned
                 self._reserving.open_grants += life.is_hit and life.grant is not None
             else:
                 self._begin(life, key, shadow)
@@ -143,7 +146,15 @@ class Dispatcher(Driver):
 
     def _finish(self, life: RequestState) -> None:
         try:
-            self.finish.now(life)
+            if not self.finish.now(life):
+                life.task = self.start(self._finish_late(life))
+        except Exception:
+            self._finish_anyhow(life)
+
+    async def _finish_late(self, life: RequestState) -> None:
+        life.has_task_begun = True
+        try:
+            await self.finish.late(life)
         except Exception:
             self._finish_anyhow(life)
 

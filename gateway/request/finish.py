@@ -30,14 +30,27 @@ class Finish:
         self._clock = clock
         self._endings = endings
 
-    def now(self, life: RequestState) -> None:
-        """End a request whose end waits for nothing."""
+    def now(self, life: RequestState) -> bool:
+        """End a request that needed no task; `False`: `late` is to, for shared counters have to be asked first."""
         if not life.ended_ns:
             life.ended_ns = self._clock.monotonic_ns()
         self._price(life)
+        if not self._reserving.holds_all(life):
+            return False
+        self._end_planned(life)
+        return True
+
+    async def late(self, life: RequestState) -> None:
+        """End a request that is priced, and used more than is reserved for it here."""
+        await self._reserving.reserve_late(life)
+        self._end_planned(life)
+
+    def _end_planned(self, life: RequestState) -> None:
         self._charge(life)
         self._prepare(life)
-        if life.error is None and self._stages.recorder.pack(life):
+        self._note_sample(life)
+        is_watched = life.plan is not None and life.plan.is_watched
+        if life.error is None and not is_watched and self._stages.recorder.pack(life):
             if life.is_streamed:
                 self._endings.add(life)
             else:
@@ -47,6 +60,7 @@ class Finish:
             self._record(life)
         finally:
             self.conclude(life)
+        self._teach_plan(life)
 
     async def slowly(self, life: RequestState) -> None:
         """End a request whose end may have to wait: for shared counters, for a comparison, for an answer to be kept."""
@@ -56,8 +70,7 @@ class Finish:
             await self._reserving.reserve_late(life)
         self._charge(life)
         self._prepare(life)
-        if life.choice is not None and life.choice.sample is not None:
-            life.add_decision("replica", life.choice.sample.facts())
+        self._note_sample(life)
         if life.rollout is not None:
             await self._stages.rollouts.look(life, life.exchange, life.reply)
         try:
@@ -174,11 +187,22 @@ class Finish:
     def follow_up(self, life: RequestState) -> None:
         """Count a request whose answer has left, and let its plan's forecast learn from it."""
         self._stages.recorder.count(life)
+        self._teach_plan(life)
+
+    def _teach_plan(self, life: RequestState) -> None:
+        """Let a plan's forecast learn from an answer that it has led to."""
         plan, tokens_in, tokens_out, last = life.plan, life.tokens_in, life.tokens_out, life.last_attempt
         if life.teaches_plan and plan is not None and tokens_in and tokens_out and last is not None:
             reason = life.finish_reason or last.result.finish_reason
             now_ns = life.settled_ns or self._clock.steady_ns()
             plan.forecast.learn(now_ns, life.prompt_bytes, tokens_in, tokens_out, reason, life.choices)
+
+    @staticmethod
+    def _note_sample(life: RequestState) -> None:
+        """Put on the record what was predicted of all replicas, if the request is one of those sampled for that."""
+        if life.choice is not None and life.choice.sample is not None:
+            life.add_decision("replica", life.choice.sample.facts())
+            life.template = None  # plans' templates have no decisions
 
     @staticmethod
     def _note_thinking(life: RequestState) -> None:

@@ -1,7 +1,7 @@
 """The stages of a request, in the order in which a plan lists them. Each waits only if it has to."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from backends.llm.encoding_room import LARGE_BODY_BYTES
@@ -11,7 +11,7 @@ from contracts.api.chat import GenerationRequest
 from contracts.api.embedding import TranslatedEmbedding
 from contracts.api.media import MediaRequest
 from contracts.api.requests import AnyRequest
-from contracts.serving.configuration import KeyEntry, ModelSpec
+from contracts.serving.configuration import KeyEntry, ModelSpec, TargetSpec
 from contracts.serving.routes import RouteSpec
 from gateway.apis.operations import CHAT
 from gateway.guardrails.request_guard import RequestGuard, cut_by
@@ -23,7 +23,7 @@ from gateway.request.context import NO_CONTEXT, read_context
 from gateway.request.journey import Journeys
 from gateway.request.plans.plan import PlannedTarget, RequestPlan
 from gateway.request.request_state import RequestState, Stage
-from gateway.request.reserving import Reserving
+from gateway.request.reserving import Reserving, expected_output
 from gateway.request.stages import Stages
 from gateway.routing.attempts.attempt_run import AttemptRun
 
@@ -228,7 +228,7 @@ class Call(Stage):
         to = plan.sole
         life.candidates = plan.candidates
         if to is None:
-            life.candidates = self._stages.router.choose(plan.model, plan.snapshot)
+            life.candidates = self._ranked(life, plan)
             to = plan.targets[life.candidates[0].id]
         life.admitted_ns = self._clock.monotonic_ns()
         if to.target is None or not to.health.is_plain:
@@ -237,11 +237,29 @@ class Call(Stage):
         if life.sent is not None:
             to.health.pool.count_request()
             return True
+        if life.run is not None:
+            life.run.withdraw()
         life.attempts.clear()
         life.to = life.run = life.template = None
         if isinstance(life.reply, GeneratedReply):
             life.reply.hold_ends(None)  # a task sends them as they come
         return False
+
+    def _ranked(self, life: RequestState, plan: RequestPlan) -> Sequence[TargetSpec]:
+        """Return a plan's targets, best first, by its pool's policy."""
+        router, pool = self._stages.router, plan.snapshot.pools[plan.model.pool]
+        if router.is_plain(pool):
+            return router.choose(plan.model, plan.snapshot)
+        choice = life.choice = router.rank_by_text(
+            plan.model,
+            pool,
+            life.body,
+            self._stages.authenticator.cache_salt(plan.tenant),
+            conversation_id=life.conversation_id,
+            output_tokens=expected_output(life.output_limit),
+            is_whole=not life.is_streamed,
+        )
+        return choice.candidates
 
     def _begin(self, life: RequestState, to: PlannedTarget) -> None:
         reply, recorder, target = life.reply, self._stages.recorder, to.target
@@ -273,9 +291,12 @@ class Call(Stage):
         if life.is_prepared or reply is None or plan is None:
             return
         life.is_prepared = True
-        if life.grant is not None and plan.limits_told is not None:  # as it stood when it was admitted
-            first = life.grant.reservation.portions[0]
-            reply.add_lines(plan.limits_told.told(first.at_ns, first.left or ()))
+        if life.grant is not None:
+            if plan.limits_told is None:
+                reply.add_headers(self._stages.limiter.rate_headers(life.grant))
+            else:  # as it stood when it was admitted
+                first = life.grant.reservation.portions[0]
+                reply.add_lines(plan.limits_told.told(first.at_ns, first.left or ()))
         if plan.is_unseen and not life.is_streamed:
             return
         self._reserving.hold_to_limits(life)

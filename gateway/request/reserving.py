@@ -109,6 +109,14 @@ class Reserving:
         for attempt in life.attempts:
             attempt.is_left = True
 
+    def holds_all(self, life: RequestState) -> bool:
+        """Return whether all that a priced request used is reserved, by now; else shared counters are to be asked."""
+        grant = life.grant
+        if grant is None or not self._stages.limiter.store.is_shared:
+            return True
+        used, reservation = used_by(life, grant), grant.reservation
+        return reservation.covers(used) or reservation.extend(reservation.lacking(used), self._clock.steady_ns())
+
     async def reserve_late(self, life: RequestState) -> None:
         """Reserve what the request used beyond its grants, where counters are shared. Raises nothing."""
         store = self._stages.limiter.store
@@ -133,13 +141,12 @@ class Reserving:
     ) -> Sequence[TargetSpec]:
         """Return the targets to try, best first; of `within` alone, by their ids, where that is stated."""
         assert life.model is not None and life.request is not None
-        limit = life.request.output_limit
         choice = life.choice = await self._stages.router.rank(
             life.model,
             life.snapshot,
             call,
             conversation_id=life.conversation_id,
-            output_tokens=_EXPECTED_OUTPUT if limit is None else min(limit, _EXPECTED_OUTPUT),
+            output_tokens=expected_output(life.request.output_limit),
             within=within,
         )
         return choice.candidates
@@ -204,6 +211,11 @@ class Reserving:
         if is_unseen(life):
             return None
         return self._stages.limiter.allowance(life, grant, thinking_cap, life.end_early)
+
+
+def expected_output(limit: int | None) -> int:
+    """Return the output tokens by which replicas' decoding is compared, under a caller's limit."""
+    return _EXPECTED_OUTPUT if limit is None or limit > _EXPECTED_OUTPUT else limit
 
 
 def _shed_what_is_held(life: RequestState, now_ns: int) -> None:

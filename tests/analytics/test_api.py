@@ -68,9 +68,11 @@ def askers_in(database: ControlDatabase) -> dict[str, str]:
             made[name] = TOKEN_PREFIX + new_key(bytes([number] * 32)).removeprefix("tk-")
             create_token(session, AUTHOR, Role.OWNER, new, made[name], PEPPER)
         keys = {"team key": ("acme", "search"), "plain key": ("acme", ""), "revoked key": ("acme", "search")}
+        keys["own key"] = ("acme", "search")
         for number, (name, (tenant, team)) in enumerate(keys.items(), 11):
             made[name] = new_key(bytes([number] * 32))
-            key = create_key(session, AUTHOR, KeyRequest(tenant_id=tenant, team_id=team, name=name), made[name], PEPPER)
+            wanted = KeyRequest(tenant_id=tenant, team_id=team, name=name, user_id="usr_1" * (name == "own key"))
+            key = create_key(session, AUTHOR, wanted, made[name], PEPPER)
             if name == "revoked key":
                 revoke_key(session, AUTHOR, tenant, key.id)
     return made
@@ -224,6 +226,13 @@ def test_costs_are_held_to_who_asks(api: Api, record: Callable[[Sequence[Request
     assert len(lines("owner", limit=2)) == 2 and len(lines("owner", limit=2, offset=2)) == 1
     for ends in ({"from": "0001-01-01T00:00:00+14:00"}, {"to": "9999-12-31T23:59:59-14:00"}):
         assert api.get("owner", "/v1/costs", **{**asked, **ends}).status_code == 400
+    personal = api.get("own key", "/v1/costs", **asked)
+    assert personal.status_code == 403 and "reads no reports" in personal.json()["error"]["message"]
+    dated = {**asked, "from": "2026-11-01", "to": "2026-11-30", "tz": "Europe/Berlin"}
+    assert api.get("owner", "/v1/costs", **dated).status_code == 200, "dates, as on the command line"
+    for wrong in ("2026-11-01T00:00:00", "yesterday"):
+        refused = api.get("owner", "/v1/costs", **{**asked, "from": wrong})
+        assert refused.status_code == 400 and "such as 2026-11-01" in refused.json()["error"]["message"]
     assert api.get("lead", "/v1/costs", **asked, team="sales").status_code == 404
     assert api.get("globex", "/v1/costs", **asked, tenant="acme").status_code == 404
     assert api.get("acme", "/v1/gpu/ledger", **asked).status_code == 403

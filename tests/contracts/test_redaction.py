@@ -165,3 +165,27 @@ def test_where_no_secret_is_expected_none_is_found(before: str, secret: str, beh
         found = [one for one in DEFAULT_PATTERNS if one.name in SECRETS | {EMAIL} and one.form.search(text)]
         held = [one for one in found if any(one.holds(match[0]) for match in one.form.finditer(text))]
         assert may_hold_secrets(text) or not held
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.text(max_size=20),
+            st.sampled_from(["@", "-", "_", "eyJ", "bearer ", "Bearer\t", "+", "00", "AKIA", "://", ":", "sk-", "tk_"]),
+            st.text("0123456789 ().-", min_size=1, max_size=22),
+            st.text("ABCDEFGHabcdefgh0123456789_-", min_size=12, max_size=24),
+            *[st.from_regex(pattern.form, fullmatch=True) for pattern in DEFAULT_PATTERNS[1:]],
+        ),
+        max_size=6,
+    )
+)
+def test_a_text_that_is_not_searched_by_each_pattern_holds_nothing_that_one_would_find(parts: list[str]) -> None:
+    text = "".join(parts)
+    if REDACTOR.redact(text) == text:
+        found = [pattern.form.search(text) for pattern in DEFAULT_PATTERNS]
+        kept = [
+            pattern.name
+            for pattern, match in zip(DEFAULT_PATTERNS, found, strict=True)
+            if match is not None and pattern.replace is None and pattern.holds(match[0])
+        ]
+        assert kept == []

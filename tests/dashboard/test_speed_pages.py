@@ -271,6 +271,20 @@ def test_a_lead_learns_why_their_request_was_slow_and_of_nobody_else(fill: Fill)
     assert "was not found" in words(theirs) and "shared steps" not in words(theirs)
 
 
+def test_a_slow_request_is_compared_with_what_is_usual_at_its_target(fill: Fill) -> None:
+    usual = [request(minute, ttft_ns=(minute + 1) * MS) for minute in range(10)]
+    others = [request(5, replica="r2", ttft_ns=900 * MS), request(5, who=Identity("globex", "red"), ttft_ns=900 * MS)]
+    slow, quick = request(11, ttft_ns=400 * MS), request(11, ttft_ns=3 * MS)
+    fill([*usual, *others, slow, quick])
+    said = words(opened("requests", {"request": str(UUID(bytes=slow.request_id))}))
+    assert "Time to first token 400 ms is slower than usual for llama at r1: p50 5.5 ms" in said
+    assert "of 10 requests of acme in the day before" in said
+    assert "Within five minutes of it: 5 other requests, p50 8 ms." in said
+    assert "is within the usual range" in words(opened("requests", {"request": str(UUID(bytes=quick.request_id))}))
+    first = words(opened("requests", {"request": str(UUID(bytes=usual[0].request_id))}))
+    assert "0 requests to llama at r1 in the day before: too few" in first
+
+
 def test_nothing_is_asked_about_a_request_outside_of_reach(fill: Fill, empty_store: Any) -> None:
     one = request(1)
     fill([one], engine_steps(one))

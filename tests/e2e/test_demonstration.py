@@ -2,12 +2,16 @@
 
 import asyncio
 import io
+import os
 
 import pytest
 from rich.console import Console
 
 from tests.e2e.installation import Installation
 from tollkeeper.demonstration import Demonstration
+from tollkeeper.installation import Installation as Running
+from tollkeeper.showcase.fill import fill_showcase, remove_showcase
+from tollkeeper.showcase.rows import HOSTED, NEXT, OWN, ROLLOUT, TENANTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
@@ -15,6 +19,7 @@ CALLED = "Slack is called: "
 
 
 def test_a_budget_a_broken_promise_and_its_end_call_slack_once_each(installation: Installation) -> None:
+    remove_showcase(installation.data, os.environ, print)  # as other tests may have left it in this installation
     said = io.StringIO()
     demonstration = Demonstration(installation.data, Console(file=said, width=300), seconds=2.0, opens_browser=False)
     asyncio.run(
@@ -36,4 +41,26 @@ def test_a_budget_a_broken_promise_and_its_end_call_slack_once_each(installation
     assert calls.index(broken[0]) < calls.index(kept[0])
     rules: object = installation.request("GET", "/v1/alert-rules?limit=1000")
     assert isinstance(rules, dict)
-    assert not [row for row in rules["data"] if row["tenant_id"] == "acme"], "the demonstration's rules end with it"
+    left = {row["id"] for row in rules["data"] if row["tenant_id"] == "initech"}
+    assert left == {f"initech-{kind}" for kind in ("budget-threshold", "slo-burn", "unpriced-usage")}, (
+        "the run's rules end"
+    )
+
+
+def test_the_story_stays_until_it_is_reset(installation: Installation) -> None:
+    def rows(path: str, key: str = "id") -> set[str]:
+        found: object = installation.request("GET", f"{path}?limit=1000")
+        assert isinstance(found, dict)
+        return {str(row[key]) for row in found["data"]}
+
+    assert {OWN, HOSTED, NEXT} <= rows("/v1/models") and ROLLOUT in rows("/v1/rollouts")
+    assert {"acme-ttft", "globex-availability"} <= rows("/v1/slos")
+    for tenant in TENANTS:
+        assert rows(f"/v1/tenants/{tenant}/budgets")
+    said: list[str] = []
+    assert remove_showcase(installation.data, os.environ, said.append) > 5_000
+    assert not {OWN, HOSTED, NEXT} & rows("/v1/models") and not set(TENANTS) & rows("/v1/tenants")
+    assert not rows("/v1/slos") & {"acme-ttft", "globex-availability"} and ROLLOUT not in rows("/v1/rollouts")
+    assert remove_showcase(installation.data, os.environ, said.append) == 0
+    assert fill_showcase(Running(installation.data)).requests, "it can be told again"
+    remove_showcase(installation.data, os.environ, said.append)

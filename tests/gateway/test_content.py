@@ -8,7 +8,7 @@ import pytest
 
 from contracts.recording.records import ContentRecord
 from contracts.recording.redaction import Redactor
-from gateway.records.content import ContentKeeper, read_redactor
+from gateway.records.content import ContentKeeper, _Said, read_redactor
 
 MAIL = "ada@example.org"
 KEPT = {"tenants": [{"id": "acme", "keeps_content": True}]}
@@ -34,7 +34,7 @@ async def test_half_a_surrogate_pair_is_kept_as_a_mark_and_two_halves_as_what_th
     gateway = await start_gateway(kit.configuration(("scripted-1", [kit.scripted()])))
     keeper = ContentKeeper(gateway.gateway.journal, Redactor(), 1000)
     sent = b"".join(b'data: {"delta": "%b"}\n\n' % half for half in (b"\\ud83d", b"\\ude00"))
-    await keeper._redact_and_keep(bytes(16), 1, "acme", "m", b'{"input": "a\\ud800b"}', sent)
+    keeper._keep([keeper._packed(_Said(bytes(16), 1, "acme", "m", b'{"input": "a\\ud800b"}', sent))])
     [said] = content(gateway)
     assert (said.prompt, said.completion, keeper.dropped) == ('{"input": "a\ufffdb"}', "\U0001f600", 0)
 

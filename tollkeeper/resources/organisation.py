@@ -144,7 +144,13 @@ TOKENS: Final = Resource(
     is_key_given=False,
     fields=(
         Field("name", "Name of its owner; shown in the audit log.", is_required=True, verbs=("create",)),
-        Field("role", "Role.", choices=("owner", "admin", "finance", "team_lead"), is_required=True, verbs=("create",)),
+        Field(
+            "role",
+            "Role.",
+            choices=("owner", "admin", "finance", "team_lead", "directory"),
+            is_required=True,
+            verbs=("create",),
+        ),
         Field("tenant", "Restrict it to this tenant (default: all).", verbs=("create",)),
         Field("team", "Restrict it to this team of the tenant; for team leads.", verbs=("create",)),
         Field("expires_at", "When it expires, such as 2027-01-31T00:00:00Z.", verbs=("create",)),

@@ -11,6 +11,7 @@ from contracts.api.native import OUTPUT_FIELDS, NativeApi, NativeBody
 
 LEAST_BUDGET: Final = 1024  # the smallest `budget_tokens` that Anthropic takes
 
+_BLANKS: Final = b" \t\n\r"
 _BLANK: Final = re.compile(rb"[ \t\n\r]*")
 _NAME: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 # What a route may set, by the field's name in each API. What an API has no field for is left out.
@@ -72,16 +73,20 @@ def _spans(body: bytes, fields: Mapping[str, msgspec.Raw]) -> dict[str, tuple[in
     spans: dict[str, tuple[int, int]] = {}
     place = _after_blank(body, 0) + 1  # behind the brace
     for name, value in fields.items():
-        found = _NAME.match(body, _after_blank(body, place))
-        if found is None or _any(found.group()) != name:
-            return None
-        start = _after_blank(body, _after_blank(body, found.end()) + 1)
+        compact = b'"%b":' % name.encode("utf-8", "surrogatepass")
+        if body.startswith(compact, place) and body[place + len(compact)] not in _BLANKS:  # as most SDKs write it
+            start = place + len(compact)
+        else:
+            found = _NAME.match(body, _after_blank(body, place))
+            if found is None or _any(found.group()) != name:
+                return None
+            start = _after_blank(body, _after_blank(body, found.end()) + 1)
         raw = bytes(value)
         end = start + len(raw)
-        if body[start:end] != raw:
+        if not body.startswith(raw, start):
             return None
         spans[name] = (start, end)
-        place = _after_blank(body, end) + 1  # behind the comma, or the last brace
+        place = end + 1 if body.startswith(b",", end) else _after_blank(body, end) + 1  # behind the comma or brace
     return spans if fields and _after_blank(body, place) == len(body) else None
 
 

@@ -1,5 +1,6 @@
 """Read a request for targets that speak its API: what the gateway decides by is read, the rest is passed through."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +25,10 @@ class _Named(msgspec.Struct, frozen=True):
     model: str = ""
 
 
+# Most SDKs send the model first: a large body is not read through for it. Names beyond ASCII are read as all others.
+_MODEL_FIRST: Final = re.compile(
+    rb'[ \t\n\r]*\{[ \t\n\r]*"model"[ \t\n\r]*:[ \t\n\r]*"([\x20-\x21\x23-\x5b\x5d-\x7e]*)"'
+)
 _named: Final = msgspec.json.Decoder(_Named)
 
 _JSON: Final = "application/json"
@@ -74,7 +79,7 @@ class NativeReading:
             translate = partial(read_dropping, readers.translate)
         if reach == "none":
             return translate
-        return partial(self._read, readers._replace(translate=translate), reach, self._head_of(exchange))
+        return partial(self._read, readers._replace(translate=translate), name, reach, self._head_of(exchange))
 
     def again(self, request: TranslatedChat, body: bytes) -> TranslatedChat:
         """Read a request of which the gateway has changed the body."""
@@ -87,8 +92,12 @@ class NativeReading:
     def _readers(self, exchange: Exchange) -> "Readers":
         return Readers(self.translate, self.untranslated, self.path or NATIVE_PATHS[self.api])
 
-    def _read(self, readers: "Readers", reach: Reach, head: str, content_type: str, body: bytes) -> AnyRequest:
+    def _read(
+        self, readers: "Readers", name: str, reach: Reach, head: str, content_type: str, body: bytes
+    ) -> AnyRequest:
         chat = readers.untranslated(content_type, body)
+        if chat.model != name:
+            raise InvalidRequest("the body has several fields named 'model'; send one", param="model")
         refusal: InvalidRequest | None = _UNTRANSLATED
         if reach == "some":
             try:
@@ -111,7 +120,10 @@ class NativeReading:
 
 
 def _model_in(body: bytes) -> str | None:
-    """Return the model that a body names; `None` if the body cannot be read."""
+    """Return the model that a body names, by its first field if that is it; `None` if the body cannot be read."""
+    first = _MODEL_FIRST.match(body)
+    if first is not None:
+        return first.group(1).decode()
     try:
         return _named.decode(body).model
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

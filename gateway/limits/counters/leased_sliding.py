@@ -182,6 +182,11 @@ class LeasedSliding:
         self.rule = rule
         self._reduce_to(0)
 
+    @property
+    def is_short_with_leases(self) -> bool:
+        """Return whether Redis has no room in the window, of which something is leased here."""
+        return self._is_short and self._pool > 0
+
     def earmark(self, amount: int) -> list[tuple[Lease, int]]:
         """Set an amount of the leases aside for a request that will take it in a moment."""
         aside = []
@@ -206,11 +211,15 @@ class LeasedSliding:
                 self._give_back(lease.end, part)
 
     def pack(self, keys: Keys, need: int, is_seek: bool) -> list[object]:
-        """Return the line to send. A seek gives all leases back and asks for all it needs, so that it counts afresh."""
+        """Return the line to send.
+
+        A seek asks for all it needs. Where it finds too little leased, or Redis has said that the window is short, it
+        gives all leases back, so that it counts afresh; else they stay, for those that come meanwhile.
+        """
         mono_ns = self._clock.now_ns()
         self._end_leases(mono_ns)
         target = 0 if self._is_short else self._target(mono_ns)
-        self._reduce_to(0 if is_seek else 2 * target)
+        self._reduce_to(0 if is_seek and (self._is_short or self._pool < need) else 2 * target)
         self._own_when_sent = self._own(mono_ns) + self._pool
         charges, leases = self._moved
         merge(charges, self._sent[0])

@@ -197,6 +197,8 @@ class RedisStore:
             if found.is_content:
                 return None
             if not found.is_granted:
+                if any(isinstance(counter, LeasedSliding) and counter.is_short_with_leases for counter, _ in leased):
+                    continue  # it is counted afresh, with what is leased here given back
                 return self._shortage(leased, found, now_ns)
         return self._unanswered(asked, now_ns)
 

@@ -83,6 +83,7 @@ class RequestPlan:
         "limits_told",
         "is_counted",
         "is_unseen",
+        "is_watched",
         "context_tokens",
         "most_output",
     )
@@ -96,6 +97,8 @@ class RequestPlan:
         rates: Rates,
         targets: dict[str, PlannedTarget],
         forecast: Forecast,
+        *,
+        is_watched: bool,
     ) -> None:
         pool = snapshot.pools[model.pool]
         self.snapshot = snapshot
@@ -110,8 +113,9 @@ class RequestPlan:
         self.candidates = pool.targets
         self.sole = targets[pool.targets[0].id] if len(targets) == 1 else None  # nothing is to be chosen
         self.forecast = forecast
-        self.limits_told = None if lines is None else RateLines(lines)
+        self.limits_told = None if lines is None or lines.quick is None else RateLines(lines)
         self.is_counted = pool.kinds == _COUNTED  # its prompts, exactly
+        self.is_watched = is_watched  # its answers are copied or hashed as they leave
         self.is_unseen = pool.kinds == UNSEEN_KINDS  # nobody sees its whole answers grow
         self.context_tokens = model.context_tokens
         self.most_output = model.context_tokens or NATURAL_OUTPUT  # of a choice that nobody bounds
@@ -144,24 +148,31 @@ def make_plan(stages: Stages, shapes: KeptShapes, key: KeyEntry, model_name: str
     model = snapshot.models.get(model_name)
     ends = (now_ns + _KEPT_NS, snapshot.prices.unchanged_around(now_ns)[1], key.expires_at_ns, key.revoked_at_ns)
     tenant = snapshot.tenants.get(key.identity.tenant)
-    if tenant is not None and (tenant.keeps_content or tenant.audits_requests):
-        model = None  # what is said has to be seen: no plan leaves that out
+    is_watched = tenant is not None and (tenant.keeps_content or tenant.audits_requests)
     if snapshot.guardrails and covering(snapshot.guardrails, key.identity.tenant, model_name):
-        model = None  # as above
-    plan = None if model is None else _open(stages, shapes, key, model, snapshot, now_ns)
-    cached = None if model is None else cache_plan_of(stages, key, model, snapshot, now_ns)
+        model = None  # what is said has to be seen: no plan leaves that out
+    plan = None if model is None else _open(stages, shapes, key, model, snapshot, now_ns, is_watched=is_watched)
+    # A kept answer is given by a plan only where nobody else looks at it.
+    cached = None if model is None or is_watched else cache_plan_of(stages, key, model, snapshot, now_ns)
     until_ns = min(end for end in ends if end is not None)
     return KeptPlan(until_ns, min(now_ns + _FRESH_NS, until_ns), plan, cached)
 
 
 def _open(
-    stages: Stages, shapes: KeptShapes, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int
+    stages: Stages,
+    shapes: KeptShapes,
+    key: KeyEntry,
+    model: ModelSpec,
+    snapshot: Snapshot,
+    now_ns: int,
+    *,
+    is_watched: bool,
 ) -> RequestPlan | None:
     if not _is_open(stages, key, model, snapshot):
         return None
     limiter, tenant = stages.limiter, key.identity.tenant
     lines = limiter.plans.plan_for(key.identity, model.id, snapshot).fixed
-    if lines is None or lines.quick is None or lines.counts_gpu:
+    if lines is None or lines.counts_gpu:
         return None
     rates: Rates | None = FREE
     if lines.counts_money:
@@ -180,6 +191,7 @@ def _open(
         rates,
         found,
         forecast,
+        is_watched=is_watched,
     )
 
 
@@ -194,10 +206,10 @@ def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot
     if not stages.guard.admits(key, model, CHAT.api):
         return False
     pool = snapshot.pools[model.pool]
-    if pool.failures.hedge is not None or pool.failures.is_timed or not stages.router.is_plain(pool):
+    if pool.failures.hedge is not None or pool.failures.is_timed or stages.queues.get(model.pool).spec is not None:
         return False
-    is_known_kind = pool.kinds in (_PASSED_ON, _COUNTED)
-    return is_known_kind and stages.queues.get(model.pool).spec is None
+    # An engine host's prompts are counted exactly where a policy compares its replicas: that may have to wait.
+    return pool.kinds == _PASSED_ON or (pool.kinds == _COUNTED and stages.router.is_plain(pool))
 
 
 def _target(

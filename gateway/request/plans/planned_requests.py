@@ -64,6 +64,8 @@ class PlannedRequests:
         limit = request.max_tokens if newer is None else newer  # `output_limit`, without asking
         if limit is not None and opened.context_tokens is not None and limit > opened.context_tokens:
             return False  # to be refused
+        if request.stream and opened.lines is not None and opened.lines.quick is None:
+            return False  # what a stream needs beyond its reservation may have to be asked for while it runs
         context, who = life.exchange.head.context, opened.identity
         priority = _priority_of(context, opened)
         if priority is None:

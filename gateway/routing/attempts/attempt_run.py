@@ -154,6 +154,11 @@ class AttemptRun:
         self.attempt.error = error
         self.finish()
 
+    def withdraw(self) -> None:
+        """Forget it: its target was not called after all."""
+        if self._placed is not None:
+            self._placed.end(self.attempt.result, HedgeLost(f"{self.attempt.target.id!r} was not called"))
+
     def lose(self) -> None:
         """Note that another was ahead: it was cancelled by us."""
         self.attempt.error = HedgeLost(f"another target was ahead of {self.attempt.target.id!r}")

@@ -1,6 +1,7 @@
 """A request becomes what policies see of it: how long its prompt is, and the keys of its blocks."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, Protocol, cast
 
 from algorithms.routing.ask import Ask
@@ -44,16 +45,20 @@ def _exact(blocks: PromptBlocks, session: str, output_tokens: int, *, is_whole: 
     return Ask(max(blocks.tokens, 1), keys, blocks.block_tokens, output_tokens, session, is_whole)
 
 
-def estimated_ask(body: bytes, salt: str, session: str, output_tokens: int, *, is_whole: bool) -> Ask:
-    """Return what a body asks for, known by its bytes.
+def estimated_ask(body: bytes, cache_salt: str, session: str, output_tokens: int, *, is_whole: bool) -> Ask:
+    """Return what a request asks of servers that do not tell their tokens, with keys of its text.
 
-    Keys are of the text from the messages on: what comes before them differs from client to client, not by turn.
-
-    The tenant's salt goes into them, so that no tenant's prompts are looked for in another's.
+    They begin with the messages: what comes before them differs from client to client, not by turn. The tenant's salt
+    goes into them, so that no tenant's prompts are looked for in another's.
     """
     start = max(body.find(_MESSAGES), 0)
     text = body[start : start + _MOST_TEXT_BYTES]
-    keys = chain(root_key(salt), text, _TEXT_BYTES)
+    keys = chain(_root_of(cache_salt), text, _TEXT_BYTES)
     tokens = max((len(body) - start) * _TEXT_TOKENS // _TEXT_BYTES, 1)
     found = [int.from_bytes(key[:8], "little") & KEY_MASK for key in keys]
     return Ask(tokens, found, _TEXT_TOKENS, output_tokens, session, is_whole)
+
+
+@lru_cache(maxsize=4096)  # as many as there are tenants that ask at once
+def _root_of(cache_salt: str) -> bytes:
+    return root_key(cache_salt)

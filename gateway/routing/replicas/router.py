@@ -13,7 +13,7 @@ from backends.llm.host.engine_hosts import EngineHosts
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from contracts.serving.pool_choices import PLAIN_POLICY
 from gateway.request.clock import Clock
-from gateway.routing.replicas.asks import Finder, ask_of
+from gateway.routing.replicas.asks import Finder, ask_of, estimated_ask
 from gateway.routing.replicas.cache_mirror import CacheMirror
 from gateway.routing.replicas.choice import Choice
 from gateway.routing.replicas.credit_book import CreditBook
@@ -106,6 +106,21 @@ class Router:
         specs = pool.targets if within is None else tuple(spec for spec in pool.targets if spec.id in within)
         ask = await ask_of(call, specs, self._targets, conversation_id, output_tokens)
         return self.place(model, pool, ask, within)
+
+    def rank_by_text(
+        self,
+        model: ModelSpec,
+        pool: PoolSpec,
+        body: bytes,
+        cache_salt: str,
+        *,
+        conversation_id: str,
+        output_tokens: int,
+        is_whole: bool,
+    ) -> Choice:
+        """Choose among servers that do not tell their tokens, by the text of a request's body: without waiting."""
+        ask = estimated_ask(body, cache_salt, conversation_id, output_tokens, is_whole=is_whole)
+        return self.place(model, pool, ask)
 
     def place(self, model: ModelSpec, pool: PoolSpec, ask: Ask, within: frozenset[str] | None = None) -> Choice:
         """Choose for a request of which all is known that can be.

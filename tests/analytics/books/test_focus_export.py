@@ -49,7 +49,7 @@ CRITERIA: Final = ",".join(
         *("ACCOUNT_NAMING", "MULTIPLE_BILLING_ACCOUNT_TYPES", "MULTIPLE_PRICING_CATEGORIES"),
         *("MULTIPLE_SUB_ACCOUNT_TYPES", "NEGOTIATED_PRICING", "PRICING_BILLING_CURRENCY_DIFFERENCES"),
         *("PUBLIC_PRICE_LIST", "RESOURCE_TYPE_ASSIGNMENT", "SUB_ACCOUNT", "TAGGING", "UNIT_PRICING"),
-        "USAGE_MEASUREMENT",
+        # Not USAGE_MEASUREMENT: its rules read a column of commitment discounts, which we do not have.
     )
 )
 BEGINNING: Final = datetime(2020, 1, 1, tzinfo=UTC)
@@ -143,16 +143,17 @@ def test_the_file_is_as_the_specification_asks(
 def test_the_published_validator_finds_no_fault(exported: tuple[list[Row], dict[str, Decimal]], tmp_path: Path) -> None:
     path = tmp_path / "costs.parquet"
     write_parquet(exported[0], path)
+    home = next(Path(os.environ["FOCUS_VALIDATOR"]).parent.parent.glob("lib/python3*/site-packages"))
     command = [os.environ["FOCUS_VALIDATOR"], "-m", "focus_validator.main", "--data-file", str(path)]
     done = subprocess.run(
         [*command, "--validate-version", "1.2", "--block-download", "--applicability-criteria", CRITERIA],
         capture_output=True,
         text=True,
-        cwd=tmp_path,
+        cwd=home,  # it opens its list of currencies by a path relative to this
         timeout=300,
         env={**os.environ, "PYTHONIOENCODING": "utf-8"},
     )
     said = done.stdout + done.stderr
     judged = {verdict: set(re.findall(rf"(\S+): {verdict}\b", said)) for verdict in ("PASS", "FAIL")}
-    assert len(judged["PASS"]) > 300, said[-2_000:]  # it has run
+    assert len(judged["PASS"]) > 200, said[-2_000:]  # it has run
     assert judged["FAIL"] == CONTRADICTED, said[-4_000:]

@@ -154,7 +154,6 @@ def test_what_no_limit_can_be_is_refused_by_name(
     "values",
     [
         "'planet', '', 'tokens', 'minute', 5, NULL",
-        "'tenant', '', 'joules', 'minute', 5, NULL",
         "'tenant', '', 'tokens', 'week', 5, NULL",
         "'tenant', '', 'tokens', 'minute', -1, NULL",
         "'tenant', '', 'tokens', 'minute', 1000000000000000000, NULL",
@@ -175,6 +174,17 @@ def test_the_database_itself_keeps_no_such_limit(database: ControlDatabase, valu
     )
     with pytest.raises(IntegrityError), database.engine.begin() as connection:
         connection.execute(text(statement))
+
+
+def test_a_limit_on_a_metric_that_this_version_does_not_know_is_left_out_and_named(database: ControlDatabase) -> None:
+    good, newer = made(database, PER_MINUTE), made(database, replace(PER_MINUTE, window="hour"))
+    with database.session() as session:
+        session.execute(text("UPDATE limits SET metric = 'joules' WHERE id = :id"), {"id": newer.id})
+    with database.session() as session:
+        snapshot = load_snapshot(session)
+    assert [limit.id for limit in snapshot.limits] == [good.id]
+    (fault,) = snapshot.misconfigured
+    assert f"limit '{newer.id}' is left out" in fault and "metric 'joules' is unknown" in fault
 
 
 def test_a_rule_that_someone_broke_is_left_out_and_named(database: ControlDatabase) -> None:

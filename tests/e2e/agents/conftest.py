@@ -69,8 +69,9 @@ def agents_folder() -> Path:
         if not (folder / "installed").exists():
             (folder / "package.json").write_bytes(wanted)
             _npm(folder, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts")
-            # Puts the program for this machine in place; npm asks a person before it runs such scripts.
+            # They put the program for this machine in place; npm asks a person before it runs such scripts.
             _npm(folder, "node", "node_modules/@anthropic-ai/claude-code/install.cjs")
+            _npm(folder, "node", "node_modules/opencode-ai/postinstall.mjs")
             (folder / "installed").touch()
     return folder
 

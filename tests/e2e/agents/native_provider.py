@@ -1,4 +1,4 @@
-"""A provider that speaks Anthropic's Messages API and OpenAI's Responses API, and lets an agent do a task.
+"""A provider that speaks Anthropic's Messages API, OpenAI's Responses API and Gemini's, and lets an agent do a task.
 
 The answers are those of the providers' published schemas. Each request gets the step that follows the tool results
 that it holds: read a file, edit it, run a command, and then say what came of it.
@@ -64,17 +64,53 @@ class NativeProvider(Server):
 
     def answer(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
         asked = json.loads(body)
-        is_messages = urlsplit(handler.path).path.endswith("/messages")
-        events = self._message(asked) if is_messages else self._response(asked)
-        data = b"".join(events)
+        path = urlsplit(handler.path).path
         kind = "text/event-stream"
-        if not asked.get("stream"):
-            kind, data = "application/json", json.dumps(provider.message({"type": "text", "text": "ok"})).encode()
+        if path.endswith(":streamGenerateContent"):
+            events = self._content(asked)
+        elif not path.endswith("/messages"):
+            events = self._response(asked)
+        elif asked.get("stream"):
+            events = self._message(asked)
+        else:
+            kind, events = "application/json", [json.dumps(provider.message({"type": "text", "text": "ok"})).encode()]
+        data = b"".join(events)
         handler.send_response(200)
         handler.send_header("content-type", kind)
         handler.send_header("content-length", str(len(data)))
         handler.end_headers()
         handler.wfile.write(data)
+
+    def _steps(self, offered: set[str]) -> list[tuple[str, dict[str, str]]]:
+        """Return the calls of the task in the words of the agent that offers these tools; none if it is no task."""
+        file, show = str(self.file), {"command": f"cat {self.file}", "description": "Show the file"}
+        if "read_file" in offered:
+            edit = {"file_path": file, "instruction": "Blue", "old_string": BEFORE, "new_string": AFTER}
+            return [("read_file", {"file_path": file}), ("replace", edit), ("run_shell_command", show)]
+        if "Read" in offered:
+            edit = {"file_path": file, "old_string": BEFORE, "new_string": AFTER}
+            return [("Read", {"file_path": file}), ("Edit", edit), ("Bash", show)]
+        if "read" in offered:
+            edit = {"filePath": file, "oldString": BEFORE, "newString": AFTER}
+            return [("read", {"filePath": file}), ("edit", edit), ("bash", show)]
+        return []
+
+    def _content(self, asked: dict[str, Any]) -> list[bytes]:
+        results = [
+            part["functionResponse"]["response"]
+            for content in asked["contents"]
+            for part in content["parts"]
+            if "functionResponse" in part
+        ]
+        offered = {one["name"] for tool in asked.get("tools", ()) for one in tool.get("functionDeclarations", ())}
+        steps = self._steps(offered)
+        if len(results) < len(steps):
+            name, given = steps[len(results)]
+            thought = {"text": "First this.", "thought": True}
+            call = {"functionCall": {"name": name, "args": given}, "thoughtSignature": "c2lnbmF0dXJl"}
+            return provider.gemini_events(provider.gemini_answer(thought, finish=None), provider.gemini_answer(call))
+        said = DONE + results[-1]["output"] if results else "A file"
+        return provider.gemini_events(provider.gemini_answer({"text": said}))
 
     def _message(self, asked: dict[str, Any]) -> list[bytes]:
         results = [
@@ -84,12 +120,8 @@ class NativeProvider(Server):
             for block in message["content"]
             if block["type"] == "tool_result"
         ]
-        steps = [
-            ("Read", {"file_path": str(self.file)}),
-            ("Edit", {"file_path": str(self.file), "old_string": BEFORE, "new_string": AFTER}),
-            ("Bash", {"command": f"cat {self.file}", "description": "Show the file"}),
-        ]
-        if not any(tool["name"] == "Read" for tool in asked.get("tools", ())):  # a title, a summary
+        steps = self._steps({tool["name"] for tool in asked.get("tools", ())})
+        if not steps:  # a title, a summary
             return provider.message_events({"type": "text", "text": "A file"})
         if len(results) < len(steps):
             name, given = steps[len(results)]

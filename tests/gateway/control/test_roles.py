@@ -15,7 +15,8 @@ pytestmark = [
     pytest.mark.usefixtures("control_database_url"),
 ]
 
-# owner O, admin A, finance F; within a tenant: admin a, finance f, team lead l. Path -> who reads, who writes.
+# owner O, admin A, finance F; within a tenant: admin a, finance f, team lead l, developer d; a directory D has none
+# of these. Path -> who reads, who writes.
 EXPECTED: Final = {
     "/v1/tenants": ("OAFafl", "OA"),
     "/v1/tenants/{tenant}": ("OAFafl", "OA"),
@@ -81,7 +82,9 @@ EXPECTED: Final = {
     "/v1/tokens/{token}": ("OAa", "OAa"),
     "/v1/accounts": ("OAa", "OAa"),
     "/v1/accounts/{account}": ("OAa", "OAa"),
-    "/v1/sessions/current": ("OAFafl", "OAFafl"),
+    "/v1/sessions/current": ("OAFafld", "OAFafld"),
+    "/v1/self/keys": ("OAFafld", "OAFafld"),
+    "/v1/self/keys/{key}": ("", "OAFafld"),
     "/v1/saved-views": ("OAFafl", "OAFafl"),
     "/v1/saved-views/{view}": ("OAFafl", "OAFafl"),
     "/v1/issuers": ("OA", "OA"),
@@ -116,6 +119,8 @@ def test_every_route_does_what_the_table_says_for_every_role(owner: TestClient, 
         "a": as_role("admin", "acme"),
         "f": as_role("finance", "acme"),
         "l": as_role("team_lead", "acme", "search"),
+        "d": as_role("developer", "acme", "search"),
+        "D": as_role("directory", "acme"),
     }
     guarded = [each for each in operations(owner) if each[1] not in OPEN_PATHS]
     assert {path for _, path in guarded} == set(EXPECTED), "a route without a decision, or a decision without a route"

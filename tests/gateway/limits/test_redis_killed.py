@@ -142,7 +142,7 @@ async def test_leases_set_aside_for_a_request_are_reported_as_open(gateways: Gat
     await take(store, counter, 100)
     await happens(lambda: counter._pool >= 100, "leasing ahead")
     aside = counter.earmark(60)
-    packed: list[Any] = counter.pack(Keys([]), 0, True)
+    packed: list[Any] = counter.pack(Keys([]), 1000, True)
     assert [sum(joined(parts) for _, *parts in open_amounts) for open_amounts in packed[-2:]] == [100, 60]
     counter.undo()
     counter.release(aside)

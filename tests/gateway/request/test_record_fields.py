@@ -180,9 +180,8 @@ def test_a_crash_loses_nothing_that_was_known_when_a_request_of_a_plan_was_sent(
         ("", "", "", "m", "pool", "ok", 200),
     )
     key = KeyEntry(bytes(32), WHO)
-    plan = RequestPlan(
-        SNAPSHOT, key, MODEL, None, FREE, {"replica": to}, Forecast(TokenEstimator(), outputs, "acme", "m")
-    )
+    forecast = Forecast(TokenEstimator(), outputs, "acme", "m")
+    plan = RequestPlan(SNAPSHOT, key, MODEL, None, FREE, {"replica": to}, forecast, is_watched=False)
     life.plan, life.to, life.template = plan, to, to.template
     life.is_like_its_plan, life.who = not has_context, life.who if has_context else plan.identity
     (by_plan,) = lost(tmp_path / "planned", life)

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from google import genai
 
 MODEL = "m"
 USER: dict[str, Any] = {"role": "user", "parts": [{"text": "one two three"}]}
@@ -201,7 +202,6 @@ async def test_paths_keys_and_models_that_are_not_there(gateway, kit):
 
 
 async def test_googles_sdk_chats_streams_and_calls_functions(start_gateway, kit, upstream):
-    genai = pytest.importorskip("google.genai", reason="google-genai cannot be installed beside the other SDKs")
     upstream.then(upstream.whole(upstream.completion("Hi there")))
     upstream.then(upstream.streamed(upstream.chunk("a "), upstream.chunk("b", finish="stop"), upstream.usage(3, 2)))
     gateway = await start_gateway(kit.configuration((MODEL, [kit.http_target(upstream.url)])))

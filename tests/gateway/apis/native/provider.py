@@ -1,4 +1,4 @@
-"""What Anthropic's and OpenAI's servers answer, by the schemas that they publish, for `Upstream` to play."""
+"""What Anthropic's, OpenAI's and Google's servers answer, by the schemas that they publish, for `Upstream` to play."""
 
 import json
 from typing import Any
@@ -157,3 +157,26 @@ def _item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
         *middle,
         {"type": "response.output_item.done", "output_index": index, "item": item},
     ]
+
+
+GEMINI_USAGE = {
+    "promptTokenCount": 100,
+    "cachedContentTokenCount": 60,
+    "candidatesTokenCount": 7,
+    "thoughtsTokenCount": 3,
+    "totalTokenCount": 110,
+    "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 70}, {"modality": "IMAGE", "tokenCount": 30}],
+}
+
+
+def gemini_answer(*parts: dict[str, Any], finish: str | None = "STOP", **more: Any) -> dict[str, Any]:
+    """A whole answer of the Gemini API, or one event of a stream."""
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
+    if finish is not None:
+        candidate["finishReason"] = finish
+    return {"candidates": [candidate], "usageMetadata": GEMINI_USAGE, "modelVersion": "gemini-3-pro-001", **more}
+
+
+def gemini_events(*answers: dict[str, Any]) -> list[bytes]:
+    """The framing that Google uses: lines end with CR and LF."""
+    return [b"data: " + json.dumps(one).encode() + b"\r\n\r\n" for one in answers]

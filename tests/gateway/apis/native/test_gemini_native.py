@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from contracts.metering.usage import Usage
+from tests.gateway.apis.native.provider import GEMINI_USAGE, gemini_answer, gemini_events
 
 MODEL = "gemini-pro"
 # With blanks, fields that no chat can carry, and one that the gateway does not know: all of it must arrive.
@@ -13,28 +14,8 @@ BODY = (
     b'{ "contents" : [{"role":"user","parts":[{"text":"hi"},{"fileData":{"fileUri":"gs://a/b"}}]}],\n'
     b'"tools":[{"googleSearch":{}}], "generationConfig":{"temperature":0.5}, "brandNew": 1e3 }'
 )
-USAGE = {
-    "promptTokenCount": 100,
-    "cachedContentTokenCount": 60,
-    "candidatesTokenCount": 7,
-    "thoughtsTokenCount": 3,
-    "totalTokenCount": 110,
-    "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 70}, {"modality": "IMAGE", "tokenCount": 30}],
-}
 COUNTED = Usage(input_text=10, input_image=30, cache_read_text=60, output_text=7, output_reasoning=3)
 WHOLE, STREAM = f"/v1beta/models/{MODEL}:generateContent", f"/v1beta/models/{MODEL}:streamGenerateContent?alt=sse"
-
-
-def answer(*parts: dict[str, Any], finish: str | None = "STOP", **more: Any) -> dict[str, Any]:
-    candidate = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
-    if finish is not None:
-        candidate["finishReason"] = finish
-    return {"candidates": [candidate], "usageMetadata": USAGE, "modelVersion": "gemini-3-pro-001", **more}
-
-
-def events(*answers: dict[str, Any]) -> list[bytes]:
-    """The framing that Google uses: lines end with CR and LF."""
-    return [b"data: " + json.dumps(one).encode() + b"\r\n\r\n" for one in answers]
 
 
 @pytest.fixture
@@ -51,7 +32,7 @@ def start(start_gateway, kit, upstream):
 
 async def test_a_body_arrives_byte_for_byte_and_so_does_the_answer(start, upstream, kit):
     call = {"functionCall": {"name": "weather", "args": {"city": "Oslo"}}}
-    whole = json.dumps(answer({"text": "one"}, call, responseId="r"), indent=1).encode()
+    whole = json.dumps(gemini_answer({"text": "one"}, call, responseId="r"), indent=1).encode()
     upstream.always(upstream.whole(whole))
     gateway = await start()
     reply = await gateway.ask(kit.request(BODY, {"x-tollkeeper-conversation-id": "s1"}, path=WHOLE))
@@ -61,14 +42,16 @@ async def test_a_body_arrives_byte_for_byte_and_so_does_the_answer(start, upstre
     [record] = gateway.requests()
     assert (record.api, record.count_method, record.usage) == ("generate_content", "reported", COUNTED)
     assert (record.finish_reason, record.tools, record.tool_calls) == ("tool_calls", ["weather"], 1)
-    assert (record.model_version, json.loads(record.provider_usage)) == ("gemini-3-pro-001", USAGE)
+    assert (record.model_version, json.loads(record.provider_usage)) == ("gemini-3-pro-001", GEMINI_USAGE)
     assert len(record.prompt_marks) == 3
 
 
 async def test_a_stream_passes_event_by_event(start, upstream, kit):
     thought = {"text": "Hm", "thought": True}
     call = {"functionCall": {"name": "weather", "args": {"city": "Oslo"}}}
-    sent = events(answer(thought, finish=None), answer({"text": "one two"}, finish=None), answer(call))
+    sent = gemini_events(
+        gemini_answer(thought, finish=None), gemini_answer({"text": "one two"}, finish=None), gemini_answer(call)
+    )
     upstream.always(upstream.streamed(*sent))
     gateway = await start({"model": "models/x y"})
     reply = await gateway.ask(kit.request(BODY, path=STREAM))
@@ -90,7 +73,7 @@ async def test_a_stream_passes_event_by_event(start, upstream, kit):
     ],
 )
 async def test_a_limit_clips_the_output_and_all_else_stays(start, upstream, kit, given, sent):
-    upstream.always(upstream.whole(answer({"text": "one"})))
+    upstream.always(upstream.whole(gemini_answer({"text": "one"})))
     rule = {"id": "cap", "tenant": "acme", "level": "tenant", "metric": "output_tokens", "window": "day", "amount": 20}
     gateway = await start(limits=[rule])
     body = BODY.replace(b'"generationConfig":{"temperature":0.5}', given)
@@ -101,10 +84,10 @@ async def test_a_limit_clips_the_output_and_all_else_stays(start, upstream, kit,
 
 
 async def test_a_stream_is_cut_at_a_limit_and_ended_in_googles_words(start, upstream, kit):
-    words = [answer({"text": " word"}, finish=None) for _ in range(50)]
+    words = [gemini_answer({"text": " word"}, finish=None) for _ in range(50)]
     for one in words:
         del one["usageMetadata"]
-    upstream.always(upstream.streamed(*events(*words, answer({"text": "."}))))
+    upstream.always(upstream.streamed(*gemini_events(*words, gemini_answer({"text": "."}))))
     rule = {"id": "cap", "tenant": "acme", "level": "tenant", "metric": "output_tokens", "window": "day", "amount": 20}
     gateway = await start(limits=[rule])
     reply = await gateway.ask(kit.request(BODY, path=STREAM))

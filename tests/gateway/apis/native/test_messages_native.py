@@ -242,6 +242,7 @@ async def test_what_is_wrong_with_a_request_is_said_before_the_provider_is_asked
     for body, said in (
         (b'{"model":"claude","max_tokens":0,"messages":[]}', "max_tokens"),
         (b'{"model":"claude","messages":[', "JSON"),
+        (b'{"model":"claude","max_tokens":9,"messages":[],"model":"other"}', "several fields named 'model'"),
     ):
         answer = await gateway.ask(post(kit, body))
         assert (answer.status, answer.json["error"]["type"]) == (400, "invalid_request_error")
@@ -256,6 +257,28 @@ async def test_a_field_given_twice_reaches_the_provider_once(start, upstream, ki
     assert (await gateway.ask(post(kit, body))).status == 200
     assert upstream.requests[0].body.count(b"max_tokens") == 1
     assert upstream.requests[0].json["max_tokens"] == 5
+
+
+@pytest.mark.parametrize(
+    ("sent", "arrives"),
+    [
+        (b'{"model":"claude","max_tokens":5,"messages":[]}', b'{"model":"up","max_tokens":5,"messages":[]}'),
+        (b'{ "max_tokens":5 , "model" : "claude","messages":[]}', b'{ "max_tokens":5 , "model" : "up","messages":[]}'),
+        (
+            b'{"m\\u006fdel":"claude","max_tokens":5,"messages":[] }',
+            b'{"m\\u006fdel":"up","max_tokens":5,"messages":[] }',
+        ),
+        (
+            b'{"max_tokens":5,"x":"a,\\"model\\":","messages":[],"model":\n"claude"}',
+            b'{"max_tokens":5,"x":"a,\\"model\\":","messages":[],"model":\n"up"}',
+        ),
+    ],
+)
+async def test_only_the_models_name_changes_however_the_body_is_written(start, upstream, kit, sent, arrives):
+    upstream.always(upstream.whole(provider.message(TEXT)))
+    gateway = await start({"model": "up"})
+    assert (await gateway.ask(post(kit, sent))).status == 200
+    assert upstream.requests[0].body == arrives
 
 
 async def test_anthropics_sdk_raises_its_own_errors(start, upstream, sdk):

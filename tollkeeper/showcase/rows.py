@@ -1,33 +1,49 @@
-"""Made-up records of three tenants for pictures and for the walk over the dashboard: the same for the same seed.
+"""Made-up records of three tenants: the demonstration's history, the same for the same seed.
 
-They are of two models: one of our own on two replicas, one of a provider with an account that fails now and then.
+They are of two models: one of our own on two replicas, one of a provider with an account that fails now and then, and
+for most of the last forty minutes. A new version of our own model gets a tenth of a route.
 """
 
 import json
+import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from bench.showcase_gpus import GPU_SECONDS, charged, device_looks, engine_steps
 from contracts.access.identity import Identity
 from contracts.metering.gaps import pack_gaps
 from contracts.metering.usage import Usage
 from contracts.recording.ids import uuid7
-from contracts.recording.records import AttemptRecord, DeviceRecord, GpuShare, RequestRecord, StepRecord
+from contracts.recording.records import Arm, AttemptRecord, DeviceRecord, GpuShare, RequestRecord, StepRecord
+from tollkeeper.showcase.agents import agent_turns
+from tollkeeper.showcase.gpus import GPU_SECONDS, charged, device_looks, engine_steps
 
-OWN, HOSTED, ROUTE = "chat-8b", "hosted-large", "assistant"
+OWN, HOSTED, NEXT, ROUTE = "chat-8b", "hosted-large", "chat-8b-next", "assistant"
 # USD per million tokens (input, cached input, output), as the price cards of the showcase say.
-RATES: Final = {OWN: ("0.20", "0.05", "0.60"), HOSTED: ("2.50", "1.25", "10.00")}
-_PICO_PER_TOKEN: Final = {OWN: (200_000, 50_000, 600_000), HOSTED: (2_500_000, 1_250_000, 10_000_000)}
-POOLS: Final = {OWN: ("chat", ("gpu-0", "gpu-1")), HOSTED: ("hosted", ("eu-west", "eu-north"))}
+RATES: Final = {OWN: ("0.20", "0.05", "0.60"), HOSTED: ("2.50", "1.25", "10.00"), NEXT: ("0.20", "0.05", "0.60")}
+PICO_PER_TOKEN: Final = {
+    OWN: (200_000, 50_000, 600_000),
+    HOSTED: (2_500_000, 1_250_000, 10_000_000),
+    NEXT: (200_000, 50_000, 600_000),
+}
+POOLS: Final = {
+    OWN: ("chat", ("gpu-0", "gpu-1")),
+    HOSTED: ("hosted", ("eu-west", "eu-north")),
+    NEXT: ("chat-next", ("gpu-2",)),
+}
+ROLLOUT: Final = "chat-8b-to-next"
+# The outage: an account of the provider answers 503 to most of what it is asked.
+OUTAGE_SECONDS: Final = 2_400
+OUTAGE_TARGET: Final = "eu-west"
+_OUTAGE_REQUESTS: Final = 110
 TENANTS: Final = {"acme": ("search", "support"), "globex": ("research",), "initech": ("apps",)}
 _SHARES: Final = (("acme", 0.55), ("globex", 0.3), ("initech", 0.15))
 _FEATURES: Final = ("summary", "chat", "extraction")
 _SECOND: Final = 10**9
 _MS: Final = 10**6
-HISTORY_DAYS: Final = 20
+HISTORY_DAYS: Final = 30
 _LAST_SECONDS: Final = 60  # before now: what began then has ended
 
 
@@ -44,7 +60,7 @@ class ShowcaseRows:
 def showcase_rows(
     now: datetime, keys: Mapping[tuple[str, str], str], *, prefix: str = "", seed: int = 7
 ) -> ShowcaseRows:
-    """Make the rows of the twenty days before `now`; the last hour has as many as an early day, and the engines' steps.
+    """Make the rows of the thirty days before `now`; the last hour has as many as an early day, and the engines' steps.
 
     `keys` gives the id of each tenant's and team's key; `prefix` stands before tenants' names.
     """
@@ -52,7 +68,10 @@ def showcase_rows(
     recent, until = _ns(now - timedelta(seconds=GPU_SECONDS)), _ns(now)
     moments = sorted(_moments(source, now))
     made = [_request(source, at, keys, prefix, is_recent=at >= recent) for at in moments]
-    requests = [request for request, _ in made]
+    begun = _ns(now - timedelta(seconds=OUTAGE_SECONDS))
+    last = _ns(now - timedelta(seconds=_LAST_SECONDS))
+    made += [_failing(source, source.randrange(begun, last), keys, prefix) for _ in range(_OUTAGE_REQUESTS)]
+    requests = [request for request, _ in made] + agent_turns(source, now, keys, prefix)
     attempts = [attempt for _, tries in made for attempt in tries]
     replicas = POOLS[OWN][1]
     steps = engine_steps(source, until, replicas, requests)
@@ -62,8 +81,12 @@ def showcase_rows(
 def _moments(source: random.Random, now: datetime) -> Iterator[int]:
     for day in range(HISTORY_DAYS, 0, -1):
         busy = 0.5 if (now - timedelta(days=day)).weekday() >= 5 else 1.0
-        for _ in range(int(150 * busy * (1 + 0.1 * (HISTORY_DAYS - day)))):
+        for _ in range(int(150 * busy * (1 + 0.06 * (HISTORY_DAYS - day)))):
             yield _ns(now - timedelta(days=day, seconds=-source.random() * (86_400 - _LAST_SECONDS)))
+    for hour in range(1, 24):  # the last day is as busy as its last hour, which engines' steps are made of
+        busy = 0.65 + 0.35 * math.sin((now - timedelta(hours=hour)).hour / 24 * 2 * math.pi - 2.0)
+        for _ in range(int(60 * busy)):
+            yield _ns(now - timedelta(hours=hour, seconds=source.random() * 3_600))
     for _ in range(160):
         yield _ns(now - timedelta(seconds=_LAST_SECONDS + source.random() * (GPU_SECONDS - _LAST_SECONDS)))
 
@@ -78,6 +101,10 @@ def _request(
     who = _payer(source, keys, prefix)
     model = OWN if source.random() < 0.7 else HOSTED
     routed = source.random() < 0.4
+    arm: Arm = ""
+    if is_recent and routed and model == OWN:
+        arm = "candidate" if source.random() < 0.15 else "incumbent"
+        model = NEXT if arm == "candidate" else OWN
     fresh, cached = int(source.lognormvariate(6.3, 0.7)) + 5, int(source.lognormvariate(5.5, 0.9))
     is_long = is_recent and model == OWN  # so that few requests keep two GPUs busy
     produced = _produced(source, is_long=is_long)
@@ -87,11 +114,11 @@ def _request(
     outcome = "rejected" if fate < 0.02 else "error" if fate < 0.03 else "cancelled" if fate < 0.04 else "ok"
     tries, ttft = [], int((60 + fresh * (0.05 if model == OWN else 0.2)) * source.lognormvariate(0, 0.3) * _MS)
     request_id = uuid7(at).bytes
-    chosen = targets[source.random() < 0.45]
+    chosen = targets[min(source.random() < 0.45, len(targets) - 1)]
     if outcome == "ok" and model == HOSTED and source.random() < 0.12:
         tries, chosen = _tries(source, request_id, at, who, model, pool, targets), targets[1]
         ttft += 400 * _MS
-    rate = _PICO_PER_TOKEN[model]
+    rate = PICO_PER_TOKEN[model]
     is_served = outcome in ("ok", "cancelled")
     usage = Usage(input_text=fresh, cache_read_text=cached, output_text=produced) if is_served else Usage()
     cost = fresh * rate[0] + cached * rate[1] + produced * rate[2] if is_served else None
@@ -109,7 +136,7 @@ def _request(
         requested_model=ROUTE if routed else model,
         route=ROUTE if routed else "",
         model="" if outcome == "rejected" else model,
-        provider="" if outcome == "rejected" else ("tollkeeper" if model == OWN else "openai"),
+        provider="" if outcome == "rejected" else ("openai" if model == HOSTED else "tollkeeper"),
         pool="" if outcome == "rejected" else pool,
         replica="" if outcome == "rejected" else chosen,
         gateway="gw-1",
@@ -134,7 +161,59 @@ def _request(
         route_decision=_decision(source, model, targets, chosen, fresh + cached, cached, ttft) if is_served else "",
         conversation_id=f"talk-{source.randrange(40)}" if source.random() < 0.5 else "",
         priority="interactive" if source.random() < 0.6 else "standard",
+        arm=arm,
+        rollout=ROLLOUT if arm else "",
     ), tries
+
+
+def _failing(
+    source: random.Random, at: int, keys: Mapping[tuple[str, str], str], prefix: str
+) -> tuple[RequestRecord, list[AttemptRecord]]:
+    """Make a request of globex during the outage: most are answered 503 at once, for good."""
+    who = Identity(
+        f"{prefix}globex", "research", "", keys.get(("globex", "research"), "key_demo"),
+        f"user-{source.randrange(12)}", {"feature": source.choice(_FEATURES)},
+    )  # fmt: skip
+    fresh, produced = int(source.lognormvariate(6.3, 0.7)) + 5, _produced(source, is_long=False)
+    is_lost = source.random() < 0.6
+    gaps = [] if is_lost else _gaps(source, HOSTED, produced)
+    ttft = int((60 + fresh * 0.2) * source.lognormvariate(0, 0.3) * _MS)
+    rate = PICO_PER_TOKEN[HOSTED]
+    cost = None if is_lost else fresh * rate[0] + produced * rate[2]
+    return RequestRecord(
+        request_id=uuid7(at).bytes,
+        started_at_ns=at,
+        duration_ns=source.randrange(20, 90) * _MS if is_lost else ttft + sum(gaps) * 10_000,
+        who=who,
+        api="chat.completions",
+        outcome="error" if is_lost else "ok",
+        status=502 if is_lost else 200,
+        error_code="upstream_error" if is_lost else "",
+        finish_reason="" if is_lost else "stop",
+        stream=True,
+        requested_model=HOSTED,
+        model=HOSTED,
+        provider="openai",
+        pool=POOLS[HOSTED][0],
+        replica=OUTAGE_TARGET if is_lost else POOLS[HOSTED][1][1],
+        gateway="gw-1",
+        ttft_ns=None if is_lost else ttft,
+        admission_ns=source.randrange(30_000, 90_000),
+        gaps=b"" if is_lost else pack_gaps(gaps),
+        gap_clock="gateway",
+        usage=Usage() if is_lost else Usage(input_text=fresh, output_text=produced),
+        count_method="none" if is_lost else "reported",
+        cost_pico_usd=cost,
+        cost_basis="unpriced" if is_lost else "price_card",
+        price_version="" if is_lost else f"{HOSTED}/showcase",
+        charged_pico_usd=cost,
+        max_tokens=512,
+        request_bytes=fresh * 4,
+        response_bytes=120 if is_lost else produced * 240,
+        upstream_status=503 if is_lost else None,
+        upstream_error="server_error" if is_lost else "",
+        upstream_message="The engine is currently overloaded, please try again later" if is_lost else "",
+    ), []
 
 
 def _payer(source: random.Random, keys: Mapping[tuple[str, str], str], prefix: str) -> Identity:

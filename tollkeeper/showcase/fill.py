@@ -1,29 +1,53 @@
-"""Fills an installation that runs with the showcase: three tenants, their limits, budgets, prices, a route, records."""
+"""Fills an installation that runs with the demonstration's story, and takes it away: three tenants with a history."""
 
 import os
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
+from sqlalchemy.orm import Session
+
+from backends.control import erasure as in_control
 from backends.control.budget_events import PassedThreshold, record_event
 from backends.control.budget_states import GatewayState, publish_states
+from backends.control.changes import Author
 from backends.control.current_budgets import current_budgets
+from backends.control.organisation import TenantChange, update_tenant
+from backends.control.rollouts import abort_rollout, delete_rollout
+from backends.control.routes import delete_route
+from backends.control.serving import delete_model, delete_pool, delete_target
 from backends.secrets.secret_files import SecretFiles
+from backends.store import erasure as in_store
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
-from bench.showcase_gpus import GPU
-from bench.showcase_rows import HOSTED, OWN, POOLS, RATES, ROUTE, TENANTS, ShowcaseRows, showcase_rows
+from contracts.control import Base, Model, Pool, Rollout, Route, Tenant
 from contracts.errors import ConfigurationError
 from contracts.recording.moments import unix_ns
 from contracts.recording.names import ATTEMPTS, ENGINE_STEPS, GPU_SAMPLES, REQUESTS
+from contracts.serving.rollouts import LIVE
 from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
-from tollkeeper.open_installation import open_control
+from tollkeeper.open_installation import open_control, open_installation
+from tollkeeper.showcase.gpus import GPU
+from tollkeeper.showcase.rows import (
+    HOSTED,
+    NEXT,
+    OWN,
+    POOLS,
+    RATES,
+    ROLLOUT,
+    ROUTE,
+    TENANTS,
+    ShowcaseRows,
+    showcase_rows,
+)
 
 _NAMES: Final = {"acme": "Acme Retail", "globex": "Globex Labs", "initech": "Initech"}
 _GATEWAY: Final = "showcase"  # the gateway that charged the rows, had there been one
 _THRESHOLDS: Final = (50, 80, 100)
-_USED_PERCENT: Final = {"acme": 86, "globex": 34, "initech": 61}  # of the month's budgets
+_USED_PERCENT: Final = {"acme": 93, "globex": 81, "initech": 41}  # of the month's budgets
 _PICO_PER_USD: Final = 10**12
 _LEAVES: Final = ("input_text", "cache_read_text", "output_text")
 
@@ -42,10 +66,11 @@ def fill_showcase(
     control_url = installation.address_of("control")
     assert control_url is not None, "the installation does not run"
     with ControlClient(control_url, token) as control:
-        if any(model["id"] == OWN for model in control.get_all("/v1/models")):
+        if has_showcase(control):
             raise ConfigurationError(f"{installation.data} has the showcase already; fill an installation that is new")
         keys = _configure(control, prefix)
-        rows = showcase_rows(now or datetime.now(UTC), keys, prefix=prefix)
+        moment = now or datetime.now(UTC)
+        rows = showcase_rows(moment, keys, prefix=prefix)
         _add_budgets(control, installation, rows, prefix)
     store_url = installation.address_of("store")
     assert store_url is not None
@@ -60,9 +85,16 @@ def fill_showcase(
         if not records:
             continue
         batch: Any = arrow_batch(table, records)
-        store.insert_arrow(table.name, batch, deduplication_token=f"{prefix}showcase-{table.name}")
+        store.insert_arrow(
+            table.name, batch, deduplication_token=f"{prefix}showcase-{moment.timestamp():.0f}-{table.name}"
+        )
     store.close()
     return rows
+
+
+def has_showcase(control: ControlClient) -> bool:
+    """Return whether an installation has the story."""
+    return any(model["id"] == OWN for model in control.get_all("/v1/models"))
 
 
 def _configure(control: ControlClient, prefix: str) -> dict[tuple[str, str], str]:
@@ -83,11 +115,17 @@ def _configure(control: ControlClient, prefix: str) -> dict[tuple[str, str], str
             rule = {"id": f"{tenant}-{kind.replace('_', '-')}", "tenant": tenant, "kind": kind}
             control.post("/v1/alert-rules", rule)
     control.post(f"/v1/tenants/{prefix}acme/teams/search/projects", {"id": "web", "name": "Web search"})
-    for name, indicator, thresholds, target in (
-        ("acme", "ttft", {"ttft": "500"}, "95"),
-        ("globex", "availability", {}, "99"),
+    for name, model, indicator, thresholds, target in (
+        ("acme", OWN, "ttft", {"ttft": "500"}, "95"),
+        ("globex", HOSTED, "availability", {}, "99"),
     ):
-        slo = {"tenant": prefix + name, "indicator": indicator, "thresholds_ms": thresholds, "target_percent": target}
+        slo = {
+            "tenant": prefix + name,
+            "model": model,
+            "indicator": indicator,
+            "thresholds_ms": thresholds,
+            "target_percent": target,
+        }
         control.put(f"/v1/slos/{prefix}{name}-{indicator}", slo)
     return keys
 
@@ -106,7 +144,13 @@ def _add_budgets(control: ControlClient, installation: Installation, rows: Showc
             spent[row.who.tenant] += row.cost_pico_usd or 0
     for name, used_percent in _USED_PERCENT.items():
         dollars = max(spent[prefix + name] * 100 / used_percent / _PICO_PER_USD, 1.0)  # early in a month: little
-        budget = {"level": "tenant", "period": "month", "amount_usd": f"{dollars:.2f}", "thresholds": _THRESHOLDS}
+        budget = {
+            "level": "tenant",
+            "period": "month",
+            "amount_usd": f"{dollars:.2f}",
+            "thresholds": _THRESHOLDS,
+            "when_unpriced": "allow",  # the demonstration's own traffic goes on
+        }
         control.post(f"/v1/tenants/{prefix}{name}/budgets", budget)
     with open_control(installation.data, os.environ) as database, database.session() as session:
         for tenant, amount in spent.items():
@@ -122,15 +166,55 @@ def _add_budgets(control: ControlClient, installation: Installation, rows: Showc
 
 
 def _serve(control: ControlClient) -> None:
+    carded = {str(row["version"]) for row in control.get_all("/v1/prices", "version")}
     for model, (pool, targets) in POOLS.items():
         control.post("/v1/pools", {"id": pool})
         for target in targets:
             control.post(f"/v1/pools/{pool}/targets", {"id": target, "kind": "scripted", "provider": "openai"})
         control.post("/v1/models", {"id": model, "pool": pool, "description": f"Showcase, {len(targets)} targets"})
         rates = dict(zip(_LEAVES, RATES[model], strict=True))
-        control.post("/v1/prices", {"model": model, "version": f"{model}/showcase", "usd_per_mtok": rates})
+        if f"{model}/showcase" not in carded:  # cards outlive a reset: bills were made with them
+            control.post("/v1/prices", {"model": model, "version": f"{model}/showcase", "usd_per_mtok": rates})
     choose = [{"model": OWN, "weight": 9}, {"model": HOSTED, "weight": 1, "label": "canary"}]
     rules = {"choose": choose, "fallbacks": [{"model": "scripted-1"}]}
     control.post("/v1/routes", {"id": ROUTE, "rules": rules})
+    control.post("/v1/rollouts", {"id": ROLLOUT, "route": ROUTE, "incumbent": OWN, "candidate": NEXT})
     rate = {"ownership": "reserved", "usd_per_hour": "2.40"}
-    control.post("/v1/rates", {"kind": "gpu", "subject": GPU, "version": "showcase", "rate": rate})
+    if not any(row["version"] == "showcase" for row in control.get_all("/v1/rates", "version")):
+        control.post("/v1/rates", {"kind": "gpu", "subject": GPU, "version": "showcase", "rate": rate})
+
+
+def remove_showcase(data: Path, environment: Mapping[str, str], say: Callable[[str], None]) -> int:
+    """Take the story away: its tenants with all their rows, its models, pools, route and rollout. Return how many rows.
+
+    Works on an installation that runs and on one that does not. Price cards and GPU rates stay, as those of bills do.
+    """
+    author = Author("tollkeeper demo", datetime.now(UTC))
+    rows = 0
+    with open_installation(data, "", environment) as opened:
+        for tenant in TENANTS:
+            with opened.database.session() as session:
+                if session.get(Tenant, tenant) is None:
+                    continue
+                update_tenant(session, author, tenant, TenantChange(is_active=False))
+            rows += in_store.erase_tenant(opened.store, opened.turns, tenant, say)
+            with opened.database.session() as session:
+                rows += in_control.erase_tenant(session, author, tenant)
+        with opened.database.session() as session:
+            served: list[tuple[type[Base], str, Callable[[Session, Author, str], None]]] = [
+                (Rollout, ROLLOUT, delete_rollout),
+                (Route, ROUTE, delete_route),
+                *((Model, model, delete_model) for model in POOLS),
+            ]
+            rollout = session.get(Rollout, ROLLOUT)
+            if rollout is not None and rollout.state in LIVE:
+                abort_rollout(session, author, ROLLOUT)
+            for table, name, delete in served:
+                if session.get(table, name) is not None:
+                    delete(session, author, name)
+            for pool, targets in POOLS.values():
+                if session.get(Pool, pool) is not None:
+                    for target in targets:
+                        delete_target(session, author, pool, target)
+                    delete_pool(session, author, pool)
+    return rows

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bench.showcase_gpus import GPU_SECONDS
-from bench.showcase_rows import HISTORY_DAYS, RATES, ShowcaseRows, showcase_rows
 from contracts.recording.records import decode_record, encode_record
+from tollkeeper.showcase.gpus import GPU_SECONDS
+from tollkeeper.showcase.rows import HISTORY_DAYS, RATES, ShowcaseRows, showcase_rows
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

@@ -1,0 +1,34 @@
+"""What people have who sign in by an identity provider, or make keys for themselves: the installation's rules."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class OwnKeyRules:
+    """What keys a person may make for themselves: how many at once, and what each may cost in a calendar month."""
+
+    most: int
+    usd: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who signs in, as the identity provider vouches for."""
+
+    email: str
+    name: str = ""
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SignInGroups:
+    """What becomes of who signs in: an account of `tenant`, in the team of a group. Empty: only accounts sign in."""
+
+    tenant: str = ""
+    prefix: str = ""
+
+    def teams_of(self, person: Person) -> tuple[str, ...]:
+        """Return the groups of a person that become teams, by the names that their teams get."""
+        named = [group for group in person.groups if group.startswith(self.prefix)]
+        return tuple(name for group in named if (name := group.removeprefix(self.prefix).strip()))
