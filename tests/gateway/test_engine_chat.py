@@ -197,7 +197,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "messages[0].content[0].type",
     ),
-    "tools without a place": ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+    "one call alone": (
+        {"tools": [{"type": "function", "function": {"name": "f"}}], "parallel_tool_calls": False},
+        "parallel_tool_calls",
+    ),
     "a forced tool": ({"tool_choice": "required"}, "tool_choice"),
     "functions of old": ({"functions": [{"name": "f"}]}, "functions"),
     "beam search": ({"use_beam_search": True}, "use_beam_search"),
