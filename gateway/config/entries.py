@@ -334,8 +334,8 @@ class ConfiguredPrice(Entry):
 
     @model_validator(mode="after")
     def _check_units(self) -> Self:
-        if not self.usd_per_mtok and not self.usd_per_unit:
-            raise ValueError("the card has no price; give usd_per_mtok or usd_per_unit at least one")
+        if not self.model_fields_set & {"usd_per_mtok", "usd_per_unit"}:
+            raise ValueError("the card has no price; give usd_per_mtok or usd_per_unit")
         check_units(self.usd_per_mtok, self.service_tiers, self.usd_per_unit)
         return self
 

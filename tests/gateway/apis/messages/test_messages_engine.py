@@ -142,7 +142,7 @@ async def test_what_the_host_cannot_do_is_refused_by_this_apis_name(engine, sdk)
     image: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
     with pytest.raises(anthropic.BadRequestError, match="takes text only"):
         await sdk(engine).messages.create(**ASK | {"messages": [{"role": "user", "content": [image]}]})
-    choice: Any = {"type": "any", "disable_parallel_tool_use": True}
+    choice: Any = {"type": "auto", "disable_parallel_tool_use": True}  # a call that must be made is one alone
     with pytest.raises(anthropic.BadRequestError, match="disable_parallel_tool_use") as refused:
         await sdk(engine).messages.create(**ASK, tools=[WEATHER], tool_choice=choice)
     body: Any = refused.value.body

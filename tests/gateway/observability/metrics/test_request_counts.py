@@ -15,7 +15,7 @@ from contracts.errors import (
     Unavailable,
     UnknownModel,
 )
-from contracts.metering.usage import LEAVES, Usage
+from contracts.metering.usage import LEAVES, TOKEN_LEAVES, Usage
 from contracts.recording.records import RequestRecord
 from contracts.serving.configuration import EMPTY_SNAPSHOT, ModelSpec
 from gateway.observability.metrics.exposition import render
@@ -138,7 +138,11 @@ def test_every_leaf_is_counted_alone_and_beside_the_others():
     counts.note(life_of(), record_of(model="m", usage=Usage(*range(100, 100 + len(LEAVES)))))
     page = page_of(counts)
     for place, leaf in enumerate(LEAVES):
-        assert page.value("tollkeeper_tokens_total", leaf=leaf) == place + 1 + 100 + place, leaf
+        if leaf in TOKEN_LEAVES:
+            found = page.value("tollkeeper_tokens_total", leaf=leaf)
+        else:
+            found = page.value("tollkeeper_units_total", unit=leaf)
+        assert found == place + 1 + 100 + place, leaf
 
 
 def test_what_was_not_reported_is_not_counted_as_none():
