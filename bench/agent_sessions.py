@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 from bench.fleet.connection import Answer, Connection, post_request
 
-MODEL: Final = "agent-model"
+MODEL: Final = "replayed-agents"
 TOOL: Final = "repo__search"
 USD_PER_MTOK: Final = {"input_text": "3", "cache_read_text": "0.3", "output_text": "15"}
 TOOL_USD: Final = "0.0007"

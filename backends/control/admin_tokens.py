@@ -249,9 +249,11 @@ def check_reach(session: Session, author: Author, role: Role, tenant_id: str, te
         raise InvalidRequest("an owner reaches everything; leave `tenant` out", param="tenant")
     if role in _OF_A_TENANT and not tenant_id:
         raise InvalidRequest(f"the role {role.value!r} belongs to one tenant; name it in `tenant`", param="tenant")
-    if (role is Role.TEAM_LEAD) != bool(team_id) and not (role is Role.DEVELOPER and team_id):
+    if role is Role.TEAM_LEAD and not team_id:
+        raise InvalidRequest(f"the role {role.value!r} needs `team`", param="team")
+    if team_id and role not in (Role.TEAM_LEAD, Role.DEVELOPER):
         raise InvalidRequest(
-            "`team` belongs to the roles team_lead, which needs it, and developer; no other role has one", param="team"
+            f"`team` is for the roles team_lead and developer, no other role's; {role.value!r} has none", param="team"
         )
     if team_id and not tenant_id:
         raise InvalidRequest(f"team {team_id!r} needs its tenant; name it in `tenant`", param="tenant")

@@ -14,7 +14,7 @@ from backends.control.budgets import NewBudget
 from backends.control.keys import KeyRequest
 from contracts.access.keys import KEY_RANDOM_BYTES, new_key
 from contracts.control import ApiKey, Budget
-from contracts.errors import Conflict, InvalidRequest, NotFound
+from contracts.errors import Conflict, NotFound, PermissionDenied
 from contracts.pricing.money import pico_usd
 from contracts.recording.moments import unix_ns
 from contracts.rules.periods import budget_period
@@ -108,9 +108,9 @@ def revoke(key: KeyPath, author: Admin, database: Database) -> OwnKeyOut:
 
 
 def _account_of(author: Caller) -> str:
-    """Return the account that makes a request. Raise InvalidRequest if there is none, or it is of no tenant."""
+    """Return the account that makes a request. Raise PermissionDenied if there is none, or it is of no tenant."""
     if not author.account_id or not author.tenant_id:
-        raise InvalidRequest(
+        raise PermissionDenied(
             "own keys belong to an account of one tenant; sign in with one, or make keys with `tollkeeper keys create`"
         )
     return author.account_id

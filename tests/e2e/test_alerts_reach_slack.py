@@ -134,7 +134,9 @@ def test_a_budget_and_a_burning_objective_call_slack_once_each(
         lambda: answer(installation, "/ready")["alerts"]["looked_at"] not in (None, looks), PATIENCE_SECONDS, "a look"
     )
     assert sorted(texts)[:2] == sorted(text for text in texts if text.startswith("Alert: ")), texts
-    assert len(texts) == 3, "each alert is told once"
+    # An objective may burn slowly before it burns fast: a rise is told, and nothing is told twice.
+    told = [text for text in texts if not text.startswith("More severe: ")]
+    assert len(told) == 3 and len(texts) - len(told) <= 1, "each alert is told once"
     command = [
         sys.executable,
         "-m",

@@ -93,4 +93,4 @@ def test_who_has_no_account_of_a_tenant_is_told_what_to_do(owner: TestClient) ->
     platform = person(owner, "cfo@example.com", role="finance", tenant=None, team=None)
     for client in (owner, platform):
         refused = client.post("/v1/self/keys", json={"name": "x"})
-        assert refused.status_code == 400 and "account of one tenant" in refused.json()["error"]["message"]
+        assert refused.status_code == 403 and "account of one tenant" in refused.json()["error"]["message"]
