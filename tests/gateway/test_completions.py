@@ -256,7 +256,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, list[str]]] = {
     "n": ({"n": 129}, "n", ["n is 129", "<= 128"]),
     "best_of": ({"best_of": 129}, "best_of", ["best_of is 129", "<= 128"]),
     "best_of below n": ({"best_of": 2, "n": 3}, "best_of", ["best_of is 2", "at least n, 3"]),
-    "best_of streamed": ({"best_of": 2, "stream": True}, "best_of", ["best_of is 2", "stream must be false"]),
+    "best_of streamed": ({"best_of": 2, "stream": True}, "best_of", ["best_of is 2", "set stream to false"]),
     "logprobs-true": ({"logprobs": True}, "logprobs", ["logprobs is true", "int"]),
     "logprobs-above": ({"logprobs": 21}, "logprobs", ["logprobs is 21", "<= 20"]),
     "echo": ({"echo": "yes"}, "echo", ["a string of 3 characters", "bool"]),
