@@ -105,7 +105,7 @@ COMMANDS: Final = (
         "demo",
         "tollkeeper.running",
         "demo_command",
-        "Run everything, as `up`, with recorded traffic of three tenants.",
+        "Run everything, as `up`, with thirty days of history and recorded traffic of three tenants.",
     ),
     LazyCommand(
         "doctor",

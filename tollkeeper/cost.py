@@ -33,7 +33,7 @@ LAZY: Final = (
         "allocate",
         "tollkeeper.cost_allocate",
         "allocate_command",
-        "Distribute shared costs (idle GPUs, platform, unallocated, fixed) by a saved allocation.",
+        "Distribute shared costs (idle GPUs, platform, unallocated, fixed, commitments) by a saved allocation.",
     ),
     LazyCommand(
         "export",

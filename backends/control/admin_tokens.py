@@ -250,7 +250,7 @@ def check_reach(session: Session, author: Author, role: Role, tenant_id: str, te
     if role in _OF_A_TENANT and not tenant_id:
         raise InvalidRequest(f"the role {role.value!r} belongs to one tenant; name it in `tenant`", param="tenant")
     if role is Role.TEAM_LEAD and not team_id:
-        raise InvalidRequest(f"the role {role.value!r} needs `team`", param="team")
+        raise InvalidRequest("a team lead needs `team`", param="team")
     if team_id and role not in (Role.TEAM_LEAD, Role.DEVELOPER):
         raise InvalidRequest(
             f"`team` is for the roles team_lead and developer, no other role's; {role.value!r} has none", param="team"
