@@ -121,10 +121,10 @@ _SHORTEST_SECRET: Final = 19  # characters; a password in a URL may have fewer, 
 _SECRET_LIKE: Final = re.compile(
     r"-----BEGIN|eyJ[\w-]{8}|(?i:bearer)\s|" + KEY_PREFIXES + r"[-_][A-Za-z0-9_-]{16}|A(?:KIA|SIA|Iza)"
 )
-# Whatever one of our patterns finds has one of these in it. A text that has none is not searched by each.
-_MARKS: Final = ("@", "eyJ", "AKIA", "ASIA", "AIza", "-----BEGIN")
-_NUMBER_LIKE: Final = re.compile(r"\d(?:[ ().-]{0,2}\d){6}")
+# Whatever that finds has one of these in it, or "bearer". Most texts have none, which takes less to see.
+_MARKS: Final = ("eyJ", "AKIA", "ASIA", "AIza", "-----BEGIN")
 _KEY_LIKE: Final = re.compile(r"[-_][A-Za-z0-9_-]{16}")
+_NUMBER_LIKE: Final = re.compile(r"\d(?:[ ().-]{0,2}\d){6}")  # as cards and telephone numbers begin
 _BINARY: Final = re.compile(r"(?:data:[\w.+/-]{1,100};base64,)?[A-Za-z0-9+/_=-]+")
 
 
@@ -164,12 +164,7 @@ def is_binary(text: str) -> bool:
 
 def _may_match(text: str) -> bool:
     """Return whether one of our patterns could find something in a text. Where it says no, none does."""
-    return (
-        any(mark in text for mark in _MARKS)
-        or "bearer" in text.lower()
-        or _KEY_LIKE.search(text) is not None
-        or _NUMBER_LIKE.search(text) is not None
-    )
+    return may_hold_secrets(text) or _NUMBER_LIKE.search(text) is not None
 
 
 def may_hold_secrets(text: str) -> bool:
@@ -177,7 +172,11 @@ def may_hold_secrets(text: str) -> bool:
 
     Where it says no there is none.
     """
-    return "@" in text or (len(text) >= _SHORTEST_SECRET and _SECRET_LIKE.search(text) is not None)
+    return "@" in text or (len(text) >= _SHORTEST_SECRET and _has_mark(text) and _SECRET_LIKE.search(text) is not None)
+
+
+def _has_mark(text: str) -> bool:
+    return any(mark in text for mark in _MARKS) or _KEY_LIKE.search(text) is not None or "bearer" in text.lower()
 
 
 def read_patterns(text: str) -> list[Pattern]:

@@ -49,7 +49,7 @@ from gateway.limits.headers import Headers, rate_headers
 from gateway.limits.plan import Lines, PlanBook
 from gateway.limits.quotes import GpuRates, Quotes
 from gateway.limits.refusal import describe, refusal_of
-from gateway.limits.reservation import Portion, Reservation, take, take_after_look, take_at_once
+from gateway.limits.reservation import Reservation, take, take_after_look, take_at_once
 from gateway.replies.allowance import NEVER, Allowance
 from gateway.request.charges.charging import used_by
 from gateway.request.clock import Clock
@@ -117,11 +117,11 @@ class Limiter:
             tokens_out = (each if limit is None or each < limit else limit) * choices
             more = plan.rates.of_more((plan.most_output if limit is None else limit) * choices)
         wanted = plan.rates.at_start(tokens_in, tokens_out)
-        portion: Portion | None = None
+        if not lines.allow(wanted):
+            return False
         if lines.quick is None:  # they are leased: nothing is taken of a lease that may turn out too small
-            if lines.allow(wanted):
-                portion = take_after_look(lines, wanted, now_ns, "", more, needs_more=bool(lines.capping))
-        elif lines.allow(wanted):
+            portion = take_after_look(lines, wanted, now_ns, "", more, needs_more=bool(lines.capping))
+        else:
             portion = take_at_once(lines, wanted, now_ns, more)
         if portion is None:
             return False

@@ -97,8 +97,9 @@ def _kinds(card: AnyCard, tier: str, wanted: Usage) -> list[AnyCard]:
     if wanted.images is None or tier.count(".") > 1:  # both quality and size are said
         return found
     said = tier.removeprefix(VARIANT_MARK)
-    open_kinds = [name for name in card.tier_names if name.startswith(VARIANT_MARK) and said in name.split(".")]
-    open_kinds = open_kinds if said else [name for name in card.tier_names if name.startswith(VARIANT_MARK)]
+    open_kinds = [
+        name for name in card.tier_names if name.startswith(VARIANT_MARK) and (not said or said in name.split("."))
+    ]
     return found + [kind for name in open_kinds if (kind := card.at_tier(name)) is not None]
 
 
