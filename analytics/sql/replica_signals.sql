@@ -1,5 +1,5 @@
 -- What engines said of themselves in the last moments: per replica its latest queue and cache, and how busy it was. An
--- engine that idles says so every second; one that says nothing is not in the answer, which is not the same as idle.
+-- engine that idles says so at least every 15 seconds; one that says nothing is not in the answer, which is not the same as idle.
 SELECT
     model AS model_label,
     replica AS replica_label,
