@@ -76,8 +76,9 @@ def cost_report(
     so by these they are on the line without a name. What unpriced requests used is in the sums. Sums from before
     migration 0030 do not always tell it; then it is read from the requests themselves, which takes longer than all
     else, or is unknown to a caller that stays with sums. `with_attempts` reads what further attempts cost and what was
-    used in other units than tokens as well, from single requests; where these are no longer kept, or a rule has deleted some of the range, it is not told. Raises
-    InvalidRequest if the range is no longer held or has too many lines, StoreUnavailable.
+    used in other units than tokens as well, from single requests; where these are no longer kept, or a rule has
+    deleted some of the range, it is not told. Raises InvalidRequest if the range is no longer held or has too many
+    lines, StoreUnavailable.
     """
     source = question.source
     question.check_kept(source)

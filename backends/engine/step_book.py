@@ -7,16 +7,9 @@ and what lies between two steps, is the same for every engine and is kept here.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
 
-from algorithms.gpu_time.ledger_clock import LedgerClock, Lifecycle, Stretch
+from algorithms.gpu_time.ledger_clock import FIRST_IDLE_NS, LONGEST_IDLE_NS, LedgerClock, Lifecycle, Stretch
 from contracts.recording.records import StepRecord
-
-# An engine that has just become idle writes it after a second, so that what scales replicas knows at once. While it stays
-# idle the interval doubles: each record wakes the gateway, the collector and the store. The longest is half of what
-# `analytics/autoscaling/signals.py` calls fresh, and `analytics/gpu/ledger.py` reads far longer stretches.
-FIRST_IDLE_NS: Final = 1_000_000_000
-LONGEST_IDLE_NS: Final = 15_000_000_000
 
 
 def _wall_offset_ns() -> int:
@@ -93,7 +86,7 @@ class StepBook:
         self._records.append(record)
 
     def write_idle_time(self, *, kv_blocks_used: int | None = None, kv_blocks_total: int | None = None) -> None:
-        """Write idle time that lasts: after a second, then at doubling intervals of at most 15 seconds.
+        """Write idle time that lasts: after a second, then at doubling intervals of at most 30 seconds.
 
         No step may be in flight or unwritten. The next step writes what is left, so no nanosecond is lost.
         """
@@ -104,7 +97,7 @@ class StepBook:
             self._idle_interval_ns = min(2 * self._idle_interval_ns, LONGEST_IDLE_NS)
 
     def close(self) -> None:
-        """Write the time up to now: the engine ends, and no step will write it. No step may be in flight or unwritten."""
+        """Write the time up to now, as the engine ends and no step will. No step may be in flight or unwritten."""
         self._write_stretches(self._clock.flush(self.now_ns()), None, None)
 
     def take(self) -> list[StepRecord]:

@@ -149,7 +149,12 @@ def test_every_difference_has_a_cause_and_the_requests_behind_it_are_shown(bills
 def use_media(bills: Bills) -> None:
     """Record three images of two kinds, 90.5 seconds of sound, 500 characters, two judged inputs: 0.16805 USD."""
     card = f"media-{bills.provider}"
-    rates = {"images": 40_000, "milliseconds": Decimal("0.1"), "characters": 15, "requests": 200}
+    rates = {
+        "images": Decimal(40_000),
+        "milliseconds": Decimal("0.1"),
+        "characters": Decimal(15),
+        "requests": Decimal(200),
+    }
     tiers = {"image.hd": {"images": Decimal(80_000)}}
     with bills.database.session() as session:
         price = NewPrice("media", card, rates, provider=bills.provider, service_tiers=tiers)  # type: ignore[arg-type]

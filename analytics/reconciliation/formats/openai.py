@@ -1,7 +1,8 @@
 """OpenAI's usage and costs API, as JSON pages or as CSV from the dashboard.
 
 Usage: https://api.openai.com/v1/organization/usage/completions (and embeddings, images, audio_speeches,
-audio_transcriptions, moderations), grouped by model, api_key_id, project_id, batch, service_tier. Costs: /v1/organization/costs, grouped by line_item, project_id, api_key_id.
+audio_transcriptions, moderations), grouped by model, api_key_id, project_id, batch, service_tier. Costs:
+/v1/organization/costs, grouped by line_item, project_id, api_key_id.
 """
 
 from collections.abc import Iterator, Mapping

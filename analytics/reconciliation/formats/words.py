@@ -1,4 +1,4 @@
-"""What the description of a charge says: the model, the kind of usage and the service tier; and what its unit counts."""
+"""What the description of a charge says (model, kind of usage, service tier), and what its unit counts."""
 
 import re
 from collections.abc import Mapping
