@@ -170,10 +170,10 @@ def use_media(bills: Bills) -> None:
         bills.used(
             1,
             model="media",
-            model_version="",
+            model_version="media",
             usage=usage,
             service_tier=tier,
-            price_version=card,
+            price_version=f"{card}#{tier}" if tier else card,
             cost_pico_usd=int(Decimal(usd) * 10**12),
         )
 
