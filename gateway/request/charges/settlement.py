@@ -149,11 +149,9 @@ class Settlement:
                 self._learn_sound(life.request, model, result.usage, life.who.tenant)
             elif tokens_in and result.count_method in ("reported", "exact"):
                 self._estimator.learn(model, prompt_bytes(life.body), tokens_in, life.who.tenant)
-            return result.usage, result.count_method
-        if progress.usage.output_tokens is not None:  # cut short after a report of the whole
-            return progress.usage, progress.count_method
-        if progress.usage.is_known:  # cut short: the input is known, the output by what passed
-            return progress.usage.plus(_made_so_far(progress)), progress.count_method
+            return _with_output(result.usage, progress, is_cut=False), result.count_method
+        if progress.usage.is_known:  # cut short
+            return _with_output(progress.usage, progress, is_cut=True), progress.count_method
         if attempt.is_free:
             return UNKNOWN_USAGE, "none"
         if isinstance(life.request, MediaRequest):  # one that failed may be billed for what was asked
@@ -214,6 +212,16 @@ def _as_sold(usage: Usage, card: AnyCard) -> Usage:
     unsold = [leaf for leaf, count in written.items() if count and card.rate(leaf, usage.input_tokens) is None]
     more = sum(written[leaf] or 0 for leaf in unsold)
     return structs.replace(usage, input_text=(usage.input_text or 0) + more, **dict.fromkeys(unsold))
+
+
+def _with_output(usage: Usage, progress: Progress, *, is_cut: bool) -> Usage:
+    """Return a reported usage with the output that passed, where that is not reported, or in a cut answer not all."""
+    reported = usage.output_tokens
+    if reported is None:
+        return usage.plus(_made_so_far(progress)) if is_cut or progress.tokens else usage
+    if is_cut and reported < progress.tokens:
+        return structs.replace(usage, **dict.fromkeys(OUTPUT_LEAVES)).plus(_made_so_far(progress))
+    return usage
 
 
 def _made_so_far(progress: Progress) -> Usage:
