@@ -15,6 +15,7 @@ from analytics.books.board import (
     book_board,
     document_pages,
 )
+from contracts.access.person import person_of
 from contracts.control import BookAdjustment, Role
 from contracts.pricing.money import usd
 from dashboard import address
@@ -150,8 +151,8 @@ def adjustments_frame(visit: Visit, board: BookBoard) -> Table:
                 "Price card": row.card_version or None,
                 "Entries": row.entry_count,
                 "Reason": row.reason,
-                "By": row.author,
-                "Approved by": row.approved_by or None,
+                "By": person_of(row.author),
+                "Approved by": person_of(row.approved_by) or None,
                 "Id": row.id,
             }
             for row in board.adjustments

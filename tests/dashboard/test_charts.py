@@ -14,6 +14,7 @@ from analytics.cost.drill import CostPlace
 from analytics.series import Point, Series
 from dashboard import charts, formats
 from dashboard.filters import Filters
+from dashboard.plot import Plot
 from dashboard.theme import GROUP_COLORS, GROUP_HUES, REST_COLOR
 from dashboard.views import costs_breakdown, costs_units, overview
 
@@ -106,3 +107,29 @@ def test_a_name_cannot_write_html_into_the_legend() -> None:
 def test_steps_are_named_in_words() -> None:
     names = {60: "minute", 300: "5 minutes", 3_600: "hour", 10_800: "3 hours", 86_400: "day", 604_800: "week"}
     assert {seconds: charts.step_name(timedelta(seconds=seconds)) for seconds in names} == names
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "texts"),
+    [
+        (-0.5, 1.0, ["-$0.5", "$0.0", "$0.5", "$1.0"]),
+        (-1200.0, 300.0, ["-$1,500", "-$1,000", "-$500", "$0", "$500"]),
+        (-0.003, 0.0, ["-$0.003", "-$0.002", "-$0.001", "$0.000"]),
+    ],
+)
+def test_an_axis_of_money_below_zero_writes_the_sign_before_the_currency(
+    lowest: float, highest: float, texts: list[str]
+) -> None:
+    figure = charts.money_axis(
+        charts.style(Plot().add_bar(x=[1], y=[lowest]), prefix="$"), lowest, highest, formats.Formats()
+    )
+    axis = figure.figure(is_checked=True).layout.yaxis
+    assert list(axis.ticktext) == texts
+    assert axis.tickprefix == ""
+    assert axis.tickvals[0] <= lowest and axis.tickvals[-1] >= highest
+
+
+def test_an_axis_of_money_above_zero_is_left_to_plotly() -> None:
+    figure = charts.money_axis(charts.style(Plot().add_bar(x=[1], y=[2]), prefix="$"), 0.0, 2.0, formats.Formats())
+    axis = figure.figure(is_checked=True).layout.yaxis
+    assert axis.ticktext is None and axis.tickprefix == "$"
