@@ -215,7 +215,11 @@ def _columns() -> dict[str, Any]:
         "Subject": st.column_config.TextColumn(width="medium", help="Tenant / level and subject / model"),
         "Allows": st.column_config.TextColumn(help="Amount and calendar period, in the tenant's time zone"),
         "Used": st.column_config.ProgressColumn(
-            format="percent", min_value=0, max_value=1, help="Spent part of the amount"
+            format="percent",
+            min_value=0,
+            max_value=1,
+            color="gray",  # one colour for all rows: green would call a budget that is used up a good one
+            help="Spent part of the amount; the state says whether it is used up",
         ),
         "Spent": st.column_config.TextColumn(help="Charged in this period, at the prices of price cards"),
         "Reserved": st.column_config.TextColumn(help="Held by requests that have not ended, on top of spent"),
