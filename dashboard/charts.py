@@ -163,9 +163,10 @@ def money_axis(figure: Plot, lowest: float, highest: float, written: formats.For
     if lowest >= 0 or not math.isfinite(span) or span <= 0:
         return figure
     power = math.floor(math.log10(span / _MOST_TICKS))
-    step = next(size for size in _TICK_SIZES if size * 10.0**power * _MOST_TICKS >= span) * 10.0**power
+    size = next(size for size in _TICK_SIZES if size * 10.0**power * _MOST_TICKS >= span)
+    step = size * 10.0**power
     numbers = range(math.floor(lowest / step), math.ceil(max(highest, 0.0) / step) + 1)
-    places = max(0, -power)
+    places = max(0, -power - (size == _TICK_SIZES[-1]))
     figure.update_yaxes(
         tickprefix="",
         ticksuffix="",
