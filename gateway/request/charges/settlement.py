@@ -149,9 +149,9 @@ class Settlement:
                 self._learn_sound(life.request, model, result.usage, life.who.tenant)
             elif tokens_in and result.count_method in ("reported", "exact"):
                 self._estimator.learn(model, prompt_bytes(life.body), tokens_in, life.who.tenant)
-            return _with_output(result.usage, progress, is_cut=False), result.count_method
+            return result.usage, result.count_method
         if progress.usage.is_known:  # cut short
-            return _with_output(progress.usage, progress, is_cut=True), progress.count_method
+            return _of_cut(progress)
         if attempt.is_free:
             return UNKNOWN_USAGE, "none"
         if isinstance(life.request, MediaRequest):  # one that failed may be billed for what was asked
@@ -214,14 +214,14 @@ def _as_sold(usage: Usage, card: AnyCard) -> Usage:
     return structs.replace(usage, input_text=(usage.input_text or 0) + more, **dict.fromkeys(unsold))
 
 
-def _with_output(usage: Usage, progress: Progress, *, is_cut: bool) -> Usage:
-    """Return a reported usage with the output that passed, where that is not reported, or in a cut answer not all."""
-    reported = usage.output_tokens
-    if reported is None:
-        return usage.plus(_made_so_far(progress)) if is_cut or progress.tokens else usage
-    if is_cut and reported < progress.tokens:
-        return structs.replace(usage, **dict.fromkeys(OUTPUT_LEAVES)).plus(_made_so_far(progress))
-    return usage
+def _of_cut(progress: Progress) -> tuple[Usage, CountMethod]:
+    """Return what is known of a cut answer: what was reported, and the output that passed if that is more."""
+    usage, method, reported = progress.usage, progress.count_method, progress.usage.output_tokens
+    if reported is not None and reported >= progress.tokens:
+        return usage, method
+    if method == "reported" and progress.tokens:
+        method = "estimate"
+    return structs.replace(usage, **dict.fromkeys(OUTPUT_LEAVES)).plus(_made_so_far(progress)), method
 
 
 def _made_so_far(progress: Progress) -> Usage:

@@ -228,7 +228,7 @@ async def test_a_stream_cut_before_the_provider_counts_it_is_charged_for_what_wa
     [record] = gateway.requests()
     assert (record.usage.input_text, record.usage.cache_read_text, record.finish_reason) == (10, 100, "length")
     assert 50 <= record.usage.output_tokens < 150  # what had arrived when the answer was cut
-    assert record.usage.output_tokens == record.usage.output_text
+    assert record.count_method == "estimate"
 
 
 async def test_a_guardrail_redacts_in_the_native_body_and_leaves_the_rest(start, upstream, kit):
