@@ -122,11 +122,13 @@ async def test_a_gateway_s_page_has_a_pool_s_signals(start_gateway, kit) -> None
     target["settings"] = {"metrics_url": f"{origin}/metrics"}
     gateway = (await start_gateway(kit.configuration(("m", [target])))).gateway
     assert gateway._metrics is not None
-    upstreams = gateway._metrics._page.upstreams
-    await upstreams.look()
-    await upstreams.look()
-    found = Page(await gateway._metrics._page.rendered())
-    server.close()
+    page = gateway._metrics._endpoint._page
+    try:
+        await page.upstreams.look()
+        await page.upstreams.look()
+        found = Page(await page.rendered())
+    finally:
+        server.close()
     assert found.value("tollkeeper_pool_queue_requests", pool="m") == 4
     assert found.value("tollkeeper_pool_kv_usage_ratio", pool="m") == 0.9
     assert found.value("tollkeeper_pool_ttft_seconds", pool="m") == 2
