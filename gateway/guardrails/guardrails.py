@@ -277,8 +277,9 @@ def _replaced(life: RequestState, request: AnyRequest, operation: Operation, tex
     if native is not None and operation.native is not None:
         chat: ChatRequest = operation.native.again(request, body)
         changed = {field: getattr(chat, field) for field in ChatRequest.__struct_fields__}
-        native = msgspec.structs.replace(native, body=body)
-        return msgspec.structs.replace(request, **changed, chat_body=body, native=native)
+        fields = chat.chat_fields if isinstance(chat, TranslatedChat) else None
+        native = msgspec.structs.replace(native, body=body, fields=fields)
+        return msgspec.structs.replace(request, **changed, chat_body=body, chat_fields=fields, native=native)
     chat = read_chat(_JSON, body)
     changed = {field: getattr(chat, field) for field in chat.__struct_fields__}
     # What only some servers understand is left out where something was cut: it says the same once more.

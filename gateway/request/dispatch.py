@@ -16,7 +16,7 @@ from contracts.errors import ClientGone, ContentFiltered, GatewayFault, Malforme
 from contracts.serving.configuration import KeyEntry
 from contracts.serving.rollouts import RolloutSpec
 from contracts.serving.routes import RouteSpec
-from gateway.apis.operations import CHAT, Operation
+from gateway.apis.operations import Operation
 from gateway.guardrails.request_guard import cut_by
 from gateway.replies.reply import GeneratedReply
 from gateway.request.clock import Clock
@@ -93,7 +93,7 @@ class Dispatcher(Driver):
         snapshot = self.stages.directory.snapshot
         life = RequestState(self, exchange, operation, made, text, now_ns, self.clock.monotonic_ns(), snapshot)
         try:
-            if operation is CHAT and key is None and self.at_once.understand(life):
+            if operation.has_plans and key is None and self.at_once.understand(life):
                 is_watched = life.plan is not None and life.plan.is_watched
                 life.stages = () if life.is_hit else self._watched if is_watched else self._planned
                 self._reserving.open_grants += life.is_hit and life.grant is not None
@@ -335,7 +335,7 @@ class Dispatcher(Driver):
             return
         try:
             sent.conclude(error)
-            if not life.is_streamed:
+            if sent.body:
                 reply.served(sent.served_model, sent.served_version)
                 reply.whole(sent.body)
             run.succeed(sent.account())

@@ -7,7 +7,7 @@ from typing import Final
 from backends.llm.encoding_room import LARGE_BODY_BYTES
 from backends.segment_log.slot_table import NO_SLOT
 from contracts.access.identity import MAX_USER_LENGTH
-from contracts.api.chat import GenerationRequest
+from contracts.api.chat import GenerationRequest, TranslatedChat
 from contracts.api.embedding import TranslatedEmbedding
 from contracts.api.media import MediaRequest
 from contracts.api.requests import AnyRequest
@@ -267,6 +267,7 @@ class Call(Stage):
         life.to, life.template, life.alike = to, to.template, to.alike
         run = life.run = AttemptRun(life, to.spec, "first", to.health, self._clock, life.admitted_ns, is_planned=True)
         reply.begin_attempt(run.attempt.progress)
+        plan, request = life.plan, life.request
         sink: GeneratedReply | None = None
         if life.is_streamed:
             assert isinstance(reply, GeneratedReply)
@@ -276,8 +277,12 @@ class Call(Stage):
         trace = "" if context is NO_CONTEXT else context.trace_lines(life.id_bytes, has_spans=recorder.sends_spans)
         recorder.note_sent(life)
         try:
-            assert life.request is not None
-            life.sent = target.send_at_once(_PATH, life.request, life.body, life.id_text, trace, sink, life)
+            assert request is not None
+            if plan is not None and plan.is_native:
+                assert isinstance(request, TranslatedChat) and isinstance(reply, GeneratedReply)
+                life.sent = target.send_native_at_once(request, life.id_text, trace, reply, life)
+            else:
+                life.sent = target.send_at_once(_PATH, request, life.body, life.id_text, trace, sink, life)
         except Exception:  # a bug of sending at once is none of calling it in a task
             _log.exception("a request could not be sent at once", extra={"request_id": life.id_text})
         finally:
@@ -291,6 +296,7 @@ class Call(Stage):
         if life.is_prepared or reply is None or plan is None:
             return
         life.is_prepared = True
+        self._stages.recorder.mark_prompt(life)  # while the target is at work
         if life.grant is not None:
             if plan.limits_told is None:
                 reply.add_headers(self._stages.limiter.rate_headers(life.grant))

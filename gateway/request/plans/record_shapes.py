@@ -48,6 +48,12 @@ AT_END: Final = (
     "overdraft_pico_usd",
     "unpriced_leaves",
     "service_tier",
+    "tool_calls",
+    "schema_failed",
+    "tools",
+    "tool_marks",
+    "prompt_marks",
+    "provider_usage",
 )
 VARYING: Final = (*OF_CALLER, *WHEN_SENT, *AT_END)
 # The fields that keep their defaults, as whatever sets one is led stage by stage. All others are in the examples of
@@ -68,8 +74,6 @@ AT_DEFAULT: Final = frozenset(
         "route_decision",
         "prompt_name",
         "prompt_version",
-        "tool_calls",
-        "schema_failed",
         "wait_ns",
         "cold_start_ns",
         "arm",
@@ -80,13 +84,10 @@ AT_DEFAULT: Final = frozenset(
         "upstream_status",
         "upstream_error",
         "upstream_message",
-        "tools",
-        "tool_marks",
-        "prompt_marks",
-        "provider_usage",
     )
 )
 _MOST_KEPT: Final = 128
+_NOTHING: Final[tuple[object, ...]] = ()
 
 
 class RecordShape:
@@ -128,18 +129,19 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
     assert request is not None
     first_ns: int | None = None
     gaps, gap_clock = b"", "none"
-    finish_reason, model_version = life.finish_reason, ""
+    finish_reason, model_version, provider_usage = life.finish_reason, "", ""
     who: object = life.who
     if plan is not None and who is plan.identity:
         who = plan.packed_identity
     if attempt is not None:
         result, progress = attempt.result, attempt.progress
         finish_reason, model_version = finish_reason or result.finish_reason, result.model
+        provider_usage = result.provider_usage
         first_ns = progress.first_at_ns
         if first_ns is not None:
             gaps = pack_gaps(progress.gaps_for(life.tokens_out))
             gap_clock = result.gap_clock if progress.gaps else "none"
-    charges = life.charges
+    charges, called = life.charges, life.called
     return (
         fixed[0],
         life.id_bytes,
@@ -179,6 +181,8 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         life.run_id,
         life.conversation_id,
         fixed[9],
+        life.tool_calls,
+        life.schema_failed,
         life.priority,
         fixed[10],
         [offset for offset, _ in charges],
@@ -189,4 +193,8 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         cost.tier,
         life.overdraft_pico_usd,
         fixed[12],
+        [call.name for call in called] if called else _NOTHING,
+        [call.mark for call in called] if called else _NOTHING,
+        life.prompt_marks,
+        provider_usage,
     )

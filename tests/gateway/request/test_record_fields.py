@@ -26,6 +26,7 @@ from gateway.records.lost_requests import record_lost
 from gateway.records.recorder import Recorder
 from gateway.records.sent_requests import SentRequests
 from gateway.records.trace_context import TraceContext
+from gateway.replies.answer_facts import CalledTool
 from gateway.request.attempt import Attempt
 from gateway.request.charges.settlement import Settlement
 from gateway.request.clock import Clock
@@ -93,9 +94,13 @@ def ended_chat() -> RequestState:
         charges=[(5, 60)],
         overdraft_tokens=4,
         overdraft_pico_usd=1,
+        tool_calls=1,
+        schema_failed=True,
+        called=[CalledTool("search", 5)],
+        prompt_marks=[1, 2],
     )
     attempt = life.attempts[0]
-    attempt.result = Result(model="m-2027", finish_reason="stop", gap_clock="engine")
+    attempt.result = Result(model="m-2027", finish_reason="stop", gap_clock="engine", provider_usage='{"cost":1}')
     for number in range(2):
         attempt.progress.take(Delta(1), BEGAN_NS + 1_000_000 * number + 600)
     return life
@@ -181,7 +186,7 @@ def test_a_crash_loses_nothing_that_was_known_when_a_request_of_a_plan_was_sent(
     )
     key = KeyEntry(bytes(32), WHO)
     forecast = Forecast(TokenEstimator(), outputs, "acme", "m")
-    plan = RequestPlan(SNAPSHOT, key, MODEL, None, FREE, {"replica": to}, forecast, is_watched=False)
+    plan = RequestPlan(SNAPSHOT, key, MODEL, None, FREE, {"replica": to}, forecast, is_native=False, is_watched=False)
     life.plan, life.to, life.template = plan, to, to.template
     life.is_like_its_plan, life.who = not has_context, life.who if has_context else plan.identity
     (by_plan,) = lost(tmp_path / "planned", life)
