@@ -44,7 +44,9 @@ _plain: Final = msgspec.json.Decoder(_Plain)
 _lone_text: Final = msgspec.json.Decoder(Annotated[list[_Text], Meta(min_length=1, max_length=1)])
 _CACHE_NAME: Final = b'"cache_control"'
 # How a message begins that may be of one text alone, as a string or as a list of one block.
-_LONE: Final = re.compile(rb'\{"role"\s*:\s*"[^"\\]*"\s*,\s*"content"\s*:\s*(?:"|\[\s*\{\s*"(?:type"\s*:\s*"text"|text"))')
+_LONE: Final = re.compile(
+    rb'\{"role"\s*:\s*"[^"\\]*"\s*,\s*"content"\s*:\s*(?:"|\[\s*\{\s*"(?:type"\s*:\s*"text"|text"))'
+)
 _encode: Final = msgspec.json.Encoder().encode
 
 

@@ -140,7 +140,8 @@ class Recorder:
         request = life.request
         if life.conversation_id and isinstance(request, ChatRequest) and request.tools:
             native = request.native if isinstance(request, TranslatedChat) else None
-            life.prompt_marks = marks_of(life.exchange.body, None if native is None else native.fields)
+            body = life.exchange.body
+            life.prompt_marks = marks_of(body, native.fields if native is not None and native.body is body else None)
 
     def forget_sent(self, slot: int) -> None:
         """Forget a request that could not be sent."""

@@ -198,7 +198,7 @@ class OpenAIHttpTarget(QuickTarget):
         return await self._pool.send(head, body, reader), reader
 
     def passes_on(self, model: str, native: NativeApi | None = None) -> bool:
-        """Return whether chats for a model go out as they came: nothing to check or add, and in OpenAI's API to rename."""
+        """Return whether chats for a model go out as they came: nothing to check, add or, unless `native`, rename."""
         fields = self._fields
         if native is not None:
             return native in self._apis and self._abilities is None

@@ -66,8 +66,8 @@ class QuickTarget(ABC):
 
     @abstractmethod
     def passes_on(self, model: str, native: NativeApi | None = None) -> bool:
-        """Return whether chats that ask for a model by this name go out byte for byte, unless the gateway sets something
-        in them. In an API of their own (`native`) the model's name may be another.
+        """Return whether chats that ask for a model by this name go out byte for byte, unless the gateway sets
+        something in them. In an API of their own (`native`) the model's name may be another.
         """
 
     @abstractmethod
@@ -90,4 +90,4 @@ class QuickTarget(ABC):
     def send_native_at_once(
         self, request: TranslatedChat, request_id: str, trace: str, sink: Sink, asker: Asker
     ) -> SentRequest | None:
-        """Send a request in the API that it came in as `send_at_once` does. Its reply goes to the sink, whole or not."""
+        """Send a request in the API that it came in as `send_at_once` does. Its reply goes to the sink in any case."""

@@ -82,6 +82,7 @@ class RequestPlan:
         "forecast",
         "limits_told",
         "is_counted",
+        "is_guarded",
         "is_native",
         "is_unseen",
         "is_watched",
@@ -99,6 +100,7 @@ class RequestPlan:
         targets: dict[str, PlannedTarget],
         forecast: Forecast,
         *,
+        is_guarded: bool,
         is_native: bool,
         is_watched: bool,
     ) -> None:
@@ -117,6 +119,7 @@ class RequestPlan:
         self.forecast = forecast
         # An API of another provider has names of its own for them.
         self.limits_told = None if is_native or lines is None or lines.quick is None else RateLines(lines)
+        self.is_guarded = is_guarded  # guardrails look at its texts and answers
         self.is_native = is_native  # its targets speak the client's API, which is not OpenAI's for chats
         self.is_counted = pool.kinds == _COUNTED  # its prompts, exactly
         self.is_watched = is_watched  # its answers are copied or hashed as they leave
@@ -157,13 +160,12 @@ def make_plan(
     ends = (now_ns + _KEPT_NS, snapshot.prices.unchanged_around(now_ns)[1], key.expires_at_ns, key.revoked_at_ns)
     tenant = snapshot.tenants.get(key.identity.tenant)
     is_watched = tenant is not None and (tenant.keeps_content or tenant.audits_requests)
-    if snapshot.guardrails and covering(snapshot.guardrails, key.identity.tenant, model_name):
-        model = None  # what is said has to be seen: no plan leaves that out
+    is_guarded = bool(snapshot.guardrails and covering(snapshot.guardrails, key.identity.tenant, model_name))
     plan = None
-    if model is not None:
-        plan = _open(stages, shapes, key, operation, model, now_ns, is_watched=is_watched)
+    if model is not None and (not is_guarded or stages.guardrails.is_immediate(key.identity.tenant, model_name)):
+        plan = _open(stages, shapes, key, operation, model, now_ns, is_guarded=is_guarded, is_watched=is_watched)
     # A kept answer is given by a plan only where nobody else looks at it, and to chats in OpenAI's API.
-    is_kept = model is not None and operation is CHAT and not is_watched
+    is_kept = model is not None and operation is CHAT and not is_watched and not is_guarded
     cached = cache_plan_of(stages, key, model, snapshot, now_ns) if is_kept and model is not None else None
     until_ns = min(end for end in ends if end is not None)
     return KeptPlan(operation, until_ns, min(now_ns + _FRESH_NS, until_ns), plan, cached)
@@ -177,11 +179,14 @@ def _open(
     model: ModelSpec,
     now_ns: int,
     *,
+    is_guarded: bool,
     is_watched: bool,
 ) -> RequestPlan | None:
     snapshot = stages.directory.snapshot
     if not _is_open(stages, key, operation, model, snapshot):
         return None
+    if is_guarded and snapshot.pools[model.pool].kinds != _PASSED_ON:
+        return None  # a prompt would be counted before it is looked at
     limiter, tenant = stages.limiter, key.identity.tenant
     lines = limiter.plans.plan_for(key.identity, model.id, snapshot).fixed
     if lines is None or lines.counts_gpu:
@@ -203,6 +208,7 @@ def _open(
         rates,
         found,
         forecast,
+        is_guarded=is_guarded,
         is_native=operation is not CHAT,
         is_watched=is_watched,
     )

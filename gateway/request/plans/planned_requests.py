@@ -107,7 +107,7 @@ class PlannedRequests:
         facts = ReplyFacts(life.exchange, life.id_text, life.started_at_ns // 1_000_000_000, self._clock)
         life.reply = life.operation.reply(facts, request) if opened.is_native else ChatReply(facts, request)
         life.plan = opened
-        life.is_like_its_plan = context is NO_CONTEXT and who is opened.identity
+        life.is_like_its_plan = context is NO_CONTEXT and who is opened.identity and not opened.is_guarded
         return True
 
 

@@ -10,9 +10,13 @@ if TYPE_CHECKING:
     from gateway.request.request_state import RequestState
 
 # The fields that differ among the good answers to one key's requests for one model at one target, or from the cache.
-# What the caller says of itself. If any of it differs from the plan, `RequestState.is_like_its_plan` is false
-# (`planned_requests.py`), and the request is written down whole before it is sent.
-OF_CALLER: Final = ("who", "trace_id", "span_id", "run_id", "conversation_id", "priority")
+# What the caller says of itself, and what guardrails say of it. If any of it differs from the plan,
+# `RequestState.is_like_its_plan` is false (`planned_requests.py`), and the request is written down whole before it is
+# sent.
+OF_CALLER: Final = (
+    *("who", "trace_id", "span_id", "run_id", "conversation_id", "priority"),
+    *("verdicts", "guard_ns"),
+)
 # What else is known when a request is sent. Of a request that is like its plan a crash leaves only what
 # `gateway/records/sent_requests.py` writes down, and `gateway/records/lost_requests.py` reads again.
 WHEN_SENT: Final = (
@@ -54,6 +58,7 @@ AT_END: Final = (
     "tool_marks",
     "prompt_marks",
     "provider_usage",
+    "guard_held_ns",
 )
 VARYING: Final = (*OF_CALLER, *WHEN_SENT, *AT_END)
 # The fields that keep their defaults, as whatever sets one is led stage by stage. All others are in the examples of
@@ -70,7 +75,6 @@ AT_DEFAULT: Final = frozenset(
         "overrun_tokens",
         "wasted_tokens",
         "gpu",
-        "verdicts",
         "route_decision",
         "prompt_name",
         "prompt_version",
@@ -78,8 +82,6 @@ AT_DEFAULT: Final = frozenset(
         "cold_start_ns",
         "arm",
         "rollout",
-        "guard_ns",
-        "guard_held_ns",
         "thinking_over_tokens",
         "upstream_status",
         "upstream_error",
@@ -141,7 +143,7 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         if first_ns is not None:
             gaps = pack_gaps(progress.gaps_for(life.tokens_out))
             gap_clock = result.gap_clock if progress.gaps else "none"
-    charges, called = life.charges, life.called
+    charges, called, guard = life.charges, life.called, life.guard
     return (
         fixed[0],
         life.id_bytes,
@@ -175,6 +177,7 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         fixed[7],
         life.limit,
         life.reserved_tokens,
+        _NOTHING if guard is None else guard.verdicts,
         fixed[8],
         trace.trace_id,
         life.span_id,
@@ -189,6 +192,8 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         [tokens for _, tokens in charges],
         life.overdraft_tokens,
         fixed[11],
+        None if guard is None else guard.spent_ns,
+        None if guard is None else guard.held_ns,
         cost.unpriced,
         cost.tier,
         life.overdraft_pico_usd,

@@ -1,4 +1,4 @@
-"""Plans of requests of Anthropic's API whose targets speak it: what is answered and recorded is what all stages would."""
+"""Plans of requests of Anthropic's API whose targets speak it: they are answered and recorded as by all stages."""
 
 import json
 import re
@@ -93,7 +93,11 @@ async def test_a_message_by_a_plan_is_accounted_for_alike(messages, upstream, he
     assert len({one.body for one in sent}) == 1
     assert len({one.headers.get("anthropic-beta") for one in sent}) == 1
     record = both.short.requests()[-1]
-    assert (record.api, record.usage.cache_read_text, record.cost_pico_usd) == ("messages", 100, record.charged_pico_usd)
+    assert (record.api, record.usage.cache_read_text, record.cost_pico_usd) == (
+        "messages",
+        100,
+        record.charged_pico_usd,
+    )
     assert json.loads(record.provider_usage)["output_tokens"] == 7
     if fields.get("tools"):
         assert (record.tool_calls, record.tools) == (1, ["Bash"])

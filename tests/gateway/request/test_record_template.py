@@ -60,6 +60,9 @@ VALUES = st.fixed_dictionaries(
         "tool_marks": st.lists(COUNT, max_size=5),
         "prompt_marks": st.lists(COUNT, max_size=20),
         "provider_usage": st.text(max_size=200),
+        "verdicts": st.lists(st.text(max_size=50), max_size=3),
+        "guard_ns": MAYBE,
+        "guard_held_ns": MAYBE,
     }
 )
 
