@@ -19,7 +19,7 @@ FOCUS_PYTHON ?= python3.12
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: help setup providers vllm compile wheel up demo test coverage focus agents langchain check sbom format bench screenshots conformance clean
+.PHONY: help setup providers vllm compile wheel up demo test drills coverage focus agents langchain check sbom format bench screenshots conformance clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
@@ -43,9 +43,12 @@ up: $(STAMP)  ## run every process on this machine, until Ctrl-C
 demo: $(STAMP)  ## up, with three example tenants and a minute of traffic
 	@$(VENV)/bin/tollkeeper demo $(ARGS)
 
-test: $(STAMP)  ## the whole suite on every core; ARGS="tests/contracts -k prices" runs a part, WORKERS= one by one
+test: $(STAMP)  ## the suite on every core; ARGS="tests/contracts -k prices" runs a part, WORKERS= one by one
 	@$(MAKE) --no-print-directory providers || echo "tests of hosted providers are skipped"
-	@$(VENV)/bin/python -m pytest $(WORKERS) --durations=10 $(ARGS)
+	@$(VENV)/bin/python -m pytest $(WORKERS) -m "not drill" --durations=10 $(ARGS)
+
+drills: $(STAMP)  ## what `make test` leaves out because it takes long: kills, whole installations, every page in Chromium
+	@$(MAKE) --no-print-directory test ARGS='-m drill $(ARGS)'
 
 coverage: $(STAMP)  ## lines and branches that tests run; PACKAGES=gateway ARGS=tests/gateway measures another part
 	@$(VENV)/bin/python -m coverage run --source=$(PACKAGES) -m pytest -q $(or $(ARGS),tests/contracts)

@@ -26,6 +26,7 @@ _LISTS: Final = {
     "leaf_sums": f"[{_each('sum(toUInt64(ifNull($column, 0)))')}]",
     "leaf_counts": f"[{_each('toInt64(ifNull($column, 0))')}]",
     "leaf_bits": f"({_each('toUInt64(ifNull($column, 0) > 0) * $bit', ' + ')})",
+    "unit_sums": f"[{_each('sum(toUInt64(ifNull($column, 0)))', leaves=UNIT_LEAVES)}]",
     "retried_leaf_sums": f"[{_each('sum(toUInt64(ifNull(coalesce(tries.$column, answered.$column), 0)))')}]",
     "leaf_columns": _each("$column"),
     "input_sum": f"({_each('ifNull($column, 0)', ' + ', INPUT_LEAVES)})",

@@ -47,7 +47,7 @@ class Watch:
         """Run until cancelled. A look that is under way is finished, and its lease given back."""
         loops = [
             self._forever("evaluate", self._look, self._evaluate_seconds),
-            self._forever("send", self._dispatcher.send_due, _SEND_SECONDS),
+            self._forever("send", self._dispatcher.look, _SEND_SECONDS),
         ]
         if self._judge is not None:
             loops.append(self._forever("judge", self._judge, _JUDGE_SECONDS))

@@ -13,6 +13,8 @@ Rows are met or not by what the code looks like, not by how fast it is; nothing 
 - **files_KIND**: files of the product with a function that runs for every chat of that kind, on a gateway in this
   process from the sources (a profile hook, `sys.setprofile`), warm, over a kept connection, up to its record. What runs
   for some chats only (plans that are made again every second) or while nobody asks is left out.
+- **plain_functions**, **plain_function_lines**: those functions of a plain chat, and the lines that they are written
+  on: what is to be read to know what happens to a plain chat.
 - **path_**: the modules with a function that runs for any chat, the first one too, of any of the kinds: whole,
   streamed, with a `traceparent`, with tags, by a route, by a cascade, answered from the cache. Lines are all lines of
   those files.
@@ -88,11 +90,14 @@ def measure(report: Report) -> None:
     report.add("ways", len(found), "entry points", must=WAYS_MUST, better="lower")
     with tempfile.TemporaryDirectory(prefix="tollkeeper-bench-") as home:
         by_kind, path = uvloop.run(_executed(Path(home)))
-    report.add("files_plain", len(by_kind["plain"]), "files", must=FILES_MUST, better="lower")
+    plain = by_kind["plain"]
+    report.add("files_plain", len(_files(plain)), "files", must=FILES_MUST, better="lower")
+    report.add("plain_functions", len(plain), "functions", better="lower")
+    report.add("plain_function_lines", len(_lines(plain)), "lines", better="lower", n=len(plain))
     for kind in KINDS:
         if kind != "plain":
-            report.add(f"files_{kind}", len(by_kind[kind]), "files", better="lower")
-    _add_path(report, sorted(path))
+            report.add(f"files_{kind}", len(_files(by_kind[kind])), "files", better="lower")
+    _add_path(report, sorted(_files(path)))
     product = files_of(PRODUCT)
     report.add("import_cycles", len(import_cycles(product)), "cycles", must=0, better="lower", n=len(product))
     deferred = import_cycles(product, deferred=True)
@@ -176,8 +181,8 @@ def _names_in(annotation: ast.expr | None) -> set[str]:
     return {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
 
 
-async def _executed(home: Path) -> tuple[dict[str, set[Path]], set[Path]]:
-    """Return the files that run for every chat of a kind, by the kind, and those that run for any chat."""
+async def _executed(home: Path) -> tuple[dict[str, set[CodeType]], set[CodeType]]:
+    """Return the functions that run for every chat of a kind, by the kind, and those that run for any chat."""
     server = ModelServer()
     await server.start()
     file = home / "gateway.yaml"
@@ -201,8 +206,8 @@ async def _executed(home: Path) -> tuple[dict[str, set[Path]], set[Path]]:
     for kind, chats in found.items():
         if not chats[0]:
             raise RuntimeError(f"nothing was seen of {kind}: this needs the sources, not compiled modules")
-    always = {kind: _files(set.intersection(*chats[_WARMING:]) - idle) for kind, chats in found.items()}
-    return always, _files(set().union(*(chat for chats in found.values() for chat in chats)) - idle)
+    always = {kind: set.intersection(*chats[_WARMING:]) - idle for kind, chats in found.items()}
+    return always, set().union(*(chat for chats in found.values() for chat in chats)) - idle
 
 
 async def _seen(client: "_Client", kind: str) -> set[CodeType]:
@@ -214,6 +219,15 @@ async def _seen(client: "_Client", kind: str) -> set[CodeType]:
 
 def _files(functions: set[CodeType]) -> set[Path]:
     return {Path(code.co_filename) for code in functions}
+
+
+def _lines(functions: set[CodeType]) -> set[tuple[str, int]]:
+    """Return the lines that functions are written on, from the first decorator to the last statement."""
+    return {
+        (code.co_filename, line)
+        for code in functions
+        for line in range(code.co_firstlineno, max(at for _, _, at in code.co_lines() if at is not None) + 1)
+    }
 
 
 @contextmanager

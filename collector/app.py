@@ -18,13 +18,12 @@ from backends.store.location import FollowingStore, StoreLocation
 from backends.store.turns import StoreTurns
 from collector.counters import Counters
 from collector.dead_letters import DeadLetters
-from collector.exporters.backoff import Backoff
 from collector.exporters.clickhouse import ClickHouseExporter
 from collector.exporters.insert_plan import PlanFile
 from collector.exporters.inserts import RowStore
 from collector.exporters.planner import InsertPlanner
 from collector.exporters.token_window import TokenWindow
-from collector.forwarding.forwarder import Destination, Forwarder
+from collector.forwarding.making import make_forwarders
 from collector.health import Health
 from collector.receiving import Receiving, make_pipeline
 from collector.rows import Processed
@@ -134,27 +133,6 @@ def settle(settings: CollectorSettings) -> bool:
     finally:
         store.close()
         spool.close()
-
-
-def make_forwarders(settings: CollectorSettings, counters: Counters) -> tuple[Forwarder, ...]:
-    """Return what sends on to others than the store. Raises ConfigurationError on an unusable address."""
-    destinations: list[Destination] = []
-    if settings.forward_otlp:
-        from collector.forwarding.otlp import OtlpDestination  # here, as below: most collectors forward to nobody
-
-        destinations.append(OtlpDestination(settings.forward_otlp, settings.forward_headers))
-    if settings.forward_nats:
-        from collector.forwarding.jetstream import JetStreamDestination
-
-        destinations.append(JetStreamDestination(settings.forward_nats, settings.forward_nats_subject))
-    return tuple(
-        Forwarder(_forward_spool(settings, one.name), one, counters, Backoff(random.Random())) for one in destinations
-    )
-
-
-def _forward_spool(settings: CollectorSettings, name: str) -> Spool:
-    directory = settings.data / f"forward-{name}"
-    return Spool(SegmentLog(directory, max_bytes=settings.forward_max_bytes, fsync=settings.spool_fsync))
 
 
 def open_spool(settings: CollectorSettings) -> Spool:

@@ -29,6 +29,11 @@ from collector.settings import CollectorSettings
 from collector.spool import Signal, Spool
 
 
+def make_processors() -> dict[Signal, SignalProcessor[Any]]:
+    """Return what reads each signal's requests."""
+    return {"logs": LogsProcessor(), "traces": SpansProcessor(), "metrics": MetricsProcessor()}
+
+
 def make_pipeline(
     settings: CollectorSettings,
     spool: Spool,
@@ -37,16 +42,11 @@ def make_pipeline(
     forwards: Sequence[Forwards] = (),
 ) -> Pipeline:
     """Wire what makes rows of batches, behind the steps that batches pass before they are in the spool."""
-    processors: dict[Signal, SignalProcessor[Any]] = {
-        "logs": LogsProcessor(),
-        "traces": SpansProcessor(),
-        "metrics": MetricsProcessor(),
-    }
     rows = (
         Redaction(settings.redacted),
         CardinalityLimiter(settings.collector_max_series, settings.collector_max_names),
     )
-    return Pipeline(processors, spool, counters, arrival_steps=arrival_steps, row_steps=rows, forwards=forwards)
+    return Pipeline(make_processors(), spool, counters, arrival_steps=arrival_steps, row_steps=rows, forwards=forwards)
 
 
 class Receiving:

@@ -117,6 +117,10 @@ class CollectorSettings(ListenerSettings):
     forward_otlp_headers: Headers = SecretStr("")  # for it, such as "authorization=Bearer X", comma-separated
     forward_nats: str = ""  # URL of a NATS server whose JetStream gets it as well; empty: none
     forward_nats_subject: str = "tollkeeper"  # what its subjects begin with; ".logs", ".traces" or ".metrics" follows
+    forward_parquet: str = ""  # directory, or s3://BUCKET/PREFIX?region=R, for rows as Parquet files; empty: none
+    forward_parquet_tables: str = "requests,attempts,engine_steps,gpu_samples"  # which rows, comma-separated
+    forward_parquet_seconds: Annotated[float, Field(gt=0)] = 300.0  # what comes in this time is written together
+    forward_prompts: bool = False  # whether prompts in foreign telemetry go on to these destinations
     forward_max_bytes: Bytes = 1024 * _MIB  # that wait for each of them; beyond, what comes is not forwarded
     collector_scrape: str = ""  # URLs of Prometheus pages, comma-separated
     collector_scrape_seconds: Annotated[float, Field(gt=0)] = 15.0
@@ -150,6 +154,11 @@ class CollectorSettings(ListenerSettings):
     def forward_headers(self) -> dict[str, str]:
         """Return the headers for the other OTLP endpoint."""
         return headers_of(self.forward_otlp_headers)
+
+    @property
+    def parquet_tables(self) -> tuple[str, ...]:
+        """Return which tables' rows are written as Parquet files."""
+        return listed(self.forward_parquet_tables)
 
     @property
     def spool_directory(self) -> Path:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, Final
 
 from streamlit import logger as streamlit_logger
-from streamlit.web import cli
+from streamlit.web import bootstrap, cli
 from uvicorn.config import HTTP_PROTOCOLS
 
 from backends.processes.logs import start_logging
@@ -36,9 +36,14 @@ def _log_as_others(logger: logging.Logger) -> None:
     logger.propagate = not logger.name.startswith("uvicorn")  # it has a form of its own
 
 
+def _watch_no_files(flag_options: dict[str, Any]) -> None:
+    """Do not watch Streamlit's configuration files, five times a second each: every option of ours is a flag."""
+
+
 if __name__ == "__main__":
     start_logging(DashboardSettings())
     streamlit_logger.setup_formatter = _log_as_others
     streamlit_logger.update_formatter()
+    bootstrap._install_config_watchers = _watch_no_files
     HTTP_PROTOCOLS[_CHOSEN] = "dashboard.bounded_server:protocol"
     sys.exit(cli.main())

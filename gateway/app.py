@@ -46,6 +46,7 @@ from gateway.app_parts import (
     key_pepper,
     rollout_board,
     sealed_opener,
+    shared_answers,
     source_of,
 )
 from gateway.cache.answer_cache import AnswerCache
@@ -193,7 +194,12 @@ class Gateway:
         books = self._books
         self._semantic = SemanticService(settings.embedder_threads, settings.semantic_timeout_ms)
         self._answers = AnswerCache(
-            settings.answer_cache_max_bytes, books.limiter, books.settlement, self._clock, self._semantic.embedder
+            settings.answer_cache_max_bytes,
+            books.limiter,
+            books.settlement,
+            self._clock,
+            self._semantic.embedder,
+            shared_answers(settings, self._salt_secret),
         )
         self.rollouts = Rollouts(
             rollout_board(settings, settings.name), books.limiter, self._clock, self._semantic.embedder
@@ -332,6 +338,7 @@ class Gateway:
         if self._shipper is not None:
             await self._shipper.flush(within_seconds=2.0)
         await self._semantic.close()
+        await self._answers.close()
         await self.kept.close()
         await self.mcp.close()
         await self.targets.close()

@@ -27,6 +27,7 @@ from gateway.settings import GatewaySettings
 from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:
+    from backends.counters.shared_answers import SharedAnswers
     from gateway.limits.budgets.budget_publisher import BudgetPublisher
     from gateway.limits.counters.redis_store import RedisStore
     from gateway.records.tracing import SpanEmitter
@@ -120,6 +121,15 @@ def health_service(settings: GatewaySettings, name: str, clock: Clock) -> Health
 
     board = NoticeBoard(settings.redis_address, "away")
     return HealthService(book, SharedHealth(book, board, name, clock))
+
+
+def shared_answers(settings: GatewaySettings, secret: bytes) -> "SharedAnswers | None":
+    """Return the answers that gateways share in Redis; `None` if each has its own. `secret` is what seals them."""
+    if not settings.answer_cache_redis_url:
+        return None
+    from backends.counters.shared_answers import SharedAnswers  # here: one gateway alone needs no client
+
+    return SharedAnswers(settings.answers_address, secret, settings.answer_cache_tenant_max_bytes)
 
 
 def caller_address(settings: GatewaySettings) -> Callable[[Exchange], str]:

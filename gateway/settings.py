@@ -60,6 +60,8 @@ class GatewaySettings(LogSettings):
     responses_keep_days: float = Field(default=30.0, gt=0, le=3650)  # answers of the Responses API that are stored
     responses_max_bytes: int = Field(default=DEFAULT_MAX_BYTES, ge=1 << 20)  # that one tenant keeps of them
     answer_cache_max_bytes: int = Field(default=64 << 20, ge=1 << 20)  # answers that models and routes keep, in memory
+    answer_cache_redis_url: str = ""  # where gateways share them besides; empty: each has its own
+    answer_cache_tenant_max_bytes: int = Field(default=64 << 20, ge=1 << 20)  # that one tenant keeps there
     guardrails_inward: NetworksText = ""  # networks in which moderation webhooks may be, though they are not public
     collector_url: str = "http://127.0.0.1:4318"  # with gateway_config: used only where it is set
     record_signing_key: RecordKey = None  # none: the secret file `record_signing_key`, which the collector has too
@@ -143,6 +145,7 @@ class GatewaySettings(LogSettings):
         try:
             check_api(self.kubernetes_api)
             _ = self.redis_url and self.redis_address
+            _ = self.answer_cache_redis_url and self.answers_address
         except ConfigurationError as error:
             raise ValueError(error.message) from error
         if self.worker > self.workers:
@@ -228,6 +231,13 @@ class GatewaySettings(LogSettings):
         """Return where the shared counters are. Raises ConfigurationError if the settings cannot be used."""
         tls = TlsFiles(self.redis_certificate, self.redis_key, self.redis_ca)
         return CountersAddress(self.redis_url, self.redis_replicas, tls)
+
+    @property
+    def answers_address(self) -> CountersAddress:
+        """Return where gateways share kept answers. Raises ConfigurationError if the settings cannot be used."""
+        is_encrypted = self.answer_cache_redis_url.startswith("rediss")
+        tls = TlsFiles(self.redis_certificate, self.redis_key, self.redis_ca) if is_encrypted else TlsFiles()
+        return CountersAddress(self.answer_cache_redis_url, 0, tls)
 
     @property
     def tls(self) -> TlsSettings | None:

@@ -18,6 +18,7 @@ _LEASH = Path(__file__).with_name("leash.py")
 _CHUNK = 65_536
 _REMEMBERED_LINES = 20
 _WATCH_SECONDS = 1.0
+_WATCH_UP_SECONDS = 5.0  # a process that answers: it is restarted after two minutes of silence, so looks may be rare
 UNUSABLE = 2  # the exit status of a process that cannot start as it is configured
 
 PrintLine = Callable[[str, str], None]  # process, line
@@ -31,8 +32,9 @@ class ChildSpec:
     finishes its requests (SIGUSR1) and closes its port, and one that `ends_first` ends before all others, which take
     its last records.
 
-    `alive_url` is asked once a second while it runs, http:// or the unix:// socket of an engine or provider host: any
-    answer shows that it is not hung. One that is hung for `hung_restart_seconds` is killed and runs again; 0: never.
+    `alive_url`, http:// or the unix:// socket of an engine or provider host, is asked every five seconds while it
+    answers, else every second: any answer shows that it is not hung. One that is hung for `hung_restart_seconds` is
+    killed and runs again; 0: never.
     """
 
     name: str
@@ -180,7 +182,7 @@ class Child:
                     self._print_line(self.spec.name, f"has been hung for {limit:g} s; killed")
                     _end_session(pid)
                     watched.restarted()
-                await asyncio.sleep(_WATCH_SECONDS)
+                await asyncio.sleep(_WATCH_UP_SECONDS if watched.state == "up" else _WATCH_SECONDS)
 
     def _tell(self, watched: WatchedProcess) -> None:
         limit = self.spec.hung_restart_seconds

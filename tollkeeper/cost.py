@@ -59,7 +59,9 @@ add_lazily(app, LAZY)
 
 _BY_DEFAULT = "tenant,team,project,key,model"
 _COLUMNS = ("requests", "input", "cached", "output", "USD")
+_UNITS: Final = ("image", "second", "character")  # columns beside tokens; requests have one
 _IF_ANY = (
+    *(f"{word}s" for word in _UNITS),
     "recorded",
     "corrections",
     "estimated",
@@ -137,6 +139,9 @@ def _print(report: CostReport) -> None:
     typer.echo(
         f"total: {total.requests} requests, {total.input_tokens} tokens in, {total.output_tokens} out, {spent} USD"
     )
+    if total.units_used:
+        used = ", ".join(f"{count:f} {word}{'' if count == 1 else 's'}" for word, count in total.units_used.items())
+        typer.echo(f"by unit: {used}")
     if total.corrected_pico_usd:
         typer.echo(
             f"corrections: {usd(total.recorded_pico_usd):f} USD as recorded, {usd(total.corrected_pico_usd):f} USD "
@@ -175,11 +180,13 @@ def _row(line: CostLine, report: CostReport) -> dict[str, object]:
 
 
 def _figures(sums: CostSum) -> dict[str, object]:
+    used = sums.units_used
     return {
         "requests": sums.requests,
         "input": sums.input_tokens,
         "cached": sums.cached_input_tokens,
         "output": sums.output_tokens,
+        **{f"{word}s": f"{used[word]:f}" if word in used else "" for word in _UNITS},
         "USD": "unknown" if sums.cost_usd is None else f"{sums.cost_usd:.6f}",
         "recorded": f"{usd(sums.recorded_pico_usd):.6f}" if sums.corrected_pico_usd else "",
         "corrections": f"{usd(sums.corrected_pico_usd):.6f}" if sums.corrected_pico_usd else "",

@@ -22,7 +22,7 @@ class Environment(Protocol):
 class WatchTimes:
     """How often to ask, how long a host that nobody needs stays, how long after a failure to try again: seconds."""
 
-    poll_seconds: float = 1.0
+    poll_seconds: float = 5.0
     idle_seconds: float = 60.0
     retry_seconds: float = 30.0
 

@@ -5,9 +5,14 @@ Pure: every time is handed in, on one clock (the engine's monotonic clock, or CU
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from contracts.recording.records import GapCause, StepKind
+
+# An engine that has just become idle writes it after a second, so that what scales replicas knows at once. While it
+# stays idle the interval doubles, up to the longest: each record wakes the gateway, the collector and the store.
+FIRST_IDLE_NS: Final = 1_000_000_000
+LONGEST_IDLE_NS: Final = 30_000_000_000
 
 Lifecycle = Literal["load", "warmup", "sleep", "dead"]
 Cause = Literal["host", "unknown", "idle", "load", "warmup", "sleep", "dead"]

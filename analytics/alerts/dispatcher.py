@@ -9,6 +9,7 @@ from typing import Final, cast
 from analytics.alerts.links import Links, with_links
 from backends.channels.base import Notice, Outcome, Sender
 from backends.control.alert_outbox import DueNotice, claim_notice, due_notices, fail_notice, finish_notice
+from backends.control.change_look import ChangeLook
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
 from contracts.errors import ConfigurationError
@@ -18,6 +19,7 @@ from contracts.rules.alerts import Event
 _log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 8
+_ASK_EVERY_SECONDS: Final = 5.0  # although the files of SQLite say that nothing has changed: further tries become due
 
 
 class Dispatcher:
@@ -37,6 +39,18 @@ class Dispatcher:
         self._senders = senders
         self._now = now
         self._is_stopping = False
+        self._look = ChangeLook(database.url, _ASK_EVERY_SECONDS)
+
+    async def look(self) -> int:
+        """Send what is due as `send_due` does, unless nothing can be: notices are rows of the control database."""
+        if not self._look.may_have_changed():
+            return 0
+        self._look.begin_read()
+        try:
+            return await self.send_due()
+        except BaseException:
+            self._look.forget()
+            raise
 
     async def send_due(self) -> int:
         """Make one attempt for each notice that is due; return how many were delivered. Raises ControlUnavailable.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from algorithms.gpu_time.ledger_clock import LONGEST_IDLE_NS
 from algorithms.gpu_time.step_fit import MIN_SAMPLES
 from algorithms.gpu_time.step_model import StepModel
 from analytics.planner.recorded import step_sample
@@ -19,6 +20,8 @@ from analytics.rows import number_of, numbers_of, text_of
 from backends.store.client import Row, StoreClient
 
 FRESH_SECONDS: Final = 30  # what is older says nothing of now
+# But of an engine that idles: the last stretch that it wrote began two intervals ago, and takes a while to arrive.
+IDLE_FRESH_SECONDS: Final = 2 * LONGEST_IDLE_NS // 10**9 + 15
 _PROMPT_SECONDS: Final = 900
 _FIT_SECONDS: Final = 3_600
 _FIT_STEPS: Final = 4_000
@@ -70,7 +73,8 @@ class SignalReader:
         if self._read_at is not None and at - self._read_at < _NEWS_SECONDS:
             return self._signals
         end = int(self._now_s()) + 1
-        rows = self._store.query(query("replica_signals"), {"start": end - FRESH_SECONDS, "end": end})
+        moments = {"start": end - FRESH_SECONDS, "idle_start": end - IDLE_FRESH_SECONDS, "end": end}
+        rows = self._store.query(query("replica_signals"), moments)
         sizes = {
             text_of(row["model_label"]): float(numbers_of([row["mean_uncached"]])[0])
             for row in self._store.query(

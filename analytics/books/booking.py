@@ -11,6 +11,7 @@ from analytics.books.budget_actuals import BudgetActuals
 from analytics.books.calendars import Calendars
 from analytics.books.projection import copy_adjustment
 from analytics.books.rerating import Rerated, RerateQuestion, entries_to_book, rerate
+from analytics.collections_off import without_collections
 from backends.control.book_periods import needs_two_people, refuse_closed
 from backends.control.books import (
     NewAdjustment,
@@ -86,7 +87,7 @@ class Preview:
 def preview_rerate(store: StoreClient, database: ControlDatabase, wish: RerateWish) -> Preview:
     """Compute a correction without booking it. Raise NotFound on the card, Conflict if a month of it is closed,
     InvalidRequest, StoreUnavailable."""
-    with database.session() as session:
+    with database.session() as session, without_collections():
         question, calendars, rerated = _rerated(store, session, wish)
         return _preview(session, question, calendars, rerated)
 
@@ -99,12 +100,12 @@ def book_rerate(
     What is missing is computed again under the write lock, so the same correction booked twice, also at once, is one.
     Raise as `preview_rerate` does, and Conflict if it is no longer what was previewed.
     """
-    with database.session() as session:
+    with database.session() as session, without_collections():
         question, calendars, rerated = _rerated(store, session, wish)
         preview = _preview(session, question, calendars, rerated)
     if not preview.entries and not wish.digest:
         return None, preview
-    with database.session() as session:
+    with database.session() as session, without_collections():
         entry = begin_change(session, author, "book.rerate", wish.card or "cards in force")
         preview = _preview(session, question, calendars, rerated)
         if not preview.entries or (wish.digest and wish.digest != preview.digest):

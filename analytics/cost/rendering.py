@@ -7,7 +7,7 @@ from contracts.pricing.money import usd
 
 def sum_as_json(sums: CostSum, *, has_attempts: bool = False) -> dict[str, object]:
     """Return a group's sums by name. `cost_usd` is recorded cost and booked corrections; `null` where nothing of it has
-    a price, and what further attempts came to where that was not asked for.
+    a price, and what further attempts came to, and units other than tokens, where that was not asked for.
     """
     return {
         "requests": sums.requests,
@@ -28,6 +28,7 @@ def sum_as_json(sums: CostSum, *, has_attempts: bool = False) -> dict[str, objec
         "unpriced_tokens": sums.unpriced_tokens,
         "unknown_usage_requests": sums.unknown_usage_requests,
         "gpu_ns": sums.gpu_ns,
+        "units": {word: f"{used:f}" for word, used in sums.units_used.items()} if has_attempts else None,
         "further_attempts": sums.further_attempts if has_attempts else None,
         "further_attempts_usd": format(usd(sums.further_pico_usd), "f") if has_attempts else None,
         "further_attempts_unpriced": sums.further_unpriced if has_attempts else None,

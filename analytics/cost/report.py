@@ -14,7 +14,7 @@ from analytics.cost.question import TAG, CostQuestion, Source
 from analytics.cost.sums import CostSum, total_of
 from analytics.deleted import deleted_since
 from analytics.queries import query
-from analytics.rows import number_of, text_of, texts_of, whole_numbers
+from analytics.rows import number_of, numbers_of, text_of, texts_of, whole_numbers
 from analytics.scope import DAYS_BY_MODEL, MINUTES_KEPT, Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
@@ -39,7 +39,7 @@ class CostLine:
 class CostReport:
     """The answer. `lines` are the finest groups, in order of path and period; groups without requests have none.
 
-    `source` is the table it came from; `has_attempts` says whether sums tell of further attempts.
+    `source` is the table it came from; `has_attempts` says whether sums tell of further attempts, and of units.
     """
 
     question: CostQuestion
@@ -75,9 +75,10 @@ def cost_report(
     Booked corrections are in the sums of the usage that they correct. Entries have no users, tags, prompts or adapters,
     so by these they are on the line without a name. What unpriced requests used is in the sums. Sums from before
     migration 0030 do not always tell it; then it is read from the requests themselves, which takes longer than all
-    else, or is unknown to a caller that stays with sums. `with_attempts` reads what further attempts cost as well, from
-    single requests; where these are no longer kept, or a rule has deleted some of the range, it is not told. Raises
-    InvalidRequest if the range is no longer held or has too many lines, StoreUnavailable.
+    else, or is unknown to a caller that stays with sums. `with_attempts` reads what further attempts cost and what was
+    used in other units than tokens as well, from single requests; where these are no longer kept, or a rule has
+    deleted some of the range, it is not told. Raises InvalidRequest if the range is no longer held or has too many
+    lines, StoreUnavailable.
     """
     source = question.source
     question.check_kept(source)
@@ -95,6 +96,7 @@ def cost_report(
     )
     if with_attempts:
         _add_attempts(found, store, question)
+        _add_units(found, store, question)
     _add_corrections(found, store, question)
     periods = {period.start_s: period for period in question.periods}
     lines = tuple(CostLine(path, periods[start], found[path, start]) for path, start in sorted(found))
@@ -183,6 +185,13 @@ def _add_attempts(found: dict[LineKey, CostSum], store: StoreClient, question: C
                 further_pico_usd=more.pico_usd,
                 further_unpriced=more.unpriced,
             )
+
+
+def _add_units(found: dict[LineKey, CostSum], store: StoreClient, question: CostQuestion) -> None:
+    for row in store.query(query("cost_units"), _parameters(question)):
+        name = _key(row, question)
+        if name in found:  # else it has just arrived, as with attempts
+            found[name] = replace(found[name], units=tuple(int(count) for count in numbers_of(row["unit_counts"])))
 
 
 def _add_corrections(found: dict[LineKey, CostSum], store: StoreClient, question: CostQuestion) -> None:

@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import add
 from typing import Final, Self
 
 from analytics.rows import whole_numbers
+from contracts.metering.usage import UNIT_LEAVES
 from contracts.pricing.money import usd
+from contracts.pricing.unit_prices import unit_of
 
 # The first fields of a sum, in their order, as the columns that they are read from.
 _COLUMNS: Final = (
@@ -17,6 +20,7 @@ _MORE_COLUMNS: Final = (
     *("unknown_usage_count", "gpu_sum", "failed_count", "partly_unpriced_count", "estimated_count"),
     "estimated_pico_sum",
 )
+_NO_UNITS: Final = (0,) * len(UNIT_LEAVES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,8 @@ class CostSum:
     estimate, of `estimated_requests`. `charged_pico_usd` is what budgets were charged.
 
     `further_attempts` are tries beyond one a request (retries, hedges), `further_pico_usd` what they cost, which is in
-    no other sum; `further_unpriced` of them have no known cost. They say nothing in a report not asked for them.
+    no other sum; `further_unpriced` of them have no known cost. `units` counts what is sold by other units than tokens,
+    in the order of `UNIT_LEAVES`. Both say nothing in a report not asked for what single requests tell.
 
     `priced_pico_usd` is net of booked corrections, which are `corrected_pico_usd` of it (below 0: credits); counts are
     as they are after these.
@@ -58,6 +63,7 @@ class CostSum:
     further_pico_usd: int = 0
     further_unpriced: int = 0
     corrected_pico_usd: int = 0
+    units: tuple[int, ...] = _NO_UNITS
 
     @property
     def recorded_pico_usd(self) -> int:
@@ -80,6 +86,14 @@ class CostSum:
         if self.unpriced_input_tokens is None or self.unpriced_output_tokens is None:
             return None
         return self.unpriced_input_tokens + self.unpriced_output_tokens
+
+    @property
+    def units_used(self) -> dict[str, Decimal]:
+        """Return what was used of each unit other than tokens, by its word on price cards: image, second, character,
+        request. What was not used is not in it.
+        """
+        by_word = zip(map(unit_of, UNIT_LEAVES), self.units, strict=True)
+        return {word: Decimal(count) / each for (word, each), count in by_word if count}
 
     @property
     def cost_pico_usd(self) -> int | None:
@@ -117,6 +131,7 @@ class CostSum:
             further_pico_usd=self.further_pico_usd + other.further_pico_usd,
             further_unpriced=self.further_unpriced + other.further_unpriced,
             corrected_pico_usd=self.corrected_pico_usd + other.corrected_pico_usd,
+            units=tuple(map(add, self.units, other.units)),
         )
 
     @classmethod

@@ -5,12 +5,10 @@ same workload, setup and seed give the same outcome. What gateways do before the
 out: a plan is of what the replicas can bear.
 """
 
-import gc
 import heapq
 import math
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +17,7 @@ from algorithms.routing.fleet import Fleet
 from algorithms.routing.policies.table import policy_named
 from algorithms.routing.prefix_index import PrefixIndex
 from algorithms.routing.replica import Hold
+from analytics.collections_off import without_collections
 from analytics.planner.gap_histogram import GapHistogram
 from analytics.planner.outcome import Outcome, ReplicaUse
 from analytics.planner.replica import NEVER, SimulatedReplica
@@ -71,20 +70,8 @@ class Simulation:
                     f"prefixes of {workload.unit_tokens} tokens are no whole blocks of {setup.block_tokens}"
                 )
         run = _Run(self._setups, self._policy, self._seed, self._outages, workload)
-        with _without_collections():
+        with without_collections():
             return run.play()
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Let no cyclic collection walk over a million requests time and again: a run makes no cycles."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _Run:

@@ -15,6 +15,7 @@ from backends.store.client import StoreClient
 from contracts.metering.usage import LEAVES, Leaf
 from contracts.pricing.money import pico_usd
 from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, card_of_version
+from contracts.pricing.service_tiers import VARIANT_MARK
 
 REQUEST_FEE: Final = "request"  # a card's price per request, which no provider's bill has as such
 _NOON: Final = time(12, tzinfo=UTC)
@@ -139,12 +140,14 @@ def recorded_buckets(
 
 def _add(mine: RecordedBucket, one: RecordedUsage, leaves: Sequence[str], pricing: "_Pricing") -> None:
     own, general = pricing.rates(one.price_version, one.above, one.name.model, one.day, one.tier)
+    # No bill tells kinds of images apart as service tiers.
+    tier = "" if one.tier.startswith(VARIANT_MARK) else one.tier
     left = one.cost
     for place, tokens in enumerate(one.tokens):
         if not tokens:
             continue
         rate, expected = own.rates[place], general.rates[place]
-        mine.cell(Cell(one.tier, leaves[place])).add(
+        mine.cell(Cell(tier, leaves[place])).add(
             tokens, tokens * (rate or 0), tokens * (expected or 0), expected if rate is not None else None
         )
         left -= tokens * (rate or 0)
@@ -152,7 +155,7 @@ def _add(mine: RecordedBucket, one: RecordedUsage, leaves: Sequence[str], pricin
     if left or fee:
         # The card's price per request, and what no card explains, such as of a card that was deleted.
         expected_fee = general.request * one.requests + (left - fee)
-        mine.cell(Cell(one.tier, REQUEST_FEE)).add(0, left, expected_fee, None)
+        mine.cell(Cell(tier, REQUEST_FEE)).add(0, left, expected_fee, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,31 +2,7 @@
 -- and what the same requests were recorded to cost: the difference is what no payer was told. By the labels of the
 -- request ({by}) and by period: {starts} are the periods' first seconds, ascending. A try may begin a day later at most.
 SELECT
-    if(has({by:Array(String)}, 'tenant'), tenant, '') AS tenant_label,
-    if(has({by:Array(String)}, 'team'), team, '') AS team_label,
-    if(has({by:Array(String)}, 'project'), project, '') AS project_label,
-    if(has({by:Array(String)}, 'key'), key_id, '') AS key_label,
-    if(has({by:Array(String)}, 'user'), end_user, '') AS user_label,
-    if(has({by:Array(String)}, 'model'), model, '') AS model_label,
-    if(has({by:Array(String)}, 'provider'), provider, '') AS provider_label,
-    if(has({by:Array(String)}, 'adapter'), adapter, '') AS adapter_label,
-    if(has({by:Array(String)}, 'prompt'), prompt_name, '') AS prompt_label,
-    if(has({by:Array(String)}, 'prompt_version'), prompt_version, '') AS prompt_version_label,
-    if(has({by:Array(String)}, 'price'), price_version, '') AS price_label,
-    if(has({by:Array(String)}, 'operation'), operation, '') AS operation_label,
-    if(has({by:Array(String)}, 'session'), conversation_id, '') AS session_label,
-    if(has({by:Array(String)}, 'repo'), tags['repo'], '') AS repo_label,
-    if(has({by:Array(String)}, 'branch'), tags['branch'], '') AS branch_label,
-    if(has({by:Array(String)}, 'pr'), tags['pr'], '') AS pr_label,
-    if(has({by:Array(String)}, 'agent'), tags['agent'], '') AS agent_label,
-    if(has({by:Array(String)}, 'tool'), arrayStringConcat(arraySort(arrayDistinct(tools)), ','), '') AS tool_label,
-    if(has({by:Array(String)}, 'tag:'), tags[{tag:String}], '') AS tag_label,
-    if(
-        has({by:Array(String)}, 'tags'),
-        arrayStringConcat(arraySort(arrayMap(pair -> concat(pair.1, '=', pair.2), CAST(tags, 'Array(Tuple(String, String))'))), ','),
-        ''
-    ) AS tags_label,
-    toInt64(roundDown(toUnixTimestamp(toDateTime(started_at, 'UTC')), {starts:Array(UInt32)})) AS period_start,
+    {{cost_labels}},
     toInt64(sum(tries.attempt_count)) - toInt64(count()) AS more_count,
     sum(tries.attempt_sum) - sum(ifNull(cost_usd, toDecimal64(0, 12))) AS more_cost_sum,
     greatest(toInt64(sum(tries.unpriced_count)) - toInt64(countIf(price_state IN ('unpriced', 'unknown_usage'))), 0)
@@ -60,7 +36,5 @@ INNER JOIN
     GROUP BY request_id
 ) AS tries USING (request_id)
 GROUP BY
-    tenant_label, team_label, project_label, key_label, user_label, model_label, provider_label, adapter_label,
-    prompt_label, prompt_version_label, price_label, operation_label, session_label, repo_label, branch_label, pr_label,
-    agent_label, tool_label, tag_label, tags_label, period_start
+    {{cost_label_names}}
 LIMIT {line_limit:UInt32}

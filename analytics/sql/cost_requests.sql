@@ -1,36 +1,8 @@
 -- Requests, tokens and cost from the requests themselves, by any of their labels ({by}) and by period: {starts} are the
--- periods' first seconds, ascending. Money in pico-USD. `tag:` in {by} is the value of the tag {tag}, `tags` all tags of a request at once.
+-- periods' first seconds, ascending. Money in pico-USD.
 -- {only_unpriced} leaves out all but what no amount stands for. `price_state` is the one definition of why (0030).
 SELECT
-    if(has({by:Array(String)}, 'tenant'), tenant, '') AS tenant_label,
-    if(has({by:Array(String)}, 'team'), team, '') AS team_label,
-    if(has({by:Array(String)}, 'project'), project, '') AS project_label,
-    if(has({by:Array(String)}, 'key'), key_id, '') AS key_label,
-    if(has({by:Array(String)}, 'user'), end_user, '') AS user_label,
-    if(has({by:Array(String)}, 'model'), model, '') AS model_label,
-    if(has({by:Array(String)}, 'provider'), provider, '') AS provider_label,
-    if(has({by:Array(String)}, 'adapter'), adapter, '') AS adapter_label,
-    if(has({by:Array(String)}, 'prompt'), prompt_name, '') AS prompt_label,
-    if(has({by:Array(String)}, 'prompt_version'), prompt_version, '') AS prompt_version_label,
-    if(has({by:Array(String)}, 'price'), price_version, '') AS price_label,
-    if(has({by:Array(String)}, 'operation'), operation, '') AS operation_label,
-    if(has({by:Array(String)}, 'session'), conversation_id, '') AS session_label,
-    if(has({by:Array(String)}, 'repo'), tags['repo'], '') AS repo_label,
-    if(has({by:Array(String)}, 'branch'), tags['branch'], '') AS branch_label,
-    if(has({by:Array(String)}, 'pr'), tags['pr'], '') AS pr_label,
-    if(has({by:Array(String)}, 'agent'), tags['agent'], '') AS agent_label,
-    if(
-        has({by:Array(String)}, 'tool'),
-        if(operation = 'execute_tool', model, arrayStringConcat(arraySort(arrayDistinct(tools)), ',')),
-        ''
-    ) AS tool_label,
-    if(has({by:Array(String)}, 'tag:'), tags[{tag:String}], '') AS tag_label,
-    if(
-        has({by:Array(String)}, 'tags'),
-        arrayStringConcat(arraySort(arrayMap(pair -> concat(pair.1, '=', pair.2), CAST(tags, 'Array(Tuple(String, String))'))), ','),
-        ''
-    ) AS tags_label,
-    toInt64(roundDown(toUnixTimestamp(toDateTime(started_at, 'UTC')), {starts:Array(UInt32)})) AS period_start,
+    {{cost_labels}},
     count() AS request_count,
     countIf(outcome = 'rejected') AS rejected_count,
     sum(
@@ -71,7 +43,5 @@ WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
     AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
     AND ({only_unpriced:Bool} = false OR price_state IN ('failed', 'unknown_usage', 'unpriced', 'partly_unpriced'))
 GROUP BY
-    tenant_label, team_label, project_label, key_label, user_label, model_label, provider_label, adapter_label,
-    prompt_label, prompt_version_label, price_label, operation_label, session_label, repo_label, branch_label, pr_label,
-    agent_label, tool_label, tag_label, tags_label, period_start
+    {{cost_label_names}}
 LIMIT {line_limit:UInt32}

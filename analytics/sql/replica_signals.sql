@@ -1,5 +1,6 @@
 -- What engines said of themselves in the last moments: per replica its latest queue and cache, and how busy it was. An
--- engine that idles says so every second; one that says nothing is not in the answer, which is not the same as idle.
+-- engine that idles says so at growing intervals, of stretches as long: so idle time counts from {idle_start} on. One
+-- that says nothing is not in the answer, which is not the same as idle.
 SELECT
     model AS model_label,
     replica AS replica_label,
@@ -11,8 +12,8 @@ SELECT
     toUInt64(argMax(ifNull(kv_blocks_total, 0), (started_at, sequence))) AS blocks_total,
     sumIf(busy_ns, kind = 'step') AS busy_sum
 FROM engine_steps
-WHERE started_at >= toDateTime({start:UInt32}, 'UTC')
+WHERE started_at >= toDateTime({idle_start:UInt32}, 'UTC')
     AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
-    AND kind IN ('step', 'idle')
+    AND (kind = 'idle' OR (kind = 'step' AND started_at >= toDateTime({start:UInt32}, 'UTC')))
 GROUP BY model_label, replica_label
 ORDER BY model_label, replica_label

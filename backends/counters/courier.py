@@ -166,6 +166,7 @@ class Courier:
         finally:
             if self._pump is not None:
                 self._pump.cancel()
+                await asyncio.wait([self._pump])  # it may be about to open what is closed next
             await self._connection.close()
 
     def _start(self) -> None:

@@ -66,7 +66,11 @@ class EmbedMeter:
         return parts
 
     def take(self, *, idle: bool) -> list[StepRecord]:
-        """Return the records since the last call; with `idle` those of idleness too, once a second."""
+        """Return the records since the last call; with `idle` those of idle time too, at growing intervals."""
         if idle:
-            self._book.tell_idleness()
+            self._book.write_idle_time()
         return self._book.take()
+
+    def close(self) -> None:
+        """Record the idle time up to now: the embedder ends."""
+        self._book.close()

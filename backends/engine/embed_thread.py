@@ -177,7 +177,9 @@ class EmbedThread:
                 self._turn(embedder)
             for request_id in list(self._jobs):
                 self._aborted.append(request_id)
-            self._post(self._receive())
+            answers = self._receive()
+            self._meter.close()
+            self._post(answers)
         except TollkeeperError as error:
             self._failure = error.message
         except Exception as error:  # the thread's edge: an embedder that breaks must say so, not vanish

@@ -1,4 +1,4 @@
-"""One engine's step records in the making: a clock without holes, a numbering without holes, idleness once a second.
+"""One engine's step records in the making: a clock and numbers without holes, idleness at growing intervals.
 
 What was in a step, and how its time is split, is its engine's business; where the step lies in the engine's time,
 and what lies between two steps, is the same for every engine and is kept here.
@@ -7,12 +7,9 @@ and what lies between two steps, is the same for every engine and is kept here.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
 
-from algorithms.gpu_time.ledger_clock import LedgerClock, Lifecycle, Stretch
+from algorithms.gpu_time.ledger_clock import FIRST_IDLE_NS, LONGEST_IDLE_NS, LedgerClock, Lifecycle, Stretch
 from contracts.recording.records import StepRecord
-
-_FLUSH_NS: Final = 1_000_000_000  # an idle engine tells of its idleness once a second
 
 
 def _wall_offset_ns() -> int:
@@ -43,6 +40,7 @@ class StepBook:
     dead_since_ns: int | None = None  # when the engine that this one takes the place of had died
     _clock: LedgerClock = field(init=False)
     _told_ns: int = field(init=False)
+    _idle_interval_ns: int = FIRST_IDLE_NS
     _records: list[StepRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -70,6 +68,7 @@ class StepBook:
         """Return a step's place in the engine's time, once what lay before it is written."""
         *before, step = self._clock.step(started_ns, busy_ns)
         self._told_ns = started_ns + busy_ns
+        self._idle_interval_ns = FIRST_IDLE_NS
         self._write_stretches(before, kv_blocks_used, kv_blocks_total)
         return step
 
@@ -86,12 +85,20 @@ class StepBook:
         """Add a step's record."""
         self._records.append(record)
 
-    def tell_idleness(self, *, kv_blocks_used: int | None = None, kv_blocks_total: int | None = None) -> None:
-        """Write down an idleness that lasts, once a second. No step may be in flight or unwritten."""
+    def write_idle_time(self, *, kv_blocks_used: int | None = None, kv_blocks_total: int | None = None) -> None:
+        """Write idle time that lasts: after a second, then at doubling intervals of at most 30 seconds.
+
+        No step may be in flight or unwritten. The next step writes what is left, so no nanosecond is lost.
+        """
         now = self.now_ns()
-        if now - self._told_ns >= _FLUSH_NS:
+        if now - self._told_ns >= self._idle_interval_ns:
             self._write_stretches(self._clock.flush(now), kv_blocks_used, kv_blocks_total)
             self._told_ns = now
+            self._idle_interval_ns = min(2 * self._idle_interval_ns, LONGEST_IDLE_NS)
+
+    def close(self) -> None:
+        """Write the time up to now, as the engine ends and no step will. No step may be in flight or unwritten."""
+        self._write_stretches(self._clock.flush(self.now_ns()), None, None)
 
     def take(self) -> list[StepRecord]:
         """Return the records since the last call."""

@@ -17,7 +17,7 @@ State = Literal["unknown", "up", "hung", "away"]
 Answer = tuple[State, str]  # and why it is not up
 Ask = Callable[[], Awaitable[Answer]]
 
-_EVERY_SECONDS: Final = 1.0
+_EVERY_SECONDS: Final = 2.0  # with the ticks of silence a hung process is known within five seconds
 _TICK_SECONDS: Final = 0.5
 _SILENT_TICKS: Final = 6
 _START_SECONDS: Final = 60.0  # of a process that has never answered: it may still be starting
@@ -71,7 +71,7 @@ class HttpProbe:
 
 
 class WatchedProcess:
-    """One process that is asked once a second. `state` is unknown until it has first answered or been hung."""
+    """One process that is asked every two seconds. `state` is unknown until it has first answered or been hung."""
 
     def __init__(self, name: str, ask: Ask, on_change: "Callable[[WatchedProcess], None]") -> None:
         """Call `on_change` when the state has changed, except for the first answer."""

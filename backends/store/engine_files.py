@@ -108,7 +108,7 @@ def _config(settings: StoreSettings, users: Path) -> ElementTree.Element:
         "table": "query_log",
         "partition_by": "event_date",
         "ttl": f"event_date + INTERVAL {settings.store_query_log_days} DAY DELETE",
-        "flush_interval_milliseconds": "7500",
+        "flush_interval_milliseconds": "60000",  # each flush is a part that has to be merged
     }.items():
         ElementTree.SubElement(query_log, name).text = text
     return root

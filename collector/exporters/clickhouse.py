@@ -30,7 +30,8 @@ EXPORT_FAILED: Final = "export_failed"
 COMPARED: Final = "rows_stored_before"
 PAST_RETENTION: Final = "rows_past_retention"
 _UNREADABLE: Final = "the spool entry is of an unknown kind or version"
-_IDLE_SECONDS: Final = 1.0
+_IDLE_SECONDS: Final = 5.0  # between two looks at a store that answers and that nothing waits for
+_AWAY_SECONDS: Final = 1.0  # and at one that does not answer
 _DISK_RETRY_SECONDS: Final = 1.0
 _MAX_FAILURES: Final = 5
 # An insert costs the store as much for one row as for thousands, so what trickles in is gathered for a moment.
@@ -138,7 +139,7 @@ class ClickHouseExporter:
                 continue
             if self._stopping.is_set():
                 return
-            if not self._spool.arrived.wait(_IDLE_SECONDS):
+            if not self._spool.arrived.wait(_IDLE_SECONDS if self._store_reachable else _AWAY_SECONDS):
                 self._note_reachable(self._store.ping())
             self._spool.arrived.clear()
 

@@ -3,12 +3,13 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from collector.counters import Counters
 from collector.exporters.backoff import Backoff
-from collector.spool import Spool, SpooledBatch
+from collector.spool import Spool, SpooledBatch, SpoolEntry
 from contracts.errors import LimitExceeded, Unavailable
 
 _log = logging.getLogger(__name__)
@@ -25,8 +26,23 @@ class BatchRefused(Exception):
     """The destination will never take this batch."""
 
 
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """How many batches come together: until they have this many bytes, or the first has waited this long."""
+
+    max_bytes: int
+    seconds: float
+
+
+Clean = Callable[[SpooledBatch], SpooledBatch | None]
+
+
 class Destination(Protocol):
     """Takes batches, each again until it has acknowledged it."""
+
+    @property
+    def gathering(self) -> Gathering | None:
+        """Return how batches come together; `None` if each comes alone."""
 
     @property
     def name(self) -> str:
@@ -35,8 +51,8 @@ class Destination(Protocol):
     def takes(self, batch: SpooledBatch) -> bool:
         """Return whether a batch is meant for it."""
 
-    def send(self, batch: SpooledBatch) -> None:
-        """Send a batch; when this returns, the destination has it. Raises DestinationAway, BatchRefused."""
+    def send(self, batches: Sequence[SpooledBatch]) -> None:
+        """Send batches; when this returns, the destination has them. Raises DestinationAway, BatchRefused."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -47,13 +63,26 @@ class Forwarder:
 
     A batch is in this spool before its sender hears that it was received, and leaves it once the destination has it: a
     crash sends some again, under the same id. Where the spool is full, later batches are not forwarded, and counted.
+    Batches that come together begin with the same one after a crash, and may then be more.
     """
 
-    def __init__(self, spool: Spool, destination: Destination, counters: Counters, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        destination: Destination,
+        counters: Counters,
+        backoff: Backoff,
+        *,
+        clean: Clean,
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`clean` returns a batch as it may leave the installation."""
         self._spool = spool
         self._destination = destination
         self._counters = counters
         self._backoff = backoff
+        self._clean = clean
+        self._clock_ns = clock_ns
         self._stopping = threading.Event()
         self._deadline = 0.0
         self.failure = ""  # why the last try failed; empty after one that did not
@@ -114,25 +143,50 @@ class Forwarder:
                     self._spool.arrived.wait(_IDLE_SECONDS)
 
     def _is_idle(self) -> bool:
-        return self._spool.pending_bytes == 0 or bool(self.failure)
+        return bool(self.failure) or not self._is_due()
+
+    def _is_due(self) -> bool:
+        """Return whether something waits that is to be sent now."""
+        waiting, gathering = self._spool.pending_bytes, self._destination.gathering
+        if waiting == 0 or gathering is None or waiting >= gathering.max_bytes:
+            return waiting > 0
+        oldest = self._spool.oldest_received_at_ns()
+        if oldest is None:
+            return True
+        age_seconds = (self._clock_ns() - oldest) / 1e9
+        return not 0 <= age_seconds < gathering.seconds  # a clock that was set back holds up nothing
 
     def _send_waiting(self) -> None:
-        while entries := self._spool.read(self._spool.cursor, max_bytes=_READ_BYTES):
-            for entry in entries:
+        while self._is_due():
+            for entries in self._together():
                 if self._stopping.is_set() and time.monotonic() > self._deadline:
                     return
-                if entry.batch is not None:
-                    self._send(entry.batch)
-                self._spool.release(entry.end)
+                batches = [self._clean(entry.batch) for entry in entries if entry.batch is not None]
+                if sound := [batch for batch in batches if batch is not None]:
+                    self._send(sound)
+                self._spool.release(entries[-1].end)
 
-    def _send(self, batch: SpooledBatch) -> None:
+    def _together(self) -> list[list[SpoolEntry]]:
+        """Return what waits, in the groups that are sent. Which they are follows from the first entry that waits."""
+        gathering = self._destination.gathering
+        if gathering is None:
+            return [[entry] for entry in self._spool.read(self._spool.cursor, max_bytes=_READ_BYTES)]
+        found: list[SpoolEntry] = []
+        after, left = self._spool.cursor, gathering.max_bytes
+        while left > 0 and (more := self._spool.read(after, max_bytes=left)):
+            found += more
+            after, left = more[-1].end, left - sum(entry.size for entry in more)
+        return [found] if found else []
+
+    def _send(self, batches: Sequence[SpooledBatch]) -> None:
         try:
-            self._destination.send(batch)
+            self._destination.send(batches)
         except BatchRefused as error:
-            _log.warning("batch_refused", extra={"to": self.name, "batch": batch.batch_id, "reason": str(error)})
-            self._counters.noticed(f"refused_by_{self.name}")
+            named = batches[0].batch_id
+            _log.warning("batch_refused", extra={"to": self.name, "batch": named, "reason": str(error)})
+            self._counters.noticed(f"refused_by_{self.name}", len(batches))
             return
-        self._counters.noticed(f"forwarded_to_{self.name}")
+        self._counters.noticed(f"forwarded_to_{self.name}", len(batches))
         if self.failure:
             _log.info("destination_back", extra={"to": self.name})
             self.failure = ""

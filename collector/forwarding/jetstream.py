@@ -1,6 +1,7 @@
 """Publishes batches to NATS JetStream, each under its id, so that a stream keeps what comes again once."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import nats
@@ -21,6 +22,7 @@ class JetStreamDestination:
     """Publishes to `SUBJECT.SIGNAL` with the header `Nats-Msg-Id`, and waits for the stream's acknowledgement."""
 
     name = "nats"
+    gathering = None
 
     def __init__(self, url: str, subject: str) -> None:
         """Accept the server's URL and the subject's first part. Raises ConfigurationError."""
@@ -42,10 +44,11 @@ class JetStreamDestination:
         """Return true: consumers read every signal, and gateways' packed records by `contracts.recording`."""
         return True
 
-    def send(self, batch: SpooledBatch) -> None:
-        """Publish one batch. Raises DestinationAway if no stream acknowledges it, BatchRefused if it is too large."""
+    def send(self, batches: Sequence[SpooledBatch]) -> None:
+        """Publish batches. Raises DestinationAway if no stream acknowledges one, BatchRefused if it is too large."""
         try:
-            self._loop.run_until_complete(self._publish(batch))
+            for batch in batches:
+                self._loop.run_until_complete(self._publish(batch))
         except nats.errors.MaxPayloadError as error:
             raise BatchRefused(_TOO_LARGE) from error
         except nats.js.errors.NoStreamResponseError as error:

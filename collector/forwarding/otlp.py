@@ -1,7 +1,7 @@
 """Sends batches to another OTLP endpoint over HTTP: an OpenTelemetry Collector, Datadog, Langfuse, Phoenix."""
 
 import gzip
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import httpx
@@ -17,9 +17,10 @@ _MISCONFIGURED: Final = frozenset({401, 403, 404})  # waits for somebody to set 
 
 
 class OtlpDestination:
-    """POSTs each batch to `URL/v1/SIGNAL` as it was received, compressed."""
+    """POSTs each batch to `URL/v1/SIGNAL`, compressed."""
 
     name = "otlp"
+    gathering = None
 
     def __init__(self, url: str, headers: Mapping[str, str], transport: httpx.BaseTransport | None = None) -> None:
         """Accept the endpoint's base URL. Raises ConfigurationError if it is no URL."""
@@ -33,8 +34,16 @@ class OtlpDestination:
         """Return whether others can read a batch: all but gateways' packed records."""
         return not (batch.signal == "logs" and batch.is_named)
 
-    def send(self, batch: SpooledBatch) -> None:
-        """Send one batch. Raises DestinationAway, BatchRefused."""
+    def send(self, batches: Sequence[SpooledBatch]) -> None:
+        """Send batches. Raises DestinationAway, BatchRefused."""
+        for batch in batches:
+            self._post(batch)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _post(self, batch: SpooledBatch) -> None:
         headers = {
             "content-type": "application/x-protobuf",
             "content-encoding": "gzip",
@@ -50,7 +59,3 @@ class OtlpDestination:
         if answer.status_code in _LATER or answer.status_code in _MISCONFIGURED:
             raise DestinationAway(f"it answers {answer.status_code} for /v1/{batch.signal}")
         raise BatchRefused(f"it answers {answer.status_code}")
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()

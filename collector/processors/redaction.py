@@ -35,16 +35,40 @@ PATTERNS: Final[Mapping[What, Replacement]] = {
 }
 
 
+class TextRedaction:
+    """Replaces in one text. What it found in short ones is remembered, since values repeat from row to row."""
+
+    def __init__(self, what: Collection[What]) -> None:
+        self._patterns = [PATTERNS[one] for one in what]
+        self._remembered = lru_cache(maxsize=_REMEMBERED)(self._replaced)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is ever replaced."""
+        return not self._patterns
+
+    def clean(self, text: str) -> str:
+        """Return a text without what is to be replaced."""
+        if not may_hold_secrets(text):
+            return text
+        return self._remembered(text) if len(text) <= _REMEMBERED_CHARACTERS else self._replaced(text)
+
+    def _replaced(self, text: str) -> str:
+        for replacement in self._patterns:
+            for form in replacement.forms:
+                text = _replace(form, replacement.text, text)
+        return text
+
+
 class Redaction:
     """Replaces in values of attributes, status messages and log bodies. Names of attributes are not looked at here."""
 
     def __init__(self, what: Collection[What]) -> None:
-        self._patterns = [PATTERNS[one] for one in what]
-        self._remembered = lru_cache(maxsize=_REMEMBERED)(self._replaced)  # values repeat from row to row
+        self._text = TextRedaction(what)
 
     def apply(self, processed: Processed, batch: SpooledBatch) -> None:
         """Replace in all rows of a batch. Attributes are looked at where their reader has found any of them suspect."""
-        if not self._patterns:
+        if self._text.is_empty:
             return
         for table, texts in ((TRACES, ("status_message",)), (LOGS, ("body",)), (METRICS, ())):
             rows = processed.tables.get(table.name)
@@ -55,7 +79,7 @@ class Redaction:
         changes: dict[str, object] = {}
         for name in texts:
             text = getattr(row, name)
-            if text and (clean := self._clean(text)) != text:
+            if text and (clean := self._text.clean(text)) != text:
                 changes[name] = clean
         if processed.is_suspect:
             self._clean_attributes(row, changes)
@@ -76,18 +100,7 @@ class Redaction:
                     changes[name] = clean_maps
 
     def _clean_map(self, found: dict[str, str]) -> dict[str, str]:
-        return {key: self._clean(value) for key, value in found.items()}
-
-    def _clean(self, text: str) -> str:
-        if not may_hold_secrets(text):
-            return text
-        return self._remembered(text) if len(text) <= _REMEMBERED_CHARACTERS else self._replaced(text)
-
-    def _replaced(self, text: str) -> str:
-        for replacement in self._patterns:
-            for form in replacement.forms:
-                text = _replace(form, replacement.text, text)
-        return text
+        return {key: self._text.clean(value) for key, value in found.items()}
 
 
 def _replace(pattern: Pattern, by: str, text: str) -> str:

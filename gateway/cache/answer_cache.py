@@ -35,6 +35,7 @@ from gateway.request.request_state import RequestState
 from gateway.wire.exchange import Headers, header_lines
 
 if TYPE_CHECKING:
+    from backends.counters.shared_answers import SharedAnswers
     from backends.embedder.base import Embedder
     from gateway.cache.meanings import Meanings
 
@@ -53,9 +54,10 @@ _CUT: Final = frozenset(("length", ""))  # where limits bounded it: perhaps by t
 
 
 class AnswerCache:
-    """The answers that this process has kept. Where several gateways serve, each has its own.
+    """The answers that this process has kept, and those that gateways share.
 
-    `embedder` tells texts' meanings; without one, policies that want them keep exact answers alone.
+    `embedder` tells texts' meanings; without one, policies that want them keep exact answers alone. Without `shared`
+    each gateway has its own answers.
     """
 
     def __init__(
@@ -65,8 +67,10 @@ class AnswerCache:
         settlement: Settlement,
         clock: Clock,
         embedder: "Embedder | None" = None,
+        shared: "SharedAnswers | None" = None,
     ) -> None:
         self.counts = CacheCounts()
+        self._shared = shared
         self._store = AnswerStore(max_bytes, self._forget)
         self._flights = Flights()
         self._contexts = Contexts()
@@ -114,6 +118,11 @@ class AnswerCache:
             visit.copy = AnswerCopy(visit.policy.max_answer_bytes)
             if self._flights.find(life.who.tenant, name.exact) is None:
                 visit.flight = self._flights.open(life.who.tenant, name.exact)
+        if wish.may_read and self._shared is not None:
+            kept = await self._fetch(life, visit, name, self._shared)
+            if kept is not None:
+                await self._give(life, reply, visit, kept, None)
+                return True
         if name.text and await self._give_alike(life, reply, visit, name):
             return True
         self.counts.misses += 1
@@ -197,7 +206,13 @@ class AnswerCache:
             "max_bytes": self._store.max_bytes,
             "evicted": self._store.evicted,
             "under_way": len(self._flights),
+            **({} if self._shared is None else self._shared.state()),
         }
+
+    async def close(self) -> None:
+        """Send what is to be shared, and close the connection."""
+        if self._shared is not None:
+            await self._shared.close()
 
     def _name(
         self, life: RequestState, model: ModelSpec, operation: Operation, body: bytes, policy: CachePolicy
@@ -239,6 +254,21 @@ class AnswerCache:
             if how is not Landing.GIVEN_UP:
                 return None  # what failed for one is not asked for by one after the other
         return None
+
+    async def _fetch(
+        self, life: RequestState, visit: Visit, name: Fingerprint, shared: "SharedAnswers"
+    ) -> "tuple[Entry, KeptAnswer] | None":
+        """Return the answer that another gateway has kept, or this one before a restart; it is kept here too then."""
+        tenant = life.who.tenant
+        found = await shared.get(tenant, name.exact)
+        if found is None:
+            return None
+        kept_at_ns = self._clock.monotonic_ns() - found.age_ns
+        self._store.put(tenant, name.exact, found.packed, kept_at_ns, found.ttl_ns)
+        kept = self._look_for(life, name.exact, visit.wish)
+        if kept is not None and visit.flight is not None:
+            visit.flight.land(Landing.KEPT)
+        return kept
 
     async def _give_alike(self, life: RequestState, reply: Reply, visit: Visit, name: Fingerprint) -> bool:
         """Answer with what was kept of a request that means the same; return whether there was one."""
@@ -298,6 +328,8 @@ class AnswerCache:
             self.counts.not_kept += 1
             return False
         self.counts.kept += 1
+        if self._shared is not None:
+            self._shared.put(tenant, key, packed, ttl_ns)
         if meaning is not None:
             self._meanings().add(tenant, key, visit.name.around, visit.name.text, meaning)
         return True

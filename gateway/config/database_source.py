@@ -1,8 +1,13 @@
 """Snapshots from the control-plane database."""
 
+from typing import Final
+
+from backends.control.change_look import ChangeLook
 from backends.control.database import ControlDatabase
 from backends.control.snapshot import Reading, read_revision, read_snapshot
 from contracts.serving.configuration import Snapshot
+
+_ASK_EVERY_SECONDS: Final = 2.0  # although the files of SQLite say that nothing has changed
 
 
 class DatabaseSource:
@@ -13,6 +18,7 @@ class DatabaseSource:
         self._last: Reading | None = None
         self._was_away = False
         self._has_answered = False
+        self._look = ChangeLook(self._database.url, _ASK_EVERY_SECONDS)
 
     @property
     def has_answered(self) -> bool:
@@ -27,8 +33,8 @@ class DatabaseSource:
         return self._last.snapshot
 
     def may_have_changed(self) -> bool:
-        """Return True: only the database knows."""
-        return True
+        """Return whether a poll could find anything: of PostgreSQL only itself can tell."""
+        return self._look.may_have_changed()
 
     def poll(self, known_revision: int) -> Snapshot | None:
         """Return a newer snapshot, or `None`. Blocks; called from a thread.
@@ -36,6 +42,7 @@ class DatabaseSource:
         After a failure everything is read again, as the database may have been restored from a backup meanwhile: its
         revisions would then tell of another history than the one that is known.
         """
+        self._look.begin_read()
         try:
             with self._database.session() as session:
                 revision = read_revision(session)
@@ -48,6 +55,7 @@ class DatabaseSource:
                 self._last = read_snapshot(session, last, is_whole=not is_known)
         except Exception:
             self._was_away = True
+            self._look.forget()
             raise
         finally:
             self._has_answered = False

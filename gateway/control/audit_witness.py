@@ -21,6 +21,7 @@ from backends.audit.places import DirectoryPlace
 from backends.audit.signing import AuditSigner
 from backends.audit.tender import ChainTender
 from backends.control.audit_chain import WITNESS_BEGINS, begun_chains, read_rows
+from backends.control.change_look import ChangeLook
 from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
 from contracts.errors import TollkeeperError
@@ -28,6 +29,7 @@ from contracts.errors import TollkeeperError
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
+_ASK_EVERY_SECONDS: Final = 5.0  # although the files of SQLite say that nothing has changed
 _AT_ONCE: Final = 10_000
 _WITNESS: Final = f'"kind":"{KIND_CONTROL}"'.encode()
 _ACCEPTANCE: Final = f'"kind":"{KIND_ACCEPTED}"'.encode()
@@ -57,6 +59,7 @@ class AuditWitness:
         self._seen = 0
         self._chain: AuditChain | None = None
         self._tender: ChainTender | None = None
+        self._look = ChangeLook(database.url, _ASK_EVERY_SECONDS)
 
     async def run(self) -> None:
         """Look every second, until cancelled."""
@@ -103,9 +106,10 @@ class AuditWitness:
         if not self._leads():
             return 0
         chain, tender = self._opened()
-        found = await asyncio.to_thread(self._read)
+        found = await asyncio.to_thread(self._read) if self._look.may_have_changed() else []
         for entry, digest in found:
             if not chain.append(KIND_CONTROL, ControlFacts(self._now_ns(), entry, digest)):
+                self._look.forget()
                 break
             self._seen = entry
         await tender.look()
@@ -125,15 +129,22 @@ class AuditWitness:
         return self._chain, self._tender
 
     def _read(self) -> list[tuple[int, str]]:
-        with self._database.session() as session:
-            found = []
-            for row in read_rows(session, after=self._seen):
-                if not row.is_chained:
-                    continue  # not an entry that Tollkeeper wrote; verification names it
-                found.append((row.id, row.hash))
-                if len(found) >= _AT_ONCE:
-                    break
-            return found
+        self._look.begin_read()
+        found: list[tuple[int, str]] = []
+        try:
+            with self._database.session() as session:
+                for row in read_rows(session, after=self._seen):
+                    if not row.is_chained:
+                        continue  # not an entry that Tollkeeper wrote; verification names it
+                    found.append((row.id, row.hash))
+                    if len(found) >= _AT_ONCE:
+                        break
+        except BaseException:
+            self._look.forget()
+            raise
+        if len(found) >= _AT_ONCE:
+            self._look.forget()  # there may be more
+        return found
 
 
 def last_witnessed(directory: Path) -> int:

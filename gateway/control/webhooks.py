@@ -12,6 +12,7 @@ from backends.channels.base import ChannelSettings
 from backends.channels.http_post import HttpPost
 from backends.channels.inward import Network
 from backends.control.budget_events import NOW_REFUSING, claim_event, due_events, fail_event, finish_event
+from backends.control.change_look import ChangeLook
 from backends.control.database import ControlDatabase
 from backends.control.sealer import Sealer
 from contracts.control import Budget, BudgetEvent
@@ -25,6 +26,7 @@ from contracts.rules.webhook_signature import signature_of as signature_of
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 1.0
+_ASK_EVERY_SECONDS: Final = 5.0  # although the files of SQLite say that nothing has changed: further tries become due
 _TIMEOUT_SECONDS: Final = 5.0
 _AT_ONCE: Final = 8
 
@@ -62,6 +64,7 @@ class WebhookDelivery:
         self._secret = secret
         self._now = now
         self._sealer = sealer
+        self._look = ChangeLook(database.url, _ASK_EVERY_SECONDS)
         # A team's lead may write a webhook, and must not have this process call what only it can reach.
         self._http = HttpPost(ChannelSettings(timeout_seconds=timeout_seconds, inward=inward))
 
@@ -70,13 +73,17 @@ class WebhookDelivery:
         is_away = False
         while True:
             try:
-                await self.deliver_due()
+                if self._look.may_have_changed():
+                    self._look.begin_read()
+                    await self.deliver_due()
                 is_away = False
             except TollkeeperError as error:
+                self._look.forget()
                 if not is_away:
                     _log.warning("webhooks_wait", extra={"reason": error.message})
                 is_away = True
             except Exception:  # the edge of the task: were it to end, no event would be delivered any more
+                self._look.forget()
                 if not is_away:
                     _log.exception("webhooks_failed")
                 is_away = True

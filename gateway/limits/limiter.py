@@ -148,15 +148,8 @@ class Limiter:
         lines = plan.lines_for(self.store, life.who, model.id, life.conversation_id)
         if lines.counts_gpu and not _is_ours(model, life):
             lines = lines.without(GPU)  # nobody measures what it runs on
+        tokens_in = await self._input_of(life, model, lines, count_input, retries)
         now_ns = self._clock.steady_ns()
-        tokens_in = 0
-        if lines.counts_tokens and not isinstance(request, MediaRequest):
-            tokens_in = possible(lines, self.inputs.upper(life.who.tenant, model.id, prompt_bytes(life.body)))
-            # A flood that no counter has room for is not tokenized.
-            if life.snapshot.pools[model.pool].kinds != _UNCOUNTED and not nothing_fits(lines, now_ns):
-                exact = await self._count(life, lines, count_input, retries)
-                tokens_in = tokens_in if exact is None else exact
-                now_ns = self._clock.steady_ns()
         rates = self._rates(lines, life, model, tokens_in, now_ns)
         if not rates.is_priced:
             lines = _without_money(lines, model.id, life.asked_tier)
@@ -177,6 +170,19 @@ class Limiter:
         if lines.capping:
             clip(grant, life, now_ns)
         return grant
+
+    async def _input_of(
+        self, life: RequestState, model: ModelSpec, lines: Lines, count_input: CountInput, retries: int | None
+    ) -> int:
+        """Return how many input tokens to reserve: as counted where that can be done, else as many as there may be."""
+        if not lines.counts_tokens or isinstance(life.request, MediaRequest):
+            return 0
+        at_most = possible(lines, self.inputs.upper(life.who.tenant, model.id, prompt_bytes(life.body)))
+        # A flood that no counter has room for is not tokenized.
+        if life.snapshot.pools[model.pool].kinds == _UNCOUNTED or nothing_fits(lines, self._clock.steady_ns()):
+            return at_most
+        exact = await self._count(life, lines, count_input, retries)
+        return at_most if exact is None else exact
 
     def _output_of(
         self, life: RequestState, model: ModelSpec, lines: Lines, rates: Rates

@@ -18,6 +18,7 @@ from uuid import UUID
 from backends.http_client.http_origin import Origin
 from backends.http_client.http_pool import HttpPool
 from backends.http_client.http_timeouts import Timeouts
+from backends.processes.beat import until_beat
 from backends.segment_log.segments import Entry
 from backends.telemetry.otlp import CONTENT_TYPE, LOGS_PATH, PackedRecord, build_export_request, rejected_records
 from contracts.errors import InvalidRecord, InvalidRequest, UpstreamError, UpstreamTimeout
@@ -28,7 +29,7 @@ from gateway.records.journal import Journal, unpack_entry
 
 _log = logging.getLogger(__name__)
 
-_SHIP_EVERY_SECONDS: Final = 0.2
+_SHIP_EVERY_SECONDS: Final = 0.25  # with what else is done four times a second
 _MAX_BATCH_ENTRIES: Final = 500  # keeps one batch's assembly under 5 ms on the event loop
 _MAX_BATCH_BYTES: Final = 2 * 1024 * 1024
 _MAX_BACKOFF_SECONDS: Final = 5.0
@@ -79,7 +80,7 @@ class Shipper:
         while True:
             if await self._try_to_ship():
                 self.failures_in_a_row = 0
-                await asyncio.sleep(_SHIP_EVERY_SECONDS)
+                await asyncio.sleep(until_beat(_SHIP_EVERY_SECONDS))
             else:
                 self.failures_in_a_row += 1
                 ceiling = min(0.1 * 2**self.failures_in_a_row, _MAX_BACKOFF_SECONDS)

@@ -54,6 +54,7 @@ def test_a_figure_is_held_to_its_promise(tmp_path, value, met):
     ]
 
 
+@pytest.mark.drill
 def test_a_model_has_a_tokenizer_for_every_id_and_words_of_one_token(tmp_path):
     tokenizers = pytest.importorskip("tokenizers")
     path = write_model(tmp_path, "1b")

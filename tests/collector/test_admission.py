@@ -16,7 +16,7 @@ from collector.processors.logs import LogsProcessor
 from collector.processors.metrics import MetricsProcessor
 from collector.processors.quotas import KnownTenants, TenantQuotas
 from collector.processors.record_tenants import RecordTenants
-from collector.processors.redaction import Redaction
+from collector.processors.redaction import Redaction, TextRedaction
 from collector.processors.spans import SpansProcessor
 from collector.receivers.memory import MemoryLimiter
 from collector.rows import Processed
@@ -108,7 +108,7 @@ def test_an_unknown_tenant_is_refused_in_part_and_telemetry_without_one_passes(s
 
 def test_no_text_takes_long_to_redact_and_a_long_status_is_cut() -> None:
     began = time.process_time()
-    assert Redaction(["keys", "emails"])._clean("eyJ-" * 60_000) == "eyJ-" * 60_000
+    assert TextRedaction(["keys", "emails"]).clean("eyJ-" * 60_000) == "eyJ-" * 60_000
     assert time.process_time() - began < 5
     sent = span_request({"status": {"code": 2, "message": "x" * 4097}}).SerializeToString()
     processed = SpansProcessor().process(SpooledBatch("b", "traces", NOW, sent, True))

@@ -113,6 +113,7 @@ def settle(collector: Any) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("version", [OLDEST, BEFORE_COPIES])
+@pytest.mark.drill
 def test_an_insert_the_store_died_in_is_settled_before_the_migration_and_counts_once_in_new_rollups(
     version: int,
     start_collector: Make,
@@ -167,6 +168,7 @@ def test_settling_without_an_answer_from_the_store_is_an_error_in_one_line(
     assert "in use by another process" in in_use.stderr
 
 
+@pytest.mark.drill
 def test_an_insert_whose_end_a_collector_elsewhere_missed_counts_once_in_rollups_filled_by_a_migration(
     start_collector: Make, new_store: Any, request_record: Make, batch_of: Make, eventually: Make, tmp_path: Path
 ) -> None:

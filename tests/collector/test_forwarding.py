@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from backends.segment_log.segments import SegmentLog
 from collector.counters import Counters
 from collector.exporters.backoff import Backoff
-from collector.forwarding.forwarder import BatchRefused, DestinationAway, Forwarder
+from collector.forwarding.forwarder import BatchRefused, DestinationAway, Forwarder, Gathering
 from collector.forwarding.jetstream import JetStreamDestination
 from collector.forwarding.otlp import OtlpDestination
 from collector.spool import Spool, SpooledBatch
@@ -120,19 +121,22 @@ class Scripted:
     """A destination that fails as it is told."""
 
     name = "scripted"
+    gathering: Gathering | None = None
 
     def __init__(self, *faults: Exception | None) -> None:
         self.faults = list(faults)
         self.taken: list[str] = []
+        self.together: list[list[str]] = []
 
     def takes(self, one: SpooledBatch) -> bool:
         return one.signal != "metrics"
 
-    def send(self, one: SpooledBatch) -> None:
+    def send(self, batches: Sequence[SpooledBatch]) -> None:
         fault = self.faults.pop(0) if self.faults else None
         if fault is not None:
             raise fault
-        self.taken.append(one.batch_id)
+        self.together.append([one.batch_id for one in batches])
+        self.taken += self.together[-1]
 
     def close(self) -> None:
         pass
@@ -140,7 +144,7 @@ class Scripted:
 
 def forwarder(folder: Path, destination: Any, counters: Counters, max_bytes: int = 1 << 20) -> Forwarder:
     log = SegmentLog(folder / "forward", max_bytes=max_bytes)
-    return Forwarder(Spool(log), destination, counters, Backoff(random.Random(1)))
+    return Forwarder(Spool(log), destination, counters, Backoff(random.Random(1)), clean=lambda one: one)
 
 
 def test_batches_go_in_order_again_after_a_failure_and_past_what_is_refused(tmp_path: Path):
@@ -179,15 +183,42 @@ def test_a_destination_whose_spool_is_full_holds_up_nothing(tmp_path: Path):
     sender.stop(1.0)
 
 
+def received(number: int, at_ns: int) -> SpooledBatch:
+    return SpooledBatch(f"b{number}", "traces", at_ns, b"x" * 1000, False)
+
+
+def test_batches_come_together_once_they_are_large_or_old_enough(tmp_path: Path):
+    destination = Scripted(DestinationAway("away"))
+    destination.gathering = Gathering(max_bytes=2500, seconds=60.0)
+    sender = forwarder(tmp_path, destination, Counters())
+    now = time.time_ns()
+    sender.put([received(1, now), received(2, now)])
+    sender.start()
+    sender.stop(0.5)
+    assert destination.together == [] and not destination.faults == []
+    again = forwarder(tmp_path, destination, Counters())
+    again.put([received(3, now), received(4, now - 1)])
+    again.start()
+    poll(lambda: destination.together == [["b1", "b2", "b3"]], "the batches that are large enough")
+    assert destination.faults == [], "and they came again as they were"
+    again.put([received(5, now), received(6, now)])
+    poll(lambda: destination.together[1:] == [["b4", "b5", "b6"]], "the next ones")
+    again.put([received(7, now - 60_000_000_000)])
+    poll(lambda: destination.together[2:] == [["b7"]], "the old one")
+    again.put([received(8, now + 3600 * 10**9)])
+    poll(lambda: destination.together[3:] == [["b8"]], "one of a clock that was set back since")
+    again.stop(1.0)
+
+
 @pytest.mark.parametrize("status", [429, 503, 401, 404])
 def test_an_endpoint_that_may_take_it_later_is_asked_again(otlp_server: OtlpServer, status: int):
     destination = OtlpDestination(otlp_server.url, {})
     otlp_server.status = status
     with pytest.raises(DestinationAway, match=str(status)):
-        destination.send(batch(1))
+        destination.send([batch(1)])
     otlp_server.status = 400
     with pytest.raises(BatchRefused, match="400"):
-        destination.send(batch(1))
+        destination.send([batch(1)])
     destination.close()
 
 
@@ -217,10 +248,10 @@ def test_an_unusable_address_is_refused(make: Callable[[], object]):
 def test_a_batch_that_comes_again_is_in_the_stream_once(nats_url: str):
     destination = JetStreamDestination(nats_url, "once")
     with pytest.raises(DestinationAway, match="no stream"):
-        destination.send(batch(1))
+        destination.send([batch(1)])
     asyncio.run(_messages(nats_url, "ONCE", "once", make=True))
     for number in (1, 2, 1):
-        destination.send(batch(number))
+        destination.send([batch(number)])
     destination.close()
     found = asyncio.run(_messages(nats_url, "ONCE", "once"))
     assert found == [("once.traces", "b1", b"payload 1"), ("once.traces", "b2", b"payload 2")]
@@ -239,6 +270,10 @@ def test_a_killed_collector_sends_on_all_that_it_acknowledged(
         forward_nats_subject="books",
     )
     spans, points = span_request({}).SerializeToString(), gauge_request("heat", ({}, 1.0)).SerializeToString()
+    told = span_request(
+        {"attributes": {"note": "my key is sk-abcdefghij0123456789", "gen_ai.prompt": "hush", "api_key": "x"}}
+    )
+    assert collector.post(told.SerializeToString(), "/v1/traces").status_code == 200
     assert collector.post(spans, "/v1/traces").status_code == 200
     assert collector.post(points, "/v1/metrics").status_code == 200
     assert collector.post(packed_batch("gateway/1", make_request_record())).status_code == 200
@@ -247,9 +282,14 @@ def test_a_killed_collector_sends_on_all_that_it_acknowledged(
     collector.kill()
     otlp_server.status = 200
     collector.start()
-    poll(lambda: len(otlp_server.taken) >= 2, "the sending on")
-    assert {(path, body) for path, _, body, _ in otlp_server.taken} == {("/v1/traces", spans), ("/v1/metrics", points)}
+    poll(lambda: len(otlp_server.taken) >= 3, "the sending on")
+    redacted = span_request({"attributes": {"note": "my key is [key]", "api_key": "[redacted]"}})
+    assert {(path, body) for path, _, body, _ in otlp_server.taken} == {
+        ("/v1/traces", spans),
+        ("/v1/traces", redacted.SerializeToString()),
+        ("/v1/metrics", points),
+    }
     assert {authorization for *_, authorization in otlp_server.taken} == {"Bearer secret"}
-    poll(lambda: len(asyncio.run(_messages(nats_url, "ALL", "books"))) == 3, "the stream's three messages")
+    poll(lambda: len(asyncio.run(_messages(nats_url, "ALL", "books"))) == 4, "the stream's four messages")
     found = {subject: named for subject, named, _ in asyncio.run(_messages(nats_url, "ALL", "books"))}
     assert set(found) == {"books.traces", "books.metrics", "books.logs"} and found["books.logs"] == "gateway/1"

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
+
 from backends.segment_log.pieces import Pieces
 from tests.collector.conftest import CollectorProcess, wait_until
 from tests.collector.test_store import behind
@@ -16,6 +18,7 @@ def has_exported(collector: CollectorProcess, rows: int) -> bool:
     return bool(collector.health()["exported"].get("requests") == rows)
 
 
+@pytest.mark.drill
 def test_a_missing_store_and_a_missing_spool_are_reported_once(
     migrated_store: Any, request_record: Make, batch_of: Make
 ) -> None:

@@ -258,6 +258,7 @@ def test_one_broken_record_does_not_hold_up_the_others(
     assert health["rejected"] == {"undecodable_record": 1, "rejected_by_store": 1}
 
 
+@pytest.mark.drill
 def test_a_store_not_migrated_yet_keeps_records_waiting(
     start_collector: Make, new_store: Any, tenant: str, request_record: Make, batch_of: Make, eventually: Make
 ) -> None:

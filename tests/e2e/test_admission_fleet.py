@@ -8,7 +8,7 @@ from bench.fleet.killed import SLOTS, KilledGateway
 from bench.fleet.redis_server import RedisServer
 from bench.fleet.shows import agreement, show_money, show_tokens
 
-pytestmark = [pytest.mark.e2e, pytest.mark.service]
+pytestmark = [pytest.mark.e2e, pytest.mark.service, pytest.mark.drill]
 
 EXPIRY_SECONDS = 10.0
 LATE_SECONDS = 2.0

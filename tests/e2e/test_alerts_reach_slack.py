@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.installation import Installation, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.drill]
 
 ASKED = 8
 PATIENCE_SECONDS = 120.0

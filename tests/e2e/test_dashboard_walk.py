@@ -44,7 +44,7 @@ from tollkeeper.showcase.rows import OWN, ShowcaseRows
 playwright = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("axe_playwright_python.sync_playwright")
 
-pytestmark = [pytest.mark.e2e, pytest.mark.service]
+pytestmark = [pytest.mark.e2e, pytest.mark.service, pytest.mark.drill]
 
 
 @dataclass

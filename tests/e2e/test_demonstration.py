@@ -13,7 +13,7 @@ from tollkeeper.installation import Installation as Running
 from tollkeeper.showcase.fill import fill_showcase, remove_showcase
 from tollkeeper.showcase.rows import HOSTED, NEXT, OWN, ROLLOUT, TENANTS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.drill]
 
 CALLED = "Slack is called: "
 

@@ -20,6 +20,8 @@ from tests.collector.conftest import RECORD_KEY, make_request_record, packed_bat
 from tests.conftest import StoreProcess
 from tests.ports import find_free_ports
 
+pytestmark = pytest.mark.drill
+
 DISK_BYTES = 512 << 20
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.installation import Installation, wait_until
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = [pytest.mark.e2e, pytest.mark.drill]
 
 ROOT = Path(__file__).parents[2]
 AZURE = ROOT / "bench" / "traces" / "azure_llm_2023" / "AzureLLMInferenceTrace_conv.csv"

@@ -24,7 +24,7 @@ from bench.fleet.gateway import free_port
 from bench.fleet.redis_server import RedisServer
 from tests.certificates import Authority
 
-pytestmark = [pytest.mark.e2e, pytest.mark.service, pytest.mark.alone]
+pytestmark = [pytest.mark.e2e, pytest.mark.service, pytest.mark.alone, pytest.mark.drill]
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "deploy" / "haproxy" / "haproxy.cfg"

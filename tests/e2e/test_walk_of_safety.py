@@ -30,7 +30,7 @@ from tests.e2e.walk import (
 playwright = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("axe_playwright_python.sync_playwright")
 
-pytestmark = [pytest.mark.e2e, pytest.mark.service]
+pytestmark = [pytest.mark.e2e, pytest.mark.service, pytest.mark.drill]
 
 CARD = "my card is 4111 1111 1111 1111, my address ann@example.com"
 LEAKED = "the key is AKIAIOSFODNN7EXAMPLE"

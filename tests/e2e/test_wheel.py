@@ -22,7 +22,7 @@ from tests.e2e.installation import PORTS
 from tests.ports import find_free_ports
 from tests.steady_time import poll_within
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.drill]
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 180.0

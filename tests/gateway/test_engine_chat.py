@@ -261,6 +261,7 @@ async def test_a_client_that_leaves_on_the_way_is_billed_what_the_engine_made(en
     assert made_by_the_engine() == record.usage.output_tokens  # one step computed the prompt and the first token
 
 
+@pytest.mark.drill
 async def test_a_host_killed_in_the_middle_is_continued_as_if_nothing_had_happened(
     start_with, host, tmp_path, eventually
 ):

@@ -98,6 +98,7 @@ async def test_output_that_had_passed_is_paid(start, kit):
     assert found.cost_pico_usd == found.usage.input_tokens * 1_000_000 + found.usage.output_tokens * 2_000_000
 
 
+@pytest.mark.drill
 async def test_killed_twice_in_a_row_there_is_still_one_record_each(start, kit):
     gateway = await start(kit.configuration(("scripted-1", [kit.scripted(tokens=4000, gap_ms=20)])))
     ids = []
@@ -176,6 +177,7 @@ async def test_what_ends_leaves_no_entry(start, kit, upstream, tmp_path):
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.drill
 async def test_a_budget_keeps_what_the_records_were_charged(start, kit, upstream, is_shared):
     if is_shared and not RedisServer.is_installed():
         pytest.skip("redis-server is not installed")

@@ -73,6 +73,7 @@ async def test_requests_are_served_from_the_lease_and_the_gateway_is_ready_and_d
     redis.go_on()
 
 
+@pytest.mark.drill
 async def test_once_the_lease_is_used_up_the_gateway_is_not_ready_until_redis_is_back(start, redis, caplog):
     gateway = await start()
     await leased(gateway, redis)

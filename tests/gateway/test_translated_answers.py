@@ -93,7 +93,7 @@ async def test_a_body_of_many_lines_breaks_no_event(gateway, upstream, path):
 async def test_a_schema_is_refused_at_whatever_depth_it_is_too_deep(gateway, upstream, path):
     upstream.always(upstream.whole(upstream.completion()))
     statuses = []
-    for depth in range(930, 970):
+    for depth in range(860, 975):  # how deep the stack is already differs from run to run
         schema = b'{"a":' * depth + b"1" + b"}" * depth
         tool = b'{"name":"t","input_schema":%b}' if path == "/v1/messages" else b'{"name":"t","parameters":%b}'
         body = json.dumps(ASKED[path]).encode()[:-1] + b',"tools":[%b]}' % (tool % schema)

@@ -145,6 +145,7 @@ SUMS = {
 }
 
 
+@pytest.mark.drill
 def test_two_shards_come_to_the_sums_of_one_store(shards: list[Any], empty_store: Any) -> None:
     alone, one, two = empty_store.client(), shards[0].client("supervisor"), shards[1].client("supervisor")
     batch = arrow_batch(REQUESTS, [record(index) for index in range(600)])

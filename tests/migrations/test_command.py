@@ -34,6 +34,7 @@ def test_both_come_to_head_and_stay_there(new_store: Any) -> None:
     ]
 
 
+@pytest.mark.drill
 def test_it_waits_for_a_store_that_is_starting(new_store: Any) -> None:
     command = [sys.executable, "-m", "migrations", "--only", "store"]
     new_store.data.mkdir()

@@ -16,6 +16,7 @@ from tests.migrations.test_exactly_once import request_batch
 BEFORE_COPIES = 12
 
 
+@pytest.mark.drill
 def test_a_batch_in_doubt_is_settled_before_rows_are_copied_and_counts_once(new_store: Any, tmp_path: Path) -> None:
     new_store.start()
     files = read_migrations()
@@ -59,6 +60,7 @@ BEFORE_INDICATORS = 17
 OF_INDICATORS = ("indicators_minute", "indicators_hour")
 
 
+@pytest.mark.drill
 def test_a_rollup_that_a_migration_makes_holds_the_rows_from_before(new_store: Any, tmp_path: Path) -> None:
     new_store.start()
     files = read_migrations()

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow
+import pytest
 
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
@@ -15,6 +16,8 @@ from contracts.recording.names import REQUESTS
 from contracts.recording.records import RequestRecord
 from contracts.serving.rollouts import PLATFORM_TENANT
 from migrations.store import migrate_store, read_migrations
+
+pytestmark = pytest.mark.drill
 
 APART = 26
 HOUR_NS = 3_600 * 10**9

@@ -122,6 +122,7 @@ def test_a_batch_that_reached_the_table_but_not_the_rollups_is_completed(migrate
     client.close()
 
 
+@pytest.mark.drill
 def test_batches_retried_across_kills_are_present_exactly_once(migrated_store: Any) -> None:
     migrated_store.start()
     client = migrated_store.client()

@@ -5,6 +5,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
@@ -13,6 +15,8 @@ from contracts.recording.ids import uuid7
 from contracts.recording.names import REQUESTS
 from contracts.recording.records import RequestRecord
 from migrations.store import migrate_store, read_migrations
+
+pytestmark = pytest.mark.drill
 
 STATES = 30
 NOW_NS = time.time_ns() // 10**9 * 10**9

@@ -35,6 +35,7 @@ FOREIGN: Final = {
         "gateway/apis/batches/input_lines.py",
         "_decoded",
     ): "msgspec: which required field is missing is in its text alone",
+    ("backends/telemetry/parquet_files.py", "_cause"): "pyarrow: what an object store answered is in its text alone",
     ("gateway/config/file.py", "_complaint"): "pydantic: puts 'Value error, ' before a validator's own text",
     ("backends/processes/process.py", "run_process"): "pydantic: puts 'Value error, ' before a validator's own text",
     ("backends/web/replies.py", "describe_invalid"): "pydantic: puts 'Value error, ' before a validator's own text",

@@ -80,6 +80,7 @@ def run(store: Any, monkeypatch: pytest.MonkeyPatch, database_url: str, *argumen
 
 
 @pytest.mark.service
+@pytest.mark.drill
 def test_a_backup_under_load_is_restored_equal(
     migrated_sqlite: Path,
     postgres: Any,

@@ -225,6 +225,7 @@ def test_a_result_without_a_knee_says_null() -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.drill
 async def test_the_knee_of_a_server_that_serves_forty_a_second_is_found() -> None:
     """One answer at a time, 25 ms each: at 40 a second the queue grows without end, at half of that it hardly does."""
     payer = Payer(Assignment.of(Trace("", "", ()), 1).places[0], "key_1", "sk-a")

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -73,18 +74,23 @@ class Bills:
         writer.insert_arrow("requests", arrow_batch(REQUESTS, records), deduplication_token=str(uuid4()))
         writer.close()
 
-    def file(self, *costs: tuple[str, str, int | None], key: str = "proj_1", currency: str = "usd") -> str:
-        """Write a costs report of one day: line item, USD, tokens."""
+    def file(self, *costs: tuple[object, ...], key: str = "proj_1", currency: str = "usd") -> str:
+        """Write a costs report of one day: line item, USD, quantity, and the quantity's unit if it is no token."""
         results = [
             {
                 "object": "organization.costs.result",
-                "amount": {"value": float(value), "currency": currency},
+                "amount": {"value": float(str(value)), "currency": currency},
                 "line_item": item,
                 "project_id": key,
-                "quantity": tokens,
+                "quantity": quantity,
+                **({"quantity_unit": unit[0]} if unit else {}),
             }
-            for item, value, tokens in costs
+            for item, value, quantity, *unit in costs
         ]
+        return self.page(*results)
+
+    def page(self, *results: dict[str, Any]) -> str:
+        """Write a page of the API of one day."""
         bucket = {"object": "bucket", "start_time": SECONDS, "end_time": SECONDS + 86_400, "results": results}
         path = self._files / f"{uuid4().hex}.json"
         path.write_text(json.dumps({"object": "page", "data": [bucket], "has_more": False, "next_page": None}))
@@ -138,6 +144,67 @@ def test_every_difference_has_a_cause_and_the_requests_behind_it_are_shown(bills
     assert [(one["day"], one["model"], one["kind"], one["usd"]) for one in shown] == [
         ("2045-03-03", "gpt-4o-2024-08-06", "output_text", "0.000800000000")
     ]
+
+
+def use_media(bills: Bills) -> None:
+    """Record three images of two kinds, 90.5 seconds of sound, 500 characters, two judged inputs: 0.16805 USD."""
+    card = f"media-{bills.provider}"
+    rates = {
+        "images": Decimal(40_000),
+        "milliseconds": Decimal("0.1"),
+        "characters": Decimal(15),
+        "requests": Decimal(200),
+    }
+    tiers = {"image.hd": {"images": Decimal(80_000)}}
+    with bills.database.session() as session:
+        price = NewPrice("media", card, rates, provider=bills.provider, service_tiers=tiers)  # type: ignore[arg-type]
+        create_price(session, AUTHOR, price)
+    for usage, usd, tier in (
+        (Usage(images=1), "0.04", ""),
+        (Usage(images=1), "0.08", "image.hd"),
+        (Usage(milliseconds=90_500), "0.00905", ""),
+        (Usage(characters=500), "0.0075", ""),
+        (Usage(requests=1), "0.0002", ""),
+        (Usage(requests=1), "0.0002", ""),
+    ):
+        bills.used(
+            1,
+            model="media",
+            model_version="media",
+            usage=usage,
+            service_tier=tier,
+            price_version=f"{card}#{tier}" if tier else card,
+            cost_pico_usd=int(Decimal(usd) * 10**12),
+        )
+
+
+def test_units_of_a_costs_report_meet_what_was_recorded(bills: Bills) -> None:
+    use_media(bills)
+    lines = (
+        ("media, images", "0.12", 2, "images"),
+        ("media", "0.00905", 90.5, "seconds"),
+        ("media, characters", "0.009", 600, "characters"),  # 100 more than were recorded
+    )
+    bills.import_(bills.file(*lines))
+    difference, causes = bills.report()
+    assert (difference, causes) == ("0.001100000000", {"unknown": "0.001100000000"})
+    shown = said("reconcile", "show", bills.provider, MONTH, "--cause", "unknown", *bills.place)["differences"]
+    assert sorted((one["kind"], one["tokens"], one["usd"]) for one in shown) == [
+        ("characters", 100, "0.001500000000"),
+        ("requests", -2, "-0.000400000000"),  # judged inputs, which are on no line
+    ]
+
+
+def test_units_of_usage_reports_meet_what_was_recorded(bills: Bills) -> None:
+    use_media(bills)
+    for report in (
+        {"object": "organization.usage.images.result", "images": 2, "size": "1024x1024", "source": "image.generation"},
+        {"object": "organization.usage.audio_transcriptions.result", "seconds": 90.5},
+        {"object": "organization.usage.audio_speeches.result", "characters": 500},
+        {"object": "organization.usage.moderations.result", "input_tokens": 7, "num_model_requests": 2},
+    ):
+        bills.import_(bills.page({"num_model_requests": 1, "model": "media", **report}))
+    assert bills.report()[1] == {}
 
 
 def test_lines_of_keys_that_are_not_ours_are_not_through_the_gateway(bills: Bills) -> None:

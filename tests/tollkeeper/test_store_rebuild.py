@@ -79,6 +79,7 @@ def test_what_a_rebuild_would_change_is_told_in_figures(installation: Any) -> No
     client.close()
 
 
+@pytest.mark.drill
 def test_rebuilds_beside_inserts_lose_and_double_nothing(
     installation: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

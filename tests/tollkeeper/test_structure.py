@@ -92,6 +92,7 @@ def test_a_way_is_a_public_entry_that_is_handed_a_chat_and_hands_nothing_back(tr
     assert ways(files, tmp_path) == ["p.a.Way.__init__", "p.a.Way.go", "p.a.take"]
 
 
+@pytest.mark.drill
 def test_the_report_names_at_most_ten_of_each():
     lines = report()
     heads = [at for at, line in enumerate(lines) if not line.startswith(" ")]

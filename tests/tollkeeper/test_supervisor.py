@@ -342,6 +342,7 @@ async def test_no_process_outlives_a_supervisor_killed_with_sigkill(tmp_path: Pa
 def quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Notice a hung process in a tenth of a second."""
     monkeypatch.setattr(children, "_WATCH_SECONDS", 0.02)
+    monkeypatch.setattr(children, "_WATCH_UP_SECONDS", 0.02)
     monkeypatch.setattr(process_watch, "_TICK_SECONDS", 0.05)
 
 

@@ -135,6 +135,7 @@ def loosen(data: Path) -> None:
 
 @pytest.mark.alone
 @pytest.mark.e2e
+@pytest.mark.drill
 def test_one_command_serves_a_chat_revokes_a_key_survives_kills_and_leaves_nothing(up: Up) -> None:
     up.start()
     said = up.log.read_text()
@@ -197,6 +198,7 @@ def test_one_command_serves_a_chat_revokes_a_key_survives_kills_and_leaves_nothi
 
 @pytest.mark.alone
 @pytest.mark.e2e
+@pytest.mark.drill
 def test_hung_processes_are_noticed_and_restarted(up: Up) -> None:
     up.environment = {"TOLLKEEPER_ENGINE_HUNG_RESTART_SECONDS": "6", "TOLLKEEPER_HUNG_RESTART_SECONDS": "6"}
     up.start()

@@ -18,7 +18,7 @@ from analytics.reconciliation.formats.reading import (
     row_digest,
     shown,
 )
-from analytics.reconciliation.formats.words import describe, tokens_per_unit
+from analytics.reconciliation.formats.words import counted_by, describe
 from analytics.reconciliation.lines import CREDIT, FEE, TAX, BillLine, ReadBill
 
 PROVIDER: Final = "bedrock"
@@ -87,16 +87,18 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
     if not found.kind or not found.model:
         described = describe(row.get("line_item_line_item_description", ""))
         found = described if described.kind else found
+    counted = counted_by(row["pricing_unit"])
+    used = found.kind or ("" if counted is None else counted.kind)
     names = ("line_item_iam_principal", "line_item_resource_id", "line_item_usage_account_id")
     keys = tuple(row[name] for name in names if row.get(name))
     if sort == "Tax":
         kind = TAX
     elif sort in _CREDITS:
         kind = CREDIT
-    elif sort in _FEES or (sort in _USAGE and not found.kind):
+    elif sort in _FEES or (sort in _USAGE and not used):
         kind = FEE
     elif sort in _USAGE:
-        kind = found.kind
+        kind = used
     else:
         problems.add(number, "line_item_line_item_type", f"{shown(sort)} is unknown")
         return None
@@ -105,14 +107,16 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
         return None
     if charge.is_beside_usage(kind):
         return charge.line(kind)
-    per_unit, tokens, price = tokens_per_unit(row["pricing_unit"]), None, None
-    if per_unit is not None:
-        tokens = read_tokens(row["line_item_usage_amount"], per_unit)
+    tokens = price = None
+    if counted is not None and counted.kind in ("", kind):
+        tokens = read_tokens(row["line_item_usage_amount"], counted.per_unit)
         if tokens is None:
-            what = f"{shown(row['line_item_usage_amount'])} of {shown(row['pricing_unit'])} is no count of tokens"
+            what = (
+                f"{shown(row['line_item_usage_amount'])} of {shown(row['pricing_unit'])} is no whole count, 0 or more"
+            )
             problems.add(number, "line_item_usage_amount", what)
             return None
-        price = read_unit_price(row.get("line_item_unblended_rate") or None, per_unit)
+        price = read_unit_price(row.get("line_item_unblended_rate") or None, counted.per_unit)
     return charge.line(kind, tokens, price)
 
 

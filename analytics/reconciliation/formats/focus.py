@@ -20,7 +20,7 @@ from analytics.reconciliation.formats.reading import (
     row_digest,
     shown,
 )
-from analytics.reconciliation.formats.words import describe, tokens_per_unit
+from analytics.reconciliation.formats.words import counted_by, describe
 from analytics.reconciliation.lines import CREDIT, FEE, TAX, BillLine, ReadBill
 
 # Columns of the specification that our own export does not have.
@@ -86,12 +86,12 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
     found = describe(said)
     keys = tuple(row[name] for name in ("ResourceId", "SubAccountId") if row.get(name))
     is_correction = row.get("ChargeClass", "").strip() == "Correction"
-    kind = found.kind
+    kind = found.kind or _unit_kind(row)
     if category == "Tax":
         kind = TAX
     elif category == "Credit" or (amount.pico < 0 and (category == "Adjustment" or is_correction)):
         kind = CREDIT
-    elif category in ("Purchase", "Adjustment") or not found.kind:
+    elif category in ("Purchase", "Adjustment") or not kind:
         kind = FEE
     elif category != "Usage":
         problems.add(number, "ChargeCategory", f"{shown(category)} is none of FOCUS")
@@ -101,7 +101,7 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
         return None
     if charge.is_beside_usage(kind):
         return charge.line(kind)
-    tokens, per_unit = _tokens(number, row, problems)
+    tokens, per_unit = _counts(number, kind, row, problems)
     if tokens is not None and tokens < 0:
         return None
     price = None
@@ -111,19 +111,26 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
     return charge.line(kind, tokens, price)
 
 
-def _tokens(number: int, row: Mapping[str, str], problems: Problems) -> tuple[int | None, Decimal | None]:
-    """Return the tokens of a line, and how many a priced unit is; -1 tokens after a problem."""
-    priced = tokens_per_unit(row.get("PricingUnit", ""))
+def _unit_kind(row: Mapping[str, str]) -> str:
+    """Return the kind of usage that a line's unit counts; empty if it counts tokens, or nothing that is recorded."""
+    found = (counted_by(row.get(unit, "")) for unit in ("ConsumedUnit", "PricingUnit"))
+    return next((one.kind for one in found if one is not None and one.kind), "")
+
+
+def _counts(number: int, kind: str, row: Mapping[str, str], problems: Problems) -> tuple[int | None, Decimal | None]:
+    """Return what a line counts of a kind of usage, and how much of it a priced unit is; -1 after a problem."""
+    priced = counted_by(row.get("PricingUnit", ""))
+    price_unit = None if priced is None or priced.kind not in ("", kind) else priced.per_unit
     for quantity, unit in (("ConsumedQuantity", "ConsumedUnit"), ("PricingQuantity", "PricingUnit")):
-        per_unit = tokens_per_unit(row.get(unit, ""))
-        if per_unit is None or not row.get(quantity):
+        counted = counted_by(row.get(unit, ""))
+        if counted is None or counted.kind not in ("", kind) or not row.get(quantity):
             continue
-        tokens = read_tokens(row[quantity], per_unit)
-        if tokens is None:
-            problems.add(number, quantity, f"{shown(row[quantity])} {shown(row[unit])} is no count of tokens")
+        count = read_tokens(row[quantity], counted.per_unit)
+        if count is None:
+            problems.add(number, quantity, f"{shown(row[quantity])} {shown(row[unit])} is no whole count, 0 or more")
             return -1, None
-        return tokens, priced
-    return None, priced
+        return count, price_unit
+    return None, price_unit
 
 
 def _provider(row: Mapping[str, str]) -> str:

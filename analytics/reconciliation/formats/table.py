@@ -61,7 +61,7 @@ def detect(text: str) -> BillFormat:
             else "openai_costs"
             if "amount_value" in names and "line_item" in names
             else "openai_usage"
-            if "input_tokens" in names and "num_model_requests" in names
+            if "num_model_requests" in names and openai.USAGE_COLUMNS.intersection(names)
             else None
         )
     if found is None:

@@ -18,7 +18,7 @@ from analytics.reconciliation.formats.reading import (
     row_digest,
     shown,
 )
-from analytics.reconciliation.formats.words import describe, tokens_per_unit
+from analytics.reconciliation.formats.words import Counted, counted_by, describe
 from analytics.reconciliation.lines import CREDIT, FEE, ROUNDING, TAX, BillLine, ReadBill
 
 PROVIDER: Final = "vertex_ai"
@@ -96,23 +96,23 @@ def _lines(number: int, day: str, row: Mapping[str, Any], problems: Problems) ->
     elif not kind and sort != "regular":
         problems.add(number, "cost_type", f"{shown(sort)} is unknown")
         return []
-    kind = kind or found.kind or FEE
+    usage = row.get("usage") or {}
+    unit = str(usage.get("unit") or "")
+    counted = Counted("", Decimal(1)) if unit.lower() in _COUNTS else counted_by(unit)
+    used = found.kind or ("" if counted is None else counted.kind)
+    kind = kind or used or FEE
     charge = Charge(number, day, "cost", row.get("cost"), amount, found, keys, detail)
     if charge.is_refused(kind, "a regular charge", problems):
         return []
     tokens = price = None
-    if kind == found.kind:
-        usage = row.get("usage") or {}
-        unit = str(usage.get("unit") or "")
-        per_unit = Decimal(1) if unit.lower() in _COUNTS else tokens_per_unit(unit)
-        if per_unit is not None:
-            tokens = read_tokens(usage.get("amount"), per_unit)
-            if tokens is None:
-                problems.add(number, "usage.amount", f"{shown(usage.get('amount'))} is no count of tokens")
-                return []
-            stated = row.get("price") or {}
-            each = read_decimal(stated.get("pricing_unit_quantity")) or Decimal(1)
-            price = read_unit_price(stated.get("effective_price"), each)
+    if kind == used and counted is not None and counted.kind in ("", kind):
+        tokens = read_tokens(usage.get("amount"), counted.per_unit)
+        if tokens is None:
+            problems.add(number, "usage.amount", f"{shown(usage.get('amount'))} {unit} is no whole count, 0 or more")
+            return []
+        stated = row.get("price") or {}
+        each = read_decimal(stated.get("pricing_unit_quantity")) or Decimal(1)
+        price = read_unit_price(stated.get("effective_price"), each * (counted.per_unit if counted.kind else 1))
     lines = [charge.line(kind, tokens, price)]
     for place, credit in enumerate(row.get("credits") or (), start=1):
         worth = read_amount(credit.get("amount")) if isinstance(credit, Mapping) else None

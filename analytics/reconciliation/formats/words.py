@@ -1,10 +1,11 @@
-"""What the description of a charge says: the model, the kind of tokens and the service tier."""
+"""What the description of a charge says (model, kind of usage, service tier), and what its unit counts."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from contracts.pricing.service_tiers import BATCH
 
@@ -13,7 +14,25 @@ _REGION: Final = re.compile(r"^(?:[A-Z]{2,4}\d|[A-Z]{3}\d[A-Z]?|EUC\d|EU)[-_:]")
 _MARKETPLACE: Final = re.compile(r"^MP:[A-Z]+\d_")
 _INPUT: Final = frozenset({"input", "inp", "prompt", "inputtokencount", "inputtoken", "in"})
 _OUTPUT: Final = frozenset({"output", "outp", "outpt", "opt", "out", "completion", "outputtokencount", "response"})
-_TOKENS: Final = re.compile(r"(?i)^\s*([\d.,]*)\s*([km]?)\s*(?:input |output )?tokens?$")
+_UNIT: Final = re.compile(
+    r"(?i)^\s*([\d.,]*)\s*([km]?)\s*(?:input |output )?(tokens?|images?|seconds?|minutes?|hours?|characters?)$"
+)
+# What a unit counts: the kind of usage (empty: tokens, whose kind the description says), and how many one of it is.
+_COUNTED: Final[Mapping[str, tuple[str, int]]] = {
+    "token": ("", 1),
+    "image": ("images", 1),
+    "second": ("milliseconds", 1_000),
+    "minute": ("milliseconds", 60_000),
+    "hour": ("milliseconds", 3_600_000),
+    "character": ("characters", 1),
+}
+# Words of a description that is sold by a unit, such as "tts-1, characters".
+_BY_UNIT: Final[Mapping[str, str]] = {
+    "images": "images",
+    "seconds": "milliseconds",
+    "minutes": "milliseconds",
+    "characters": "characters",
+}
 _CACHED: Final = frozenset({"cached", "cache", "cachd", "cchd", "caching"})
 _WRITE: Final = frozenset({"write", "writes", "creation"})
 _HOUR: Final = frozenset({"1h", "1hr", "1hour", "hour"})
@@ -32,7 +51,7 @@ _NOISE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a description says. `kind` is a kind of tokens; empty if it names none."""
+    """What a description says. `kind` is a kind of usage; empty if it names none."""
 
     model: str
     kind: str
@@ -57,7 +76,7 @@ def describe(text: str) -> Described:
     return Described(model, _kind(seen), tier)
 
 
-_ALL: Final = _INPUT | _OUTPUT | _CACHED | _WRITE | _HOUR | _AUDIO | _IMAGE | _REASONING
+_ALL: Final = frozenset(_BY_UNIT) | _INPUT | _OUTPUT | _CACHED | _WRITE | _HOUR | _AUDIO | _IMAGE | _REASONING
 
 
 def _kind(seen: set[str]) -> str:
@@ -69,12 +88,19 @@ def _kind(seen: set[str]) -> str:
         return "output_audio" if seen & _AUDIO else "output_image" if seen & _IMAGE else "output_text"
     if seen & _INPUT:
         return "input_audio" if seen & _AUDIO else "input_image" if seen & _IMAGE else "input_text"
-    return ""
+    return next((kind for word, kind in _BY_UNIT.items() if word in seen), "")
 
 
-def tokens_per_unit(unit: str) -> Decimal | None:
-    """Return how many tokens a unit such as "Tokens", "1K tokens" or "1000000 Tokens" is; `None` if it is none."""
-    found = _TOKENS.match(unit)
+class Counted(NamedTuple):
+    """What a unit counts: a kind of usage, empty for tokens of whatever kind, and how many of it one unit is."""
+
+    kind: str
+    per_unit: Decimal
+
+
+def counted_by(unit: str) -> Counted | None:
+    """Return what a unit such as "1K tokens", "Images" or "Minutes" counts; `None` if it is none of these."""
+    found = _UNIT.match(unit)
     if found is None:
         return None
     number = found.group(1).replace(",", "")
@@ -82,4 +108,5 @@ def tokens_per_unit(unit: str) -> Decimal | None:
         count = Decimal(number) if number else Decimal(1)
     except InvalidOperation:
         return None
-    return count * {"": 1, "k": 1_000, "m": 1_000_000}[found.group(2).lower()]
+    kind, each = _COUNTED[found.group(3).lower().removesuffix("s")]
+    return Counted(kind, count * each * {"": 1, "k": 1_000, "m": 1_000_000}[found.group(2).lower()])

@@ -199,7 +199,7 @@ class TorchEngine:
         self._meter.enabled = enabled
 
     def take_steps(self) -> list[StepRecord]:
-        """Return the step records since the last call; an idle engine tells of its idleness once a second.
+        """Return the step records since the last call; an idle engine writes its idle time at growing intervals.
 
         Those of the last tenth of a second may come with a later call, at the latest once nothing runs any more.
         """

@@ -176,12 +176,14 @@ class StepMeter:
         if idle or (self._measured and now - self._measured[0].started_ns >= _SETTLE_NS):
             self.settle()
         if self.enabled and idle:
-            self._book.tell_idleness(kv_blocks_used=facts.kv_blocks_used, kv_blocks_total=facts.kv_blocks_total)
+            self._book.write_idle_time(kv_blocks_used=facts.kv_blocks_used, kv_blocks_total=facts.kv_blocks_total)
         return self._book.take()
 
     def close(self) -> None:
         """Record what was measured, and stop the thread that fits."""
         self.settle()
+        if self.enabled:
+            self._book.close()
         if self._refits is not None:
             self._refits.shutdown(wait=True, cancel_futures=True)
 

@@ -183,7 +183,7 @@ class VllmEngine:
         )
 
     def take_steps(self) -> list[StepRecord]:
-        """Return the step records since the last call; an idle engine tells of its idleness once a second."""
+        """Return the step records since the last call; an idle engine writes its idle time at growing intervals."""
         idle = not self.has_work
         if idle:
             self._metering.collect()

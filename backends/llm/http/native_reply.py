@@ -172,7 +172,7 @@ class MessagesReader(NativeReader):
             return self._begun(event.index, event.content_block)
         if kind == "message_start" and event.message is not None:
             self._name(event.message.model, None)
-            self._take_reported(event.message.usage, data)
+            self._take_reported(_without_output(event.message.usage), data)
         elif kind == "message_delta" and event.delta is not None:
             self._take_reported(event.usage, data)
             if event.delta.stop_reason is not None:
@@ -228,6 +228,11 @@ class MessagesReader(NativeReader):
             self._take(usage_from_messages(self._stated))
         except InvalidUsage:
             return  # contradictory: the reply stands, its usage stays unknown
+
+
+def _without_output(usage: MessagesUsage | None) -> MessagesUsage | None:
+    """Return the usage that stands at a stream's start without its output: that is a first guess, not a count."""
+    return usage and msgspec.structs.replace(usage, output_tokens=None, output_tokens_details=None)
 
 
 def _end_of(stop_reason: str, stop_sequence: str | None) -> Delta:

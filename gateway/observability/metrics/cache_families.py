@@ -1,10 +1,12 @@
 """What the answer cache does for requests, and what it holds, as metrics."""
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from gateway.observability.metrics.exposition import Family, counter, gauge
 
 _PICO_USD_PER_USD = 10**12
+_SHARED_OUTCOMES: Final = ("hits", "misses", "unreadable", "failures", "sent", "dropped")
 
 
 def cache_families(state: Mapping[str, int]) -> Iterator[Family]:
@@ -40,3 +42,10 @@ def cache_families(state: Mapping[str, int]) -> Iterator[Family]:
     yield gauge("tollkeeper_answer_cache_entries", "Answers kept.", state["entries"])
     yield gauge("tollkeeper_answer_cache_bytes", "Memory they take.", state["bytes"])
     yield gauge("tollkeeper_answer_cache_max_bytes", "Memory they may take.", state["max_bytes"])
+    if "shared_hits" in state:
+        yield Family(
+            "tollkeeper_answer_cache_shared_total",
+            "counter",
+            "Responses that gateways share in Redis, by outcome.",
+            [({"outcome": name}, state[f"shared_{name}"]) for name in _SHARED_OUTCOMES],
+        )

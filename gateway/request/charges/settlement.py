@@ -150,10 +150,8 @@ class Settlement:
             elif tokens_in and result.count_method in ("reported", "exact"):
                 self._estimator.learn(model, prompt_bytes(life.body), tokens_in, life.who.tenant)
             return result.usage, result.count_method
-        if progress.usage.output_tokens is not None:  # cut short after a report of the whole
-            return progress.usage, progress.count_method
-        if progress.usage.is_known:  # cut short: the input is known, the output by what passed
-            return progress.usage.plus(_made_so_far(progress)), progress.count_method
+        if progress.usage.is_known:  # cut short
+            return _of_cut(progress)
         if attempt.is_free:
             return UNKNOWN_USAGE, "none"
         if isinstance(life.request, MediaRequest):  # one that failed may be billed for what was asked
@@ -214,6 +212,16 @@ def _as_sold(usage: Usage, card: AnyCard) -> Usage:
     unsold = [leaf for leaf, count in written.items() if count and card.rate(leaf, usage.input_tokens) is None]
     more = sum(written[leaf] or 0 for leaf in unsold)
     return structs.replace(usage, input_text=(usage.input_text or 0) + more, **dict.fromkeys(unsold))
+
+
+def _of_cut(progress: Progress) -> tuple[Usage, CountMethod]:
+    """Return what is known of a cut answer: what was reported, and the output that passed if that is more."""
+    usage, method, reported = progress.usage, progress.count_method, progress.usage.output_tokens
+    if reported is not None and reported >= progress.tokens:
+        return usage, method
+    if method == "reported" and progress.tokens:
+        method = "estimate"
+    return structs.replace(usage, **dict.fromkeys(OUTPUT_LEAVES)).plus(_made_so_far(progress)), method
 
 
 def _made_so_far(progress: Progress) -> Usage:

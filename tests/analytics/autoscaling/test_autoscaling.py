@@ -11,7 +11,13 @@ import yaml
 
 from algorithms.gpu_time.step_model import StepModel
 from analytics.autoscaling.exposition import signal_page
-from analytics.autoscaling.signals import ModelSignals, SignalReader, predicted_ttft_seconds, signals_of
+from analytics.autoscaling.signals import (
+    IDLE_FRESH_SECONDS,
+    ModelSignals,
+    SignalReader,
+    predicted_ttft_seconds,
+    signals_of,
+)
 from backends.store.client import Row
 from backends.store.columns import arrow_batch
 from contracts.recording.names import ENGINE_STEPS
@@ -57,6 +63,8 @@ def test_signals_come_from_what_engines_told_last(store: Any) -> None:
         step(model, "c", now - 2 * 10**9, waiting=2, running=2, used=20),
         step(model, "c", now - 10**9, kind="idle"),
         step(model, "old", now - 60 * 10**9, waiting=50, running=2, used=20),
+        step(model, "resting", now - 61 * 10**9, kind="idle"),  # its last stretch was long, the next is to come
+        step(model, "gone", now - (IDLE_FRESH_SECONDS + 1) * 10**9, kind="idle"),
     ]
     writer, reading = store.client("writer"), store.client("reader")
     try:
@@ -65,7 +73,7 @@ def test_signals_come_from_what_engines_told_last(store: Any) -> None:
     finally:
         writer.close()
         reading.close()
-    assert (found.replicas, found.waiting, found.running, found.kv_share) == (3, 6, 6, 0.3)
+    assert (found.replicas, found.waiting, found.running, found.kv_share) == (4, 6, 6, 0.3)
     assert found.predicted_ttft_seconds is None, "no prompt of this model is known"
     assert 0 < found.busy_share < 1
 

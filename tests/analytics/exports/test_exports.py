@@ -172,8 +172,9 @@ def test_units_are_charged_exported_and_invoiced_as_units(reader: StoreClient, r
     tenant = f"tenant-{uuid4()}"
     record(media_rows(tenant))
     question = CostQuestion(MONTH.start, MONTH.end, ("tenant",), "day", tenant=tenant)
-    report = cost_report(reader, question).total
+    report = cost_report(reader, question, with_attempts=True).total
     assert (report.unpriced_requests, report.unknown_usage_requests) == (1, 0)
+    assert report.units_used == {"image": 6, "second": Decimal("8.47"), "character": 9, "request": 1}
     charges = charges_of(usage_groups(reader, question, MEDIA), MEDIA)
     assert {(one.meter, one.service_tier, one.quantity, one.amount_pico_usd) for one in charges} == {
         ("images", "", 3, 120 * 10**9),

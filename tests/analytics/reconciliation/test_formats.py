@@ -1,13 +1,14 @@
 """Bills in the providers' formats become lines; what is wrong with a file is refused with line and column."""
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from analytics.reconciliation.formats.reading import UnreadableBill
 from analytics.reconciliation.formats.table import read_bill
-from analytics.reconciliation.formats.words import describe
+from analytics.reconciliation.formats.words import Counted, counted_by, describe
 from analytics.reconciliation.lines import ReadBill
 
 MONTH = "2026-11"
@@ -225,11 +226,55 @@ def test_focus_cur_and_google_skip_other_services() -> None:
         ("USW2-NovaPro-output-tokens-batch", "NovaPro", "output_text", "batch"),
         ("Gemini 2.5 Flash Audio Input - Predictions", "Gemini-2.5-Flash", "input_audio", ""),
         ("file search storage", "file-search-storage", "", ""),
+        ("dall-e-3, images", "dall-e-3", "images", ""),
+        ("tts-1, characters", "tts-1", "characters", ""),
+        ("whisper-1, seconds", "whisper-1", "milliseconds", ""),
     ],
 )
 def test_a_description_names_model_kind_and_tier(text: str, model: str, kind: str, tier: str) -> None:
     found = describe(text)
     assert (found.model, found.kind, found.tier) == (model, kind, tier)
+
+
+@pytest.mark.parametrize(
+    ("unit", "kind", "count"),
+    [
+        ("1K tokens", "", 1_000),
+        ("Images", "images", 1),
+        ("1 Seconds", "milliseconds", 1_000),
+        ("Minute", "milliseconds", 60_000),
+        ("Hours", "milliseconds", 3_600_000),
+        ("1M Characters", "characters", 1_000_000),
+    ],
+)
+def test_a_unit_names_what_it_counts(unit: str, kind: str, count: int) -> None:
+    assert counted_by(unit) == Counted(kind, Decimal(count))
+
+
+@pytest.mark.parametrize("unit", ["", "GB-Months", "Requests", "1..2K tokens"])
+def test_other_units_count_nothing_that_is_recorded(unit: str) -> None:
+    assert counted_by(unit) is None
+
+
+def test_units_in_cost_exports() -> None:
+    images = (
+        focus_row("0.08").replace("1000,Tokens,0.0025,1K Tokens", "2,Images,0.04,Images").replace("gpt 4o Inp", "x")
+    )
+    sound = CUR + cur_row().replace("input-tokens", "speech").replace("1K tokens", "Minutes") + "\n"
+    text = google(
+        sku={"description": "Imagen 4 Generation"}, usage={"amount": 3, "unit": "images"}, cost=0.12, credits=[]
+    )
+    found = [read_bill(each.encode()).lines[0] for each in (focus(images), sound, json.dumps(text))]
+    assert [(one.kind, one.tokens) for one in found] == [("images", 2), ("milliseconds", 60_000), ("images", 3)]
+    assert found[0].unit_price == 4 * PICO // 100
+    assert found[1].unit_price == 50_000  # 0.003 USD a minute
+
+
+def test_a_usage_report_as_csv_may_count_another_unit_than_tokens() -> None:
+    text = f"start_time,seconds,num_model_requests,model\n{THIRD},12.5,1,whisper-1\n"
+    assert [one[4:6] for one in lines(read_bill(text.encode()))] == [("milliseconds", 12_500)]
+    with pytest.raises(UnreadableBill, match="column input_tokens: the column is missing"):
+        read_bill(text.replace("seconds", "days").encode(), form="openai_usage")
 
 
 TWO = focus(focus_row(), focus_row("0.7"))
@@ -249,7 +294,12 @@ TWO = focus(focus_row(), focus_row("0.7"))
         (page(usage(input_cached_tokens=2_000)), "more tokens are cached than there are"),
         (page(usage(model=None)), "column model: it is empty"),
         (page(usage(magic_tokens=5)), "column magic_tokens: the field is unknown"),
-        (page(usage(object="organization.usage.images.result")), "has no tokens"),
+        (page(usage(object="organization.usage.vector_stores.result")), "has no usage that is recorded"),
+        (
+            page(usage(object="organization.usage.images.result", images=-1)),
+            "column images: '-1' is no count of images",
+        ),
+        (page(usage(object="organization.usage.images.result")), "column images: 'None' is no count of images"),
         (page(usage(), usage()), "line 2, column all: it repeats line 1"),
         (
             page(cost(1, "gpt-4o, input"), cost(1, "gpt-4o, output", "eur")),

@@ -94,6 +94,7 @@ def plan(client: StoreClient, scope: Scope) -> str:
     length=st.sampled_from([timedelta(hours=7), timedelta(days=1), timedelta(days=5), timedelta(days=DAYS)]),
     model=st.sampled_from([None, "small"]),
 )
+@pytest.mark.drill
 def test_hours_of_all_tenants_are_what_their_requests_come_to(
     empty_store: Any, batches: list[list[RequestRecord]], start_s: int, length: timedelta, model: str | None
 ) -> None:

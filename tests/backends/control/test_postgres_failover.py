@@ -51,6 +51,7 @@ def kept(url: str) -> set[int]:
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
+@pytest.mark.drill
 def test_what_was_committed_is_there_after_the_promotion_and_a_former_primary_gets_no_writes(
     pair: PostgresPair, how: str
 ):

@@ -99,6 +99,7 @@ def pair(empty_store: Any, other_store: Any) -> Iterator[tuple[StoreClient, Stor
     target.close()
 
 
+@pytest.mark.drill
 def test_a_store_moves_under_load_without_losing_or_doubling_a_row(
     pair: tuple[StoreClient, StoreClient], tmp_path: Path
 ) -> None:

@@ -81,6 +81,13 @@ def _npm(folder: Path, *command: str) -> None:
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr[-2000:]}"
 
 
+def wait_until_served(installation: Installation, model: str) -> None:
+    asked = urllib.request.Request(
+        f"{installation.gateway_url}/v1/models", headers={"authorization": f"Bearer {installation.key}"}
+    )
+    wait_until(lambda: model in urllib.request.urlopen(asked).read().decode(), 120, f"{model} is served")
+
+
 @pytest.fixture(scope="package")
 def served_model(installation: Installation) -> Iterator[ScriptedModel]:
     model = ScriptedModel()
@@ -88,10 +95,7 @@ def served_model(installation: Installation) -> Iterator[ScriptedModel]:
     target = {"id": "scripted", "kind": "openai_http", "url": model.url}
     installation.request("POST", "/v1/pools/agents/targets", target)
     installation.request("POST", "/v1/models", {"id": MODEL, "pool": "agents"})
-    asked = urllib.request.Request(
-        f"{installation.gateway_url}/v1/models", headers={"authorization": f"Bearer {installation.key}"}
-    )
-    wait_until(lambda: MODEL in urllib.request.urlopen(asked).read().decode(), 120, f"{MODEL} is served")
+    wait_until_served(installation, MODEL)
     yield model
     model.close()
 

@@ -1,6 +1,10 @@
-"""A model server that calls the one tool it knows of those it is offered, and then repeats what the tool returned."""
+"""A model server that calls the one tool it knows of those it is offered, and then repeats what the tool returned.
+
+Without tools it says what stands between `<answer>` and `</answer>` in the prompt, else a greeting.
+"""
 
 import json
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -12,6 +16,7 @@ CALLS: dict[str, dict[str, object]] = {
     "add": {"a": 40, "b": 2},
 }
 GREETING = "Good day."
+WANTED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 
 class ScriptedModel:
@@ -70,7 +75,8 @@ def _message(body: dict[str, Any]) -> tuple[dict[str, Any], str]:
     offered = {tool["function"]["name"] for tool in body.get("tools", ())}
     name = next((name for name in CALLS if name in offered), None)
     if name is None:
-        return {"content": GREETING}, "stop"
+        wanted = WANTED.search(str(body["messages"][-1]["content"]))
+        return {"content": wanted.group(1) if wanted else GREETING}, "stop"
     function = {"name": name, "arguments": json.dumps(CALLS[name])}
     return {"content": None, "tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]}, (
         "tool_calls"

@@ -4,16 +4,15 @@
 """
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.agents.conftest import Agents
+from tests.e2e.agents.conftest import Agents, wait_until_served
 from tests.e2e.agents.native_provider import AFTER, BEFORE, DONE, NativeProvider, Recorder
 from tests.e2e.agents.test_coding_agents import CODEX_CONFIG
-from tests.e2e.installation import Installation, wait_until
+from tests.e2e.installation import Installation
 from tests.steady_time import poll_within
 
 pytestmark = [pytest.mark.e2e, pytest.mark.agents]
@@ -40,10 +39,7 @@ def native(installation: Installation, tmp_path_factory: pytest.TempPathFactory)
     installation.request("POST", "/v1/pools/native-agents/targets", target | settings)
     for model in (CLAUDE, CODEX, GEMINI, OPENCODE):
         installation.request("POST", "/v1/models", {"id": model, "pool": "native-agents"})
-    asked = urllib.request.Request(
-        f"{installation.gateway_url}/v1/models", headers={"authorization": f"Bearer {installation.key}"}
-    )
-    wait_until(lambda: OPENCODE in urllib.request.urlopen(asked).read().decode(), 120, f"{OPENCODE} is served")
+    wait_until_served(installation, OPENCODE)
     yield running
     running.close()
 

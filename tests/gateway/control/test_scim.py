@@ -79,6 +79,7 @@ def judged(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> I
             yield scim
 
 
+@pytest.mark.drill
 def test_scim2_tester_finds_no_fault_with_the_served_control_plane(judged: Client) -> None:
     results = check_server(SyncSCIMClient(judged))
     wrong = [(one.title, one.reason) for one in results if one.status in (Status.ERROR, Status.CRITICAL)]

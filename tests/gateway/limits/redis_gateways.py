@@ -108,10 +108,13 @@ class Gateways:
 
     async def kill(self, store: RedisStore) -> None:
         """Let a gateway fall silent from one moment to the next."""
-        self._running.pop(store).cancel()
+        under_way = [self._running.pop(store)]
         courier = store._courier
         if courier._pump is not None:
-            courier._pump.cancel()
+            under_way.append(courier._pump)
+        for task in under_way:
+            task.cancel()
+        await asyncio.wait(under_way)
         await courier._connection.close()
 
     async def close(self) -> None:

@@ -62,6 +62,7 @@ def fleet(request: pytest.FixtureRequest) -> RedisFleet:
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
+@pytest.mark.drill
 async def test_a_primary_that_is_lost_under_load_lets_nothing_exceed_its_amount(fleet: RedisFleet, how: How):
     load = FailoverLoad(
         CountersAddress(fleet.url),

@@ -141,7 +141,7 @@ class VllmMeter:
         if idle:
             self._splitter.record()
         if idle and self.is_quiet:
-            self._book.tell_idleness(kv_blocks_used=facts.kv_blocks_used, kv_blocks_total=facts.kv_blocks_total)
+            self._book.write_idle_time(kv_blocks_used=facts.kv_blocks_used, kv_blocks_total=facts.kv_blocks_total)
         return self._book.take()
 
     def on_step(self, hear: Callable[[int, Sequence[StepRow]], None]) -> None:
@@ -170,6 +170,8 @@ class VllmMeter:
             self.collect()
             self._splitter.record()
             self._socket.close()
+            if self.is_quiet:
+                self._book.close()
         self._splitter.close()
         self._path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # something else was put into it: not ours to remove

@@ -198,6 +198,7 @@ async def process(tmp_path, free_ports, kit):
     await made.kill()
 
 
+@pytest.mark.drill
 async def test_kill_9_half_way_loses_no_line_and_runs_no_finished_line_twice(process, kit):
     count = 40
     await process.start()

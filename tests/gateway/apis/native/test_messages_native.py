@@ -218,6 +218,19 @@ async def test_a_stream_beyond_max_tokens_is_cut_and_ends_as_a_message(start, up
     assert message.id == provider.MESSAGE_ID
 
 
+async def test_a_stream_cut_before_the_provider_counts_it_is_charged_for_what_was_delivered(start, upstream, kit):
+    long = {"type": "text", "text": " ".join(["word"] * 300)}
+    events = provider.message_events(long)  # its first event guesses that the output is one token
+    upstream.always(upstream.stream_head(), *map(upstream.piece, events[:150]), upstream.STALL)
+    gateway = await start()
+    reply = await gateway.ask(post(kit, BODY.replace(b'{ "max', b'{ "stream":true, "max').replace(b"200,", b"50,")))
+    assert reply.body.count(b"text_delta") == 50
+    [record] = gateway.requests()
+    assert (record.usage.input_text, record.usage.cache_read_text, record.finish_reason) == (10, 100, "length")
+    assert 50 <= record.usage.output_tokens < 150  # what had arrived when the answer was cut
+    assert record.count_method == "estimate"
+
+
 async def test_a_guardrail_redacts_in_the_native_body_and_leaves_the_rest(start, upstream, kit):
     upstream.always(upstream.whole(provider.message({"type": "text", "text": "mail bob@example.com now"})))
     rules = [
