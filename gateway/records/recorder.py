@@ -1,5 +1,6 @@
 """A finished request becomes its record: built once, journalled, and shown to tracing."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -29,6 +30,8 @@ from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
     from gateway.request.plans.plan import PlannedTarget, RequestPlan
+
+_log = logging.getLogger(__name__)
 
 _COUNTED: Final = "engine"  # the kind of target whose prompts are counted, not estimated
 
@@ -192,6 +195,21 @@ class Recorder:
         for life in lives:
             if isinstance(life, RequestState):
                 self.forget_sent(life.sent_slot)
+                if life.plan is not None and life.plan.is_watched:
+                    self._show_anyhow(life)
+
+    def show(self, life: RequestState) -> None:
+        """Show a request whose record is written to those who look at all of its tenant's."""
+        if self.content is not None and self.content.wants(life):
+            self.content.keep(life, life.reply)
+        if self.audit is not None and self.audit.wants(life):
+            self.audit.note(life, life.exchange, life.reply)
+
+    def _show_anyhow(self, life: RequestState) -> None:
+        try:
+            self.show(life)
+        except Exception:  # the others that end in this turn are shown all the same
+            _log.exception("a request could not be kept or audited", extra={"request_id": life.id_text})
 
     def count(self, life: RequestState) -> None:
         """Count a request that `write` has recorded, and show it to tracing."""
