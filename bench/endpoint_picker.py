@@ -19,7 +19,7 @@ from typing import Any, Final
 import grpc.aio
 import yaml
 
-from backends.endpoints.kubernetes_reader import KubernetesApi
+from backends.endpoints.kubernetes_watch import KubernetesApi
 from backends.ext_proc.messages import METHOD, SERVICE, ProcessingRequest, ProcessingResponse
 from backends.ext_proc.server import ExtProcServer
 from bench.report import Report, run_bench

@@ -11,7 +11,7 @@ from pydantic_settings import SettingsConfigDict
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
 from backends.counters.address import CountersAddress
-from backends.endpoints.kubernetes_reader import KubernetesApi, check_api
+from backends.endpoints.kubernetes_watch import KubernetesApi, check_api
 from backends.llm.encoding_room import RoomBounds
 from backends.network.connection_table import ConnectionLimits
 from backends.network.head_limits import HEADER_BYTES, HEADER_COUNT

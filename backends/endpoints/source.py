@@ -1,4 +1,4 @@
-"""What `discover` of a target names: a file, a DNS SRV name, or a Kubernetes service. Read once, checked in full."""
+"""What `discover` of a target names: a file, a DNS SRV name, or something of Kubernetes. Read once, checked in full."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,10 @@ from contracts.serving.discovery import check_discovery, discover_of
 
 Endpoint = tuple[str, int]  # host and port
 
-_FORMS: Final = "file:PATH, dns:NAME, dns://SERVER:PORT/NAME, or kubernetes:NAMESPACE/SERVICE or .../SERVICE:PORT"
+_FORMS: Final = (
+    "file:PATH, dns:NAME, dns://SERVER:PORT/NAME, kubernetes:NAMESPACE/SERVICE or .../SERVICE:PORT, "
+    "or inferencepool:NAMESPACE/NAME"
+)
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123
 _SRV_NAME: Final = re.compile(r"[A-Za-z0-9_]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9_.])?")
 _DNS_PORT: Final = 53
@@ -41,7 +44,15 @@ class KubernetesSource:
     port: str = ""
 
 
-Source = FileSource | DnsSource | KubernetesSource
+@dataclass(frozen=True, slots=True)
+class InferencePoolSource:
+    """An InferencePool of Gateway API Inference Extension: its ready pods at its target ports."""
+
+    namespace: str
+    name: str
+
+
+Source = FileSource | DnsSource | KubernetesSource | InferencePoolSource
 
 
 def parse_source(text: str) -> Source:
@@ -63,6 +74,10 @@ def parse_source(text: str) -> Source:
         namespace, _, service = place.partition("/")
         if _NAME.fullmatch(namespace) and _NAME.fullmatch(service) and (not port or _NAME.fullmatch(port)):
             return KubernetesSource(namespace, service, port)
+    if kind == "inferencepool":
+        namespace, _, name = rest.partition("/")
+        if _NAME.fullmatch(namespace) and _NAME.fullmatch(name):
+            return InferencePoolSource(namespace, name)
     raise ConfigurationError(f"discover is {text!r}; give {_FORMS}")
 
 

@@ -15,7 +15,9 @@ class ServerGauges:
     answered; `looked_up_tokens` those it was asked for, where the server counts them (else the prompt's are).
     `accepted_tokens` of `drafted_tokens` speculative ones were right. `computed_tokens` are prompt tokens that no cache
     answered. `recent_hit_ratio` is the prefix cache's hit rate as the server computes it itself, 0 to 1.
-    `loaded_models` are those in memory now, which occupy `model_bytes`, `model_gpu_bytes` of them on GPUs.
+    `first_token_stages` are those that a request passes until its first token, each with the seconds that it took and
+    how many requests passed it. `loaded_models` are those in memory now, which occupy `model_bytes`,
+    `model_gpu_bytes` of them on GPUs.
     """
 
     engine: EngineKind
@@ -36,3 +38,4 @@ class ServerGauges:
     loaded_models: int | None = None
     model_bytes: int | None = None
     model_gpu_bytes: int | None = None
+    first_token_stages: tuple[tuple[float, int], ...] = ()

@@ -31,7 +31,18 @@ Part = Literal[
     "accepted_tokens",
     "computed_tokens",
     "recent_hit_ratio",
+    "first_token_seconds",
+    "first_tokens",
+    "queue_seconds",
+    "queued",
+    "prefill_seconds",
+    "prefilled",
 ]
+_STAGES: Final[tuple[tuple[Part, Part], ...]] = (
+    ("first_token_seconds", "first_tokens"),
+    ("queue_seconds", "queued"),
+    ("prefill_seconds", "prefilled"),
+)
 _REASONS: Final = "vllm:num_requests_waiting_by_reason"
 _SLEEP_STATE: Final = "vllm:engine_sleep_state"
 
@@ -71,6 +82,8 @@ _VLLM: Final[_Table] = {
     "preemptions": _names("vllm:num_preemptions_total"),
     "drafted_tokens": _names("vllm:spec_decode_num_draft_tokens_total"),
     "accepted_tokens": _names("vllm:spec_decode_num_accepted_tokens_total"),
+    "first_token_seconds": _names("vllm:time_to_first_token_seconds_sum"),
+    "first_tokens": _names("vllm:time_to_first_token_seconds_count"),
 }
 _SGLANG: Final[_Table] = {
     "running": _names("sglang:num_running_reqs"),
@@ -81,12 +94,19 @@ _SGLANG: Final[_Table] = {
     "cached_tokens": _names("sglang:cached_tokens_total"),
     "preemptions": _names("sglang:num_retracted_requests_total", "sglang:num_retracted_reqs_total"),
     "recent_hit_ratio": _names("sglang:cache_hit_rate"),
+    "first_token_seconds": _names("sglang:time_to_first_token_seconds_sum"),
+    "first_tokens": _names("sglang:time_to_first_token_seconds_count"),
 }
 _TGI: Final[_Table] = {
     "running": _names("tgi_batch_current_size"),
     "waiting": _names("tgi_queue_size"),
     "prompt_tokens": _names("tgi_request_input_length_sum"),
     "generated_tokens": _names("tgi_request_generated_tokens_sum"),
+    # It has no time to the first token: a request waits in the queue, then for its prefill.
+    "queue_seconds": _names("tgi_request_queue_duration_sum"),
+    "queued": _names("tgi_request_queue_duration_count"),
+    "prefill_seconds": (_Name("tgi_batch_inference_duration_sum", {"method": "prefill"}),),
+    "prefilled": (_Name("tgi_batch_inference_duration_count", {"method": "prefill"}),),
 }
 _TENSORRT: Final[_Table] = {
     "running": (
@@ -169,6 +189,11 @@ def _gauges(engine: EngineKind, table: _Table, samples: list[Sample]) -> ServerG
         is_asleep=_is_asleep(samples),
         computed_tokens=computed,
         recent_hit_ratio=_mean_ratio(values("recent_hit_ratio")),
+        first_token_stages=tuple(
+            (sum(seconds), round(sum(times)))
+            for took, passed in _STAGES
+            if (seconds := values(took)) and (times := values(passed))
+        ),
     )
 
 

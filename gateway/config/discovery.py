@@ -11,8 +11,18 @@ from dataclasses import replace
 from typing import Final
 
 from backends.endpoints.file_reader import FileReader
-from backends.endpoints.kubernetes_reader import KubernetesApi, KubernetesReader
-from backends.endpoints.source import DnsSource, Endpoint, FileSource, KubernetesSource, parse_source, shown_endpoint
+from backends.endpoints.inference_pool_reader import InferencePoolReader
+from backends.endpoints.kubernetes_reader import KubernetesReader
+from backends.endpoints.kubernetes_watch import KubernetesApi
+from backends.endpoints.source import (
+    DnsSource,
+    Endpoint,
+    FileSource,
+    InferencePoolSource,
+    KubernetesSource,
+    parse_source,
+    shown_endpoint,
+)
 from backends.endpoints.watch import EndpointWatch, Reader
 from contracts.errors import ConfigurationError
 from contracts.serving.configuration import PoolSpec, Snapshot, TargetSpec
@@ -21,6 +31,7 @@ from gateway.config.directory import SnapshotSource
 
 _log = logging.getLogger(__name__)
 
+_METRICS_URL: Final = "metrics_url"
 _FIRST_ANSWER_SECONDS: Final = 2.0  # that a start, or a change, waits for new sources; below what a poll may take
 
 
@@ -134,7 +145,10 @@ def _templates(snapshot: Snapshot) -> Iterator[TargetSpec]:
 
 def _of_endpoint(spec: TargetSpec, endpoint: Endpoint) -> TargetSpec:
     address = shown_endpoint(endpoint)
-    return replace(spec, id=f"{spec.id}@{address}", url=spec.url.replace(ADDRESS, address))
+    settings = dict(spec.settings)
+    if isinstance(page := settings.get(_METRICS_URL), str):
+        settings[_METRICS_URL] = page.replace(ADDRESS, address)
+    return replace(spec, id=f"{spec.id}@{address}", url=spec.url.replace(ADDRESS, address), settings=settings)
 
 
 def _reader(where: str, api: KubernetesApi) -> Reader:
@@ -143,6 +157,8 @@ def _reader(where: str, api: KubernetesApi) -> Reader:
             return FileReader(path)
         case KubernetesSource() as service:
             return KubernetesReader(service, api)
+        case InferencePoolSource() as pool:
+            return InferencePoolReader(pool, api)
         case DnsSource() as name:
             from backends.endpoints.dns_reader import DnsReader  # here: most gateways ask for no SRV records
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from backends.endpoints.kubernetes_reader import KubernetesApi
+from backends.endpoints.kubernetes_watch import KubernetesApi
 from backends.processes.logs import LogSettings
 
 

@@ -12,7 +12,7 @@ from contracts.serving.failures import BreakerPolicy, FailurePolicy
 from gateway.request.clock import Clock
 from gateway.routing.health.breaker import Leave
 from gateway.routing.health.health_book import HealthBook
-from tests.backends.endpoints.api_server import ApiServer, slice_of
+from tests.backends.endpoints.api_server import ApiServer, inference_pool_of, pod_of, slice_of
 
 
 def discovering(kit, where, **settings):
@@ -90,6 +90,24 @@ async def test_a_service_without_endpoints_is_refused_until_one_is_ready(start_g
         await eventually(lambda: gateway.gateway.targets.broken != {}, 5.0)
         assert (await gateway.chat(model="mock")).status == 502
         assert len(upstream.requests) == 2
+    finally:
+        await asyncio.to_thread(server.close)
+
+
+async def test_pods_of_an_inference_pool_serve_and_their_own_metrics_are_read(start_gateway, kit, upstream, eventually):
+    upstream.always(upstream.whole(upstream.completion()))
+    server = ApiServer()
+    try:
+        server.put(inference_pool_of("llama", upstream.port, app="llama"))
+        server.put(pod_of("one", "127.0.0.1", app="llama"))
+        where = discovering(kit, "inferencepool:models/llama", metrics_url="http://{address}/metrics")
+        gateway = await start_gateway(where, kubernetes_url=server.url)
+        assert await served(gateway, 2) == [200, 200]
+        (target,) = gateway.gateway.directory.snapshot.pools["mock"].targets
+        assert target.settings["metrics_url"] == f"http://127.0.0.1:{upstream.port}/metrics"
+        server.delete("one")
+        await eventually(lambda: gateway.gateway.targets.broken != {}, 5.0)
+        assert (await gateway.chat(model="mock")).status == 502
     finally:
         await asyncio.to_thread(server.close)
 

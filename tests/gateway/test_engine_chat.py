@@ -235,7 +235,7 @@ async def test_what_cannot_be_honoured_is_refused_by_name_and_costs_nothing(engi
     assert record.usage.total_tokens == 0 and record.cost_pico_usd == 0
 
 
-@pytest.mark.parametrize("read", [200, 1000, 1800])
+@pytest.mark.parametrize("read", [200, *(pytest.param(read, marks=pytest.mark.drill) for read in (1000, 1800))])
 async def test_a_client_that_leaves_on_the_way_is_billed_what_the_engine_made(engine, eventually, read):
     tokens = 8000  # the engine runs ahead of a client that reads: what is left takes it seconds, whatever the load
     client = await engine.connect()

@@ -20,6 +20,7 @@ from gateway.observability.metrics.cache_families import cache_families
 from gateway.observability.metrics.engine_families import gpu_families, model_families, upstream_families
 from gateway.observability.metrics.exposition import Family, Sample, counter, gauge, render
 from gateway.observability.metrics.loop_lag import LoopLag
+from gateway.observability.metrics.pool_signals import pool_families
 from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.observability.metrics.request_families import request_families
 from gateway.observability.metrics.routing_families import routing_families
@@ -147,6 +148,7 @@ class MetricsPage:
         yield from model_families(hosts)
         yield from gpu_families(hosts)
         yield from upstream_families(self.upstreams.scrapes)
+        yield from pool_families(sources.directory.snapshot, self.upstreams.scrapes, self.upstreams.first_tokens)
         yield from target_families(self._sources.health)
         yield from routing_families(self._sources.router)
         yield from cache_families(self._sources.answers())

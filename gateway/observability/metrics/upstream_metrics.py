@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -10,6 +11,7 @@ from backends.http_client.http_origin import Origin
 from backends.llm.http.http_settings import read_tls
 from contracts.errors import ConfigurationError
 from contracts.serving.configuration import Snapshot, TargetSpec
+from gateway.observability.metrics.pool_signals import FirstTokenTimes
 
 _log = logging.getLogger(__name__)
 
@@ -24,6 +26,7 @@ class UpstreamMetrics:
         self._seen: Snapshot | None = None
         self._scrapers: dict[str, Scraper] = {}
         self._refused: dict[str, Scrape] = {}
+        self.first_tokens = FirstTokenTimes()
 
     @property
     def scrapes(self) -> Mapping[str, Scrape]:
@@ -47,6 +50,7 @@ class UpstreamMetrics:
             self._seen = snapshot
             await self._sync(snapshot)
         await asyncio.gather(*(scraper.scrape() for scraper in self._scrapers.values()))
+        self.first_tokens.note(self.scrapes, time.monotonic())
 
     async def _sync(self, snapshot: Snapshot) -> None:
         """Keep the scrapers of targets that stay as they are; make and end the others."""

@@ -169,7 +169,7 @@ def chosen(cards: list[AnyCard], one: RequestRecord, at: datetime) -> AnyCard | 
     return max(holding, key=lambda card: (card.tenant != "", card.provider != ""), default=None)
 
 
-@pytest.mark.parametrize("classes_at_once", [2, class_prices.CLASSES_AT_ONCE])
+@pytest.mark.parametrize("classes_at_once", [class_prices.CLASSES_AT_ONCE, pytest.param(2, marks=pytest.mark.drill)])
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_the_store_prices_groups_as_each_request_is_priced(

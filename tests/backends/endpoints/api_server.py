@@ -1,4 +1,4 @@
-"""A Kubernetes API server of EndpointSlices: lists them, streams watches, and fails as real ones do."""
+"""A Kubernetes API server of slices, InferencePools and pods: lists, streams watches, and fails as real ones do."""
 
 import json
 import threading
@@ -21,6 +21,39 @@ def slice_of(
         "ports": [{"name": "metrics", "port": 9}, {"name": "http", "port": port}],
         "endpoints": [{"addresses": [address], "conditions": conditions} for address in addresses],
     }
+
+
+def inference_pool_of(name: str, *ports: int, **labels: str) -> dict[str, Any]:
+    """Return an InferencePool that selects pods of these labels, without its version."""
+    return {
+        "kind": "inferencepools",
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": labels}, "targetPorts": [{"number": port} for port in ports]},
+    }
+
+
+def pod_of(name: str, address: str, *, is_ready: bool = True, deleted: str = "", **labels: str) -> dict[str, Any]:
+    """Return a pod, without its version."""
+    return {
+        "kind": "pods",
+        "metadata": {"name": name, "labels": labels, **({"deletionTimestamp": deleted} if deleted else {})},
+        "status": {"podIP": address, "conditions": [{"type": "Ready", "status": str(is_ready)}]},
+    }
+
+
+def _is_wanted(wanted: Mapping[str, str], found: Mapping[str, Any]) -> bool:
+    """Return whether an object, or a bookmark, is of the collection and the selectors of a request."""
+    metadata = found["metadata"]
+    if "name" not in metadata:
+        return True
+    if found.get("kind", "endpointslices") != wanted["path"].rpartition("/")[2]:
+        return False
+    labels = dict(each.split("=") for each in wanted.get("labelSelector", "").split(",") if each)
+    fields = dict(each.split("=") for each in wanted.get("fieldSelector", "").split(",") if each)
+    return (
+        labels.items() <= metadata.get("labels", {}).items()
+        and fields.get("metadata.name", metadata["name"]) == metadata["name"]
+    )
 
 
 class ApiServer:
@@ -120,26 +153,27 @@ class ApiServer:
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         parts = urlsplit(handler.path)
         wanted = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        self.requests.append({"path": parts.path, **wanted})
+        wanted["path"] = parts.path
+        self.requests.append(wanted)
         if self.status != 200:
             _reply(handler, self.status, {"code": self.status})
         elif self.token and handler.headers.get("Authorization") != f"Bearer {self.token}":
             _reply(handler, 401, {"code": 401})
         elif "watch" in wanted:
-            self._watch(handler, int(wanted["resourceVersion"]))
+            self._watch(handler, int(wanted["resourceVersion"]), wanted)
         else:
-            self._list(handler, int(wanted.get("continue", "0")))
+            self._list(handler, int(wanted.get("continue", "0")), wanted)
 
-    def _list(self, handler: BaseHTTPRequestHandler, begin: int) -> None:
+    def _list(self, handler: BaseHTTPRequestHandler, begin: int, wanted: Mapping[str, str]) -> None:
         with self._lock:
-            names = sorted(self.slices)
+            names = sorted(name for name, found in self.slices.items() if _is_wanted(wanted, found))
             items = [self.slices[name] for name in names[begin : begin + self.page]]
             metadata = {"resourceVersion": str(self.version)}
             if begin + self.page < len(names):
                 metadata["continue"] = str(begin + self.page)
         _reply(handler, 200, {"items": items, "metadata": metadata})
 
-    def _watch(self, handler: BaseHTTPRequestHandler, version: int) -> None:
+    def _watch(self, handler: BaseHTTPRequestHandler, version: int, wanted: Mapping[str, str]) -> None:
         with self._lock:
             if version < self.oldest:
                 _reply(handler, 410, {"code": 410})
@@ -153,7 +187,7 @@ class ApiServer:
         handler.send_header("Transfer-Encoding", "chunked")
         handler.end_headers()
         try:
-            for line in _lines(queue):
+            for line in _lines(queue, wanted):
                 handler.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
             handler.wfile.write(b"0\r\n\r\n")
         except OSError:
@@ -163,9 +197,10 @@ class ApiServer:
                 self._watches.remove(queue)
 
 
-def _lines(queue: "Queue[Any]") -> Iterator[bytes]:
+def _lines(queue: "Queue[Any]", wanted: Mapping[str, str]) -> Iterator[bytes]:
     while (event := queue.get()) is not _END:
-        yield json.dumps(event).encode() + b"\n"
+        if event["type"] == "ERROR" or _is_wanted(wanted, event["object"]):
+            yield json.dumps(event).encode() + b"\n"
 
 
 def _reply(handler: BaseHTTPRequestHandler, status: int, body: object) -> None:

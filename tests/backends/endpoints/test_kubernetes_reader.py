@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.endpoints.kubernetes_reader import KubernetesApi, KubernetesReader, check_api
+from backends.endpoints.kubernetes_reader import KubernetesReader
+from backends.endpoints.kubernetes_watch import KubernetesApi, check_api
 from backends.endpoints.source import Endpoint, KubernetesSource
 from backends.endpoints.watch import EndpointWatch
 from contracts.errors import ConfigurationError

@@ -208,3 +208,29 @@ def test_json_of_something_else_is_refused(page: str) -> None:
 def test_a_page_of_something_else_is_refused(page: str) -> None:
     with pytest.raises(UpstreamBroken, match="metrics_url"):
         read_gauges(page)
+
+
+@pytest.mark.parametrize(
+    ("page", "stages"),
+    [
+        (
+            'vllm:time_to_first_token_seconds_sum{engine="0"} 1.5\n'
+            'vllm:time_to_first_token_seconds_sum{engine="1"} 0.25\n'
+            'vllm:time_to_first_token_seconds_count{engine="0"} 3\n'
+            'vllm:time_to_first_token_seconds_count{engine="1"} 1\n',
+            ((1.75, 4),),
+        ),
+        ("sglang:time_to_first_token_seconds_sum 4\nsglang:time_to_first_token_seconds_count 2\n", ((4.0, 2),)),
+        (
+            "tgi_request_queue_duration_sum 2\ntgi_request_queue_duration_count 4\n"
+            'tgi_batch_inference_duration_sum{method="prefill"} 3\n'
+            'tgi_batch_inference_duration_sum{method="decode"} 9\n'
+            'tgi_batch_inference_duration_count{method="prefill"} 2\n'
+            'tgi_batch_inference_duration_count{method="decode"} 9\n',
+            ((2.0, 4), (3.0, 2)),
+        ),
+        ("tgi_queue_size 7\n", ()),
+    ],
+)
+def test_the_stages_before_the_first_token(page: str, stages: tuple[tuple[float, int], ...]) -> None:
+    assert read_gauges(page).first_token_stages == stages

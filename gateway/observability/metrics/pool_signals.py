@@ -1,0 +1,86 @@
+"""What autoscalers go by, for pools of inference servers that are not ours: queue, KV cache, time to first token."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from backends.engine_metrics.scraper import Scrape
+from contracts.serving.configuration import Snapshot
+from gateway.observability.metrics.exposition import Family, Sample
+
+WINDOW_SECONDS: Final = 60.0
+
+_Stages = tuple[tuple[float, int], ...]
+
+
+class FirstTokenTimes:
+    """How long requests took until their first token within the last minute, by target, of servers' own sums."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, deque[tuple[float, _Stages]]] = {}
+
+    def note(self, scrapes: Mapping[str, Scrape], at_seconds: float) -> None:
+        """Note what servers said at a time on a monotonic clock. One that started anew is looked at from then on."""
+        for gone in self._seen.keys() - scrapes.keys():
+            del self._seen[gone]
+        for name, scrape in scrapes.items():
+            if scrape.gauges is None:
+                continue
+            seen, stages = self._seen.setdefault(name, deque()), scrape.gauges.first_token_stages
+            if seen and not _goes_on(seen[-1][1], stages):
+                seen.clear()
+            seen.append((at_seconds, stages))
+            while len(seen) > 2 and at_seconds - seen[1][0] >= WINDOW_SECONDS:
+                seen.popleft()
+
+    def mean(self, target: str) -> tuple[float, int] | None:
+        """Return the mean in seconds and of how many requests it is; `None` if there was none, or it is not said."""
+        seen = self._seen.get(target)
+        if not seen or not seen[-1][1]:
+            return None
+        passed = [(now[0] - before[0], now[1] - before[1]) for before, now in zip(seen[0][1], seen[-1][1], strict=True)]
+        if any(times <= 0 for _, times in passed):
+            return None
+        return sum(seconds / times for seconds, times in passed), passed[0][1]
+
+
+def pool_families(snapshot: Snapshot, scrapes: Mapping[str, Scrape], first_tokens: FirstTokenTimes) -> Iterator[Family]:
+    """Yield each pool's signals, over its servers that answer. What none of them says has no sample."""
+    replicas: list[Sample] = []
+    waiting: list[Sample] = []
+    running: list[Sample] = []
+    usage: list[Sample] = []
+    ttft: list[Sample] = []
+    for pool in snapshot.pools.values():
+        gauges = {
+            target.id: scrape.gauges
+            for target in pool.targets
+            if (scrape := scrapes.get(target.id)) is not None and scrape.gauges is not None
+        }
+        if not gauges:
+            continue
+        labels = {"pool": pool.id}
+        replicas.append((labels, len(gauges)))
+        if known := [found.waiting for found in gauges.values() if found.waiting is not None]:
+            waiting.append((labels, sum(known)))
+        if known := [found.running for found in gauges.values() if found.running is not None]:
+            running.append((labels, sum(known)))
+        if ratios := [found.kv_usage for found in gauges.values() if found.kv_usage is not None]:
+            usage.append((labels, max(ratios)))
+        if means := [mean for name in gauges if (mean := first_tokens.mean(name)) is not None]:
+            ttft.append((labels, sum(mean * times for mean, times in means) / sum(times for _, times in means)))
+    yield Family("tollkeeper_pool_replicas", "gauge", "Inference servers of a pool that answer.", replicas)
+    yield Family("tollkeeper_pool_queue_requests", "gauge", "Requests that wait at a pool's servers.", waiting)
+    yield Family("tollkeeper_pool_running_requests", "gauge", "Requests in a pool's batches.", running)
+    yield Family("tollkeeper_pool_kv_usage_ratio", "gauge", "Used part of a pool's fullest KV cache.", usage)
+    yield Family(
+        "tollkeeper_pool_ttft_seconds",
+        "gauge",
+        "Mean time to the first token in the last minute.",
+        ttft,
+    )
+
+
+def _goes_on(before: _Stages, now: _Stages) -> bool:
+    """Return whether a server's sums went on: of one that started anew they are smaller."""
+    return len(before) == len(now) and all(one[1] <= other[1] for one, other in zip(before, now, strict=True))
