@@ -1,5 +1,6 @@
 """Plotly figures: one colour per tenant or model on every page, units in titles, quiet axes."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -156,6 +157,27 @@ def style(figure: Plot, *, prefix: str = "", suffix: str = "", height: int = CHA
     return figure
 
 
+def money_axis(figure: Plot, lowest: float, highest: float, written: formats.Formats) -> Plot:
+    """Write the amounts at an upright axis that goes below 0 as -$0.50: Plotly's prefix would make it $-0.50."""
+    span = max(highest, 0.0) - min(lowest, 0.0)
+    if lowest >= 0 or not math.isfinite(span) or span <= 0:
+        return figure
+    power = math.floor(math.log10(span / _MOST_TICKS))
+    size = next(size for size in _TICK_SIZES if size * 10.0**power * _MOST_TICKS >= span)
+    step = size * 10.0**power
+    numbers = range(math.floor(lowest / step), math.ceil(max(highest, 0.0) / step) + 1)
+    places = max(0, -power - (size == _TICK_SIZES[-1]))
+    figure.update_yaxes(
+        tickprefix="",
+        ticksuffix="",
+        tickvals=[number * step for number in numbers],
+        ticktext=[written.axis_money(number * step, places) for number in numbers],
+    )
+    return figure
+
+
+_MOST_TICKS: Final = 4
+_TICK_SIZES: Final = (1, 2, 5, 10)
 _TIME_TICKS: Final = [
     {"dtickrange": [None, 86_400_000 - 1], "value": "%H:%M\n%-d %b"},
     {"dtickrange": [86_400_000, None], "value": "%-d %b\n%Y"},

@@ -149,6 +149,12 @@ class Formats:
         signs = _signs(self.locale, self.currency)
         return signs.before, signs.after
 
+    def axis_money(self, amount: float, places: int) -> str:
+        """Write an amount in the viewer's currency at an axis, with that many decimals; the sign stands first."""
+        before, after = self.money_signs
+        minus = "-" if amount < 0 else ""
+        return f"{minus}{before}{self._localized(f'{abs(amount):,.{places}f}')}{after}"
+
     def duration(self, nanoseconds: float | None) -> str:
         """Write a duration with three significant digits: 640 µs, 12.3 ms, 1.24 s, 3.5 min."""
         return self._localized(duration(nanoseconds))

@@ -3,6 +3,7 @@
 import secrets
 import sys
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
@@ -17,6 +18,17 @@ app = typer.Typer(help="People who sign in to the dashboard.", no_args_is_help=T
 
 _PASSWORD_BYTES: Final = 15  # 120 bits, 20 letters
 
+
+class PersonRole(StrEnum):
+    """The roles of people. A directory's is a token's alone."""
+
+    OWNER = Role.OWNER
+    ADMIN = Role.ADMIN
+    FINANCE = Role.FINANCE
+    TEAM_LEAD = Role.TEAM_LEAD
+    DEVELOPER = Role.DEVELOPER
+
+
 User = Annotated[str, typer.Argument(help="The user's e-mail address or id (usr_...).")]
 Tenant = Annotated[str, typer.Option(help="Only this tenant (default: all tenants).")]
 Team = Annotated[
@@ -30,7 +42,7 @@ FromInput = Annotated[
 @app.command("add")
 def add(
     email: Annotated[str, typer.Argument(help="E-mail address to sign in with.")],
-    role: Annotated[Role, typer.Option(help="Role of the user.")],
+    role: Annotated[PersonRole, typer.Option(help="Role of the user.")],
     name: Annotated[str, typer.Option(help="Display name (default: the e-mail address).")] = "",
     tenant: Tenant = "",
     team: Team = "",
@@ -81,7 +93,7 @@ def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: A
 @app.command("grant")
 def grant(
     user: User,
-    role: Annotated[Role, typer.Option(help="New role of the user.")],
+    role: Annotated[PersonRole, typer.Option(help="New role of the user.")],
     tenant: Annotated[str, typer.Option(help="Only this tenant.")] = "",
     team: Team = "",
     is_everywhere: Annotated[
@@ -91,7 +103,7 @@ def grant(
     control_url: ControlUrl = "",
 ) -> None:
     """Change an account's role and tenants. Takes effect on the user's next page."""
-    if role is not Role.OWNER and bool(tenant) == is_everywhere:
+    if role is not PersonRole.OWNER and bool(tenant) == is_everywhere:
         raise typer.BadParameter("set the role's reach: --tenant TENANT, or --all-tenants")
     body = {"role": role.value, "tenant": tenant or None, "team": team or None}
     changed = _change(user, body, data, control_url)

@@ -45,6 +45,7 @@ from backends.control.book_periods import (
 )
 from backends.control.books import entries_of, get_adjustment, list_adjustments
 from backends.secrets.secret_files import SecretFiles
+from contracts.access.person import person_of
 from contracts.control import BookAdjustment, BookDocument
 from contracts.errors import InvalidRequest
 from contracts.pricing.book_entries import DocumentKind
@@ -362,9 +363,9 @@ def show_command(
         return
     typer.echo(f"{row.id}: {row.kind}, {row.state}, {row.amount_usd:f} USD in {row.entry_count} entries")
     typer.echo(f"reason: {row.reason}")
-    typer.echo(f"by {row.author} at {row.created_at:%Y-%m-%d %H:%M:%S} UTC")
+    typer.echo(f"by {person_of(row.author)} at {row.created_at:%Y-%m-%d %H:%M:%S} UTC")
     if row.approved_by:
-        typer.echo(f"{'approved' if row.state == 'booked' else 'rejected'} by {row.approved_by}")
+        typer.echo(f"{'approved' if row.state == 'booked' else 'rejected'} by {person_of(row.approved_by)}")
     if row.reverses:
         typer.echo(f"reverses {row.reverses}")
     columns = ("period", "used_at", "tenant", "team", "key", "model", "price", "requests", "amount_usd")
@@ -487,6 +488,6 @@ def _listed(row: BookAdjustment) -> dict[str, object]:
         "entries": row.entry_count,
         "card": row.card_version or "-",
         "reason": row.reason,
-        "author": row.author,
+        "author": person_of(row.author),
         "at": f"{row.created_at:%Y-%m-%d %H:%M}",
     }

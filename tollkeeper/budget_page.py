@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import typer
 
+from contracts.access.person import person_of
 from tollkeeper.printing import print_table
 from tollkeeper.resources.words import second_of
 
@@ -22,7 +23,7 @@ def print_budget(budget: Mapping[str, Any], allowed: str) -> None:
     typer.echo(f"budget {budget['id']} of tenant {budget['tenant_id']}: {allowed}")
     if budget["proposal"]:
         asked = ", ".join(f"{name} {value}" for name, value in budget["proposal"].items())
-        typer.echo(f"proposed by {budget['proposed_by']}, to be confirmed by another person: {asked}")
+        typer.echo(f"proposed by {person_of(budget['proposed_by'])}, to be confirmed by another person: {asked}")
     state = budget["state"]
     if state is None:
         bounds = [f"{word} {second_of(budget[at])}" for word, at in (("from", "starts_at"), ("until", "ends_at"))]

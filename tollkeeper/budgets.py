@@ -4,6 +4,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from contracts.access.person import person_of
 from contracts.errors import ConfigurationError
 from tollkeeper.budget_page import print_budget
 from tollkeeper.commands import LazyCommand, add_lazily
@@ -105,7 +106,7 @@ def change(
     elif changed["proposal"]:
         typer.echo(
             f"budget {changed['id']} of tenant {changed['tenant_id']} stays {budget_line(changed)}: "
-            f"{changed['proposed_by']} proposed a change, and another person must run the same command"
+            f"{person_of(changed['proposed_by'])} proposed a change, and another person must run the same command"
         )
     else:
         typer.echo(f"budget {changed['id']} of tenant {changed['tenant_id']} set: {budget_line(changed)}")

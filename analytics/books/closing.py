@@ -39,6 +39,7 @@ from backends.control.organisation import get_tenant, list_tenants
 from backends.control.prices import load_cards
 from backends.control.rates import load_rates
 from backends.store.client import StoreClient
+from contracts.access.person import person_of
 from contracts.control import BookAdjustment, BookDocument, BookPeriod, Tenant
 from contracts.errors import Conflict, InvalidRequest
 from contracts.pricing.book_entries import Effect, Entry, EntryGroup
@@ -129,7 +130,8 @@ def _close(
     entry = begin_change(session, author, "book.close", f"{tenant}/{month}")
     refuse_if_closed(session, tenant, month)
     row = period_of(session, tenant, month)
-    if needs_two_people(session) and (row is None or row.state != "review" or row.changed_by == author.name):
+    is_reviewed = row is not None and row.state == "review" and person_of(row.changed_by) != person_of(author.name)
+    if needs_two_people(session) and not is_reviewed:
         raise Conflict(
             f"{month} of {tenant} needs two people: one puts it into review (`tollkeeper books review {month} --tenant "
             f"{tenant}`), another closes it",
@@ -238,8 +240,9 @@ def reopen_month(
             row.wish, row.wished_by = "reopen", author.name
             entry.detail = {"reason": reason, "is_proposal": True}
             return row, None
-        if row.wish == "reopen" and row.wished_by == author.name:
-            raise Conflict(f"{author.name} asked for it; another person must reopen {month} of {tenant}", param="month")
+        if row.wish == "reopen" and person_of(row.wished_by) == person_of(author.name):
+            person = person_of(author.name)
+            raise Conflict(f"{person} asked for it; another person must reopen {month} of {tenant}", param="month")
         document, zone = None, Calendars.load(session).zone(tenant)
         if row.invoice:
             issued = get_document(session, row.invoice)

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from backends.control.book_periods import refuse_closed
 from backends.control.changes import Author, begin_change
 from backends.control.row_names import row_name
+from contracts.access.person import person_of
 from contracts.control import BookAdjustment, BookEntry
 from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.pricing.book_entries import (
@@ -231,8 +232,9 @@ def decide_adjustment(session: Session, author: Author, adjustment_id: str, *, i
     row = get_adjustment(session, adjustment_id)
     if row.state != "proposed":
         raise Conflict(f"{adjustment_id} is {row.state} already", param="id")
-    if is_approved and author.name == row.author:
-        raise Conflict(f"{adjustment_id} was proposed by {row.author}; another person must approve it", param="id")
+    if is_approved and person_of(author.name) == person_of(row.author):
+        proposer = person_of(row.author)
+        raise Conflict(f"{adjustment_id} was proposed by {proposer}; another person must approve it", param="id")
     if is_approved:
         months = (
             select(BookEntry.tenant_id, BookEntry.period).where(BookEntry.adjustment_id == adjustment_id).distinct()

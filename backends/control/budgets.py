@@ -25,6 +25,7 @@ from backends.control.organisation import get_tenant
 from backends.control.row_names import row_name
 from backends.control.rule_scope import checked_scope
 from backends.control.rules import budget_spec
+from contracts.access.person import person_of
 from contracts.control import Budget
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
 from contracts.recording.ids import uuid7
@@ -209,8 +210,9 @@ def _is_loosened(before: Mapping[str, object], after: Mapping[str, object]) -> b
 def _is_confirmed(row: Budget, author: Author, before: Mapping[str, object], after: Mapping[str, object]) -> bool:
     if row.proposal != _asked(before, after):
         return False
-    if row.proposed_by == author.name:
-        raise Conflict(f"{author.name} asked for it; another person must make the same change of budget {row.id!r}")
+    if person_of(row.proposed_by) == person_of(author.name):
+        person = person_of(author.name)
+        raise Conflict(f"{person} asked for it; another person must make the same change of budget {row.id!r}")
     return True
 
 

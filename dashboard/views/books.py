@@ -15,6 +15,7 @@ from analytics.books.board import (
     book_board,
     document_pages,
 )
+from contracts.access.person import person_of
 from contracts.control import BookAdjustment, Role
 from contracts.pricing.money import usd
 from dashboard import address
@@ -53,7 +54,7 @@ def draw(visit: Visit) -> None:
             "Month": _text(width="small"),
             "Version": st.column_config.NumberColumn(help="How often it was closed", width="small"),
             "Changed": _moment,
-            "Reason": _text(width="large"),
+            "Reason": _text(width="medium"),
         },
         help="Months of tenants that are in review or closed. A month that is not listed is a draft: its numbers move.",
         empty="No month is closed yet: all of them are drafts. Close one with tollkeeper books close MONTH.",
@@ -82,7 +83,7 @@ def draw(visit: Visit) -> None:
             "Booked": _moment,
             "Amount": Money(6, "Above 0: more is to be paid; below 0: less"),
             "Entries": st.column_config.NumberColumn(help="Groups of requests that it corrects", width="small"),
-            "Reason": _text(width="large"),
+            "Reason": _text(width="medium"),
             "Id": _text(width="large"),
         },
         help="What was booked beside the recorded cost, the newest first. Records of requests stay as they are. Choose "
@@ -150,8 +151,8 @@ def adjustments_frame(visit: Visit, board: BookBoard) -> Table:
                 "Price card": row.card_version or None,
                 "Entries": row.entry_count,
                 "Reason": row.reason,
-                "By": row.author,
-                "Approved by": row.approved_by or None,
+                "By": person_of(row.author),
+                "Approved by": person_of(row.approved_by) or None,
                 "Id": row.id,
             }
             for row in board.adjustments

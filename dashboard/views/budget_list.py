@@ -9,6 +9,7 @@ import streamlit as st
 
 from analytics.asked_at import AskedAt
 from analytics.budget_bars import BudgetBar, budget_bars
+from contracts.access.person import person_of
 from contracts.rules.rule_words import exact_text
 from dashboard import address
 from dashboard.control_plane import path_segment
@@ -160,7 +161,7 @@ def _detail(visit: Visit, bar: BudgetBar) -> None:
             note("It counts nothing now: it has not started, or it has ended.")
         if shown["proposal"]:
             asked = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown["proposal"].items())
-            note(f"{shown['proposed_by']} proposed: {asked}. Another person must save the same change.")
+            note(f"{person_of(shown['proposed_by'])} proposed: {asked}. Another person must save the same change.")
         _events(visit, shown["events"])
         if visit.viewer.can_write:
             with st.container(horizontal=True, vertical_alignment="center"):
@@ -214,7 +215,11 @@ def _columns() -> dict[str, Any]:
         "Subject": st.column_config.TextColumn(width="medium", help="Tenant / level and subject / model"),
         "Allows": st.column_config.TextColumn(help="Amount and calendar period, in the tenant's time zone"),
         "Used": st.column_config.ProgressColumn(
-            format="percent", min_value=0, max_value=1, help="Spent part of the amount"
+            format="percent",
+            min_value=0,
+            max_value=1,
+            color="gray",  # one colour for all rows: green would call a budget that is used up a good one
+            help="Spent part of the amount; the state says whether it is used up",
         ),
         "Spent": st.column_config.TextColumn(help="Charged in this period, at the prices of price cards"),
         "Reserved": st.column_config.TextColumn(help="Held by requests that have not ended, on top of spent"),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any, Final
 
 import streamlit as st
@@ -127,6 +128,8 @@ def _drivers(visit: Visit, answer: CostComparison, drivers: Change) -> None:
     )
     before, after = visit.formats.money_signs
     charts.style(figure, prefix=before, suffix=after, height=260)
+    heights = [visit.formats.amount(usd(height)) or 0.0 for height in accumulate(parts, initial=first)]
+    charts.money_axis(figure, min(heights), max(heights), visit.formats)
     figure.update_layout(hovermode="closest", margin={"l": 0, "r": 4, "t": 24, "b": 0})
     figure.update_xaxes(type="category")
     meanings = "; ".join(f"{word.lower()}: {meaning}" for word, meaning in _DRIVER_WORDS.values())

@@ -1,6 +1,7 @@
 """Standard against actual: what budgets were charged beside what requests cost, and what our own GPUs cost beside
 what their cards charge."""
 
+from decimal import Decimal
 from typing import Any, Final
 
 import streamlit as st
@@ -51,8 +52,9 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
             Figure(
                 "Cost less charged",
                 signed_money(formats, difference),
-                "not on any budget",
-                "What no budget was charged for: requests without a budget, and what went beyond a reservation.",
+                _difference_words(difference),
+                "Above 0: what no budget was charged for, such as requests without a budget and what went beyond a "
+                "reservation. Below 0: the standard rate charged budgets more than requests cost.",
             ),
         ]
     )
@@ -74,6 +76,13 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
         data=lambda: _charged_export(answer),
         empty="No request was recorded in this range.",
     )
+
+
+def _difference_words(difference: Decimal | None) -> str:
+    """Return what a difference of cost and charge says, by its sign."""
+    if not difference:
+        return "budgets were charged what it cost" if difference is not None else "some cost is unknown"
+    return "not charged to any budget" if difference > 0 else "charged above cost"
 
 
 def _charged_frame(answer: CostBreakdown) -> Table:

@@ -16,7 +16,7 @@ from dashboard.panels import Figure, contained, note, panel, show_chart, show_fi
 from dashboard.slow_answers import Pending
 from dashboard.table import Table
 from dashboard.views.latency_charts import MAP_HEIGHT, heat_map, heat_map_frame, percentile_lines, prompt_ranges
-from dashboard.views.overview_read import COUNTED, WAITING, read_overview
+from dashboard.views.overview_read import COUNTED, TOGETHER_HELP, WAITING, read_overview, together
 from dashboard.views.promises import draw_promises
 from dashboard.views.time_charts import line_frame, lines
 from dashboard.visit import Visit
@@ -106,8 +106,8 @@ def _figures(visit: Visit, found: LatencyOverTime) -> None:
             Figure(
                 "Inter-token p95",
                 unknown or duration(gap.p95_ns if gap else None),
-                f"p50 {duration(gap.p50_ns)}, p99 {duration(gap.p99_ns)}" if gap else none,
-                f"Time between two tokens over every single gap of all answers; {how}.",
+                f"{together(gap.p50_ns)}p50 {duration(gap.p50_ns)}, p99 {duration(gap.p99_ns)}" if gap else none,
+                f"Time between two tokens over every single gap of all answers; {how}. {TOGETHER_HELP}",
             ),
             Figure(
                 "End to end p95",

@@ -14,7 +14,7 @@ from dashboard.panels import Figure, show_chart, show_figures
 from dashboard.views.costs_breakdown import series_frame
 from dashboard.views.overview_budgets import draw_budget_bars
 from dashboard.views.overview_now import draw_now
-from dashboard.views.overview_read import COUNTED, WAITING, read_overview
+from dashboard.views.overview_read import COUNTED, TOGETHER_HELP, WAITING, read_overview, together
 from dashboard.views.overview_table import show_table
 from dashboard.visit import Visit
 
@@ -114,8 +114,8 @@ def _key_figures(visit: Visit, answer: Overview) -> None:
             Figure(
                 "Inter-token p50",
                 unknown or formats.duration(gap.p50_ns if gap else None),
-                f"p95 {formats.duration(gap.p95_ns)}{error}" if gap else none,
-                f"Time between two tokens of one answer, over every single gap; {how}.",
+                f"{together(gap.p50_ns)}p95 {formats.duration(gap.p95_ns)}{error}" if gap else none,
+                f"Time between two tokens of one answer, over every single gap; {how}. {TOGETHER_HELP}",
             ),
         ]
     )

@@ -8,6 +8,7 @@ from dashboard.visit import Visit
 
 WAITING: Final = "…"
 COUNTED: Final = "being counted"
+TOGETHER_HELP: Final = "0 is no error: tokens that arrive in one piece have no time between them."
 _KEPT_SECONDS: Final = 60.0
 
 
@@ -18,3 +19,8 @@ def read_overview(visit: Visit) -> Overview:
         return quick
     speed = visit.read_slow(overview_latency, LatencyQuestion.of(quick), keep_seconds=_KEPT_SECONDS)
     return quick if isinstance(speed, Pending) else with_latency(quick, speed)
+
+
+def together(p50_ns: float) -> str:
+    """Return what explains a median time between tokens of 0, before the figures beside it; empty for another."""
+    return "tokens arrive several at once; " if p50_ns == 0 else ""

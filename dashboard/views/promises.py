@@ -21,6 +21,7 @@ from dashboard.visit import Visit
 
 _KEPT_SECONDS: Final = 15
 _STATUS: Final = {"kept": "✓ kept", "burning": "▲ burning", "broken": "✗ broken", "no_requests": "no requests"}
+_LOWEST_PERCENT: Final = -100.0  # of the chart of a budget: a budget used a hundred times over would hide the rest
 _MAX_BARS: Final = 200.0
 BURN_HELP: Final = (
     "How many times faster than allowed the error budget was used up: 1 uses it up exactly at the window's end. "
@@ -150,14 +151,15 @@ def _history(visit: Visit, promised: Promises, found: Sequence[Standing]) -> Non
     drawn = [Line("Budget left", left, STATUS["good"] if (left[-1] or 0) > 0 else STATUS["bad"])]
     figure = lines(steps, drawn, visit.formats.zone, suffix=" %")
     known = [value for value in left if value is not None]
-    figure.update_yaxes(rangemode="normal", range=[min([0.0, *known]) - 2, 104])
+    figure.update_yaxes(rangemode="normal", range=[max(min([0.0, *known]), _LOWEST_PERCENT) - 2, 104])
     figure.add_hline(y=0, line={"color": STATUS["bad"], "width": 1, "dash": "dot"})
     show_chart(
         f"Error budget of {chosen}",
         figure,
         key="slo_history",
         unit="% left",
-        help="Remaining share of the allowed bad requests at the end of each day of the window.",
+        help="Remaining share of the allowed bad requests at the end of each day of the window. The axis ends at "
+        f"{_LOWEST_PERCENT:g} %, when twice as many were bad; the data has all values.",
         data=lambda: line_frame(steps, drawn),
     )
 

@@ -13,6 +13,7 @@ from analytics.reconciliation.report import (
     ReconciliationBoard,
     reconciliation_board,
 )
+from contracts.access.person import person_of
 from contracts.control import ProviderBill, Reconciliation, Role
 from contracts.pricing.money import usd
 from dashboard import address
@@ -223,7 +224,7 @@ def bills_frame(visit: Visit, rows: Sequence[ProviderBill]) -> Table:
                 "Skipped": row.skipped,
                 "Billed": float(row.billed_usd),
                 "Currency": row.currency or None,
-                "By": row.author,
+                "By": person_of(row.author),
             }
             for row in rows
         ]

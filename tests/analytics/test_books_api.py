@@ -64,6 +64,7 @@ def api(store: Any, record: Any, migrated_sqlite: Path, tmp_path: Path) -> Itera
         "finance": NewToken("finance", Role.FINANCE),
         "tenant": NewToken("tenant", Role.FINANCE, tenant),
         "other": NewToken("other", Role.ADMIN, other),
+        "finance again": NewToken("finance", Role.FINANCE),  # a second token of the same person
     }
     with database.session() as session:
         create_tenant(session, AUTHOR, tenant, tenant)
@@ -111,7 +112,10 @@ def test_who_may_change_the_books_and_who_sees_them(api: Api) -> None:
 
 def test_two_people_book_a_proposal(api: Api) -> None:
     proposed = api.post("finance", "rerate", {**api.asked, "propose": True, "apply": True}).json()["adjustment"]
-    assert api.post("finance", f"adjustments/{proposed['id']}/approve").status_code == 409
+    for token in ("finance", "finance again"):
+        refused = api.post(token, f"adjustments/{proposed['id']}/approve")
+        assert refused.status_code == 409
+        assert "was proposed by finance; another person" in refused.json()["error"]["message"]
     assert api.post("owner", f"adjustments/{proposed['id']}/approve").json()["state"] == "booked"
 
 

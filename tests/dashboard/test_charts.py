@@ -14,8 +14,9 @@ from analytics.cost.drill import CostPlace
 from analytics.series import Point, Series
 from dashboard import charts, formats
 from dashboard.filters import Filters
+from dashboard.plot import Plot
 from dashboard.theme import GROUP_COLORS, GROUP_HUES, REST_COLOR
-from dashboard.views import costs_breakdown, costs_units, overview
+from dashboard.views import costs_breakdown, costs_standard, costs_units, overview, overview_read
 
 START = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 
@@ -106,3 +107,48 @@ def test_a_name_cannot_write_html_into_the_legend() -> None:
 def test_steps_are_named_in_words() -> None:
     names = {60: "minute", 300: "5 minutes", 3_600: "hour", 10_800: "3 hours", 86_400: "day", 604_800: "week"}
     assert {seconds: charts.step_name(timedelta(seconds=seconds)) for seconds in names} == names
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "texts"),
+    [
+        (-0.5, 1.0, ["-$0.5", "$0.0", "$0.5", "$1.0"]),
+        (-1200.0, 300.0, ["-$1,500", "-$1,000", "-$500", "$0", "$500"]),
+        (-0.003, 0.0, ["-$0.003", "-$0.002", "-$0.001", "$0.000"]),
+    ],
+)
+def test_an_axis_of_money_below_zero_writes_the_sign_before_the_currency(
+    lowest: float, highest: float, texts: list[str]
+) -> None:
+    figure = charts.money_axis(
+        charts.style(Plot().add_bar(x=[1], y=[lowest]), prefix="$"), lowest, highest, formats.Formats()
+    )
+    axis = figure.figure(is_checked=True).layout.yaxis
+    assert list(axis.ticktext) == texts
+    assert axis.tickprefix == ""
+    assert axis.tickvals[0] <= lowest and axis.tickvals[-1] >= highest
+
+
+def test_an_axis_of_money_above_zero_is_left_to_plotly() -> None:
+    figure = charts.money_axis(charts.style(Plot().add_bar(x=[1], y=[2]), prefix="$"), 0.0, 2.0, formats.Formats())
+    axis = figure.figure(is_checked=True).layout.yaxis
+    assert axis.ticktext is None and axis.tickprefix == "$"
+
+
+@pytest.mark.parametrize(
+    ("difference", "words"),
+    [
+        (None, "some cost is unknown"),
+        (Decimal(0), "budgets were charged what it cost"),
+        (Decimal("0.5"), "not charged to any budget"),
+        (Decimal("-0.5"), "charged above cost"),
+    ],
+)
+def test_a_difference_of_cost_and_charge_is_named_by_its_sign(difference: Decimal | None, words: str) -> None:
+    assert costs_standard._difference_words(difference) == words
+
+
+@pytest.mark.parametrize(("p50_ns", "is_explained"), [(0.0, True), (10_000.0, False), (12e6, False)])
+def test_a_median_of_no_time_between_tokens_is_explained(p50_ns: float, is_explained: bool) -> None:
+    assert bool(overview_read.together(p50_ns)) is is_explained
+    assert (formats.duration(p50_ns) == "0 µs") is is_explained

@@ -1,0 +1,14 @@
+"""Who is behind the name that a change was made under."""
+
+import re
+from typing import Final
+
+_TOKEN_ID: Final = re.compile(r" \(tok_[0-9a-f]+\)$")
+
+
+def person_of(author: str) -> str:
+    """Return the person of an author's name: the name without the id of the admin token that they used.
+
+    Two tokens of one name are one person: whoever makes a second token for themselves is not a second person.
+    """
+    return _TOKEN_ID.sub("", author)
