@@ -23,7 +23,8 @@ _RENEW_SECONDS: Final = 5.0
 
 def database_time(session: Session) -> datetime:
     """Return the database's time at this moment, which all planes have alike, whatever their own clocks say."""
-    return session.scalars(select(func.clock_timestamp())).one()
+    now: datetime = session.scalars(select(func.clock_timestamp())).one()
+    return now
 
 
 class Leadership:
