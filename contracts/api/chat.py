@@ -211,7 +211,8 @@ class TranslatedChat(ChatRequest, frozen=True, kw_only=True):
     only some servers understand (`cache_control`, `thinking_blocks`); empty if there is nothing of the kind. `native`
     is for targets that speak the API themselves, if there may be one; with a `refusal` in it there is no translation,
     and `chat_body` is the body as it came. `dropped` are fields that the translation leaves out; with `unless_dropped`
-    it is only for targets whose settings let them be dropped, and others refuse it with that.
+    it is only for targets whose settings let them be dropped, and others refuse it with that. `chat_fields` are the
+    top-level fields of `chat_body`, where that has been taken apart.
     """
 
     chat_body: bytes
@@ -220,6 +221,7 @@ class TranslatedChat(ChatRequest, frozen=True, kw_only=True):
     native: NativeBody | None = None
     dropped: tuple[str, ...] = ()
     unless_dropped: InvalidRequest | None = None
+    chat_fields: dict[str, msgspec.Raw] | None = None
 
 
 class DeltaPart(msgspec.Struct, frozen=True):

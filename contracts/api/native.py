@@ -40,6 +40,7 @@ class NativeBody(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     head: str = ""
     refusal: InvalidRequest | None = None
+    fields: dict[str, msgspec.Raw] | None = None  # the body's own, where it has been taken apart
 
 
 class UsageHolder(msgspec.Struct, frozen=True):

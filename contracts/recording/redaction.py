@@ -71,6 +71,15 @@ def _always(text: str) -> bool:
     return True
 
 
+_KEY_MARKS: Final = ("AKIA", "ASIA", "AIza")
+_KEY_LIKE: Final = re.compile(r"[-_][A-Za-z0-9_-]{16}")
+_NUMBER_LIKE: Final = re.compile(r"\d(?:[ ().-]{0,2}\d){6}")  # as cards and telephone numbers begin
+
+
+def _has_number(text: str) -> bool:
+    return _NUMBER_LIKE.search(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """A form that is replaced by `[name]`, where `holds` says that it is one, or by what `replace` gives for it."""
@@ -79,6 +88,7 @@ class Pattern:
     form: re.Pattern[str]
     holds: Callable[[str], bool] = _always
     replace: Callable[[str], str] | None = None
+    may_match: Callable[[str], bool] = _always  # where it says no, the form is not in a text: it takes less to ask
 
 
 # Every repetition is bounded, or of one class that its neighbour does not share: no text takes more than linear time.
@@ -90,14 +100,24 @@ DEFAULT_PATTERNS: Final = (
             r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?>(?:[A-Za-z0-9+/=\s\\:,.()]|-(?!----)){0,20000})"
             r"(?:-----END [A-Z ]{0,30}KEY(?: BLOCK)?-----)?"
         ),
+        may_match=lambda text: "-----BEGIN" in text,
     ),
     Pattern(
         "token",
         re.compile(_WORD + r"eyJ[\w-]{8,4096}+(?:\.[\w-]{8,8192}+(?:\.[\w-]{0,8192}+){1,3})?"),
         _is_signed,
+        may_match=lambda text: "eyJ" in text,
     ),
-    Pattern("token", re.compile(r"(?i)" + _WORD + r"bearer\s{1,3}[\w.~+/=-]{16,4096}")),
-    Pattern("password", re.compile(r"(?<=://)[^\s/:@]{0,64}:[^\s/@]{1,128}(?=@)")),
+    Pattern(
+        "token",
+        re.compile(r"(?i)" + _WORD + r"bearer\s{1,3}[\w.~+/=-]{16,4096}"),
+        may_match=lambda text: "bearer" in text.lower(),
+    ),
+    Pattern(
+        "password",
+        re.compile(r"(?<=://)[^\s/:@]{0,64}:[^\s/@]{1,128}(?=@)"),
+        may_match=lambda text: "@" in text and "://" in text,
+    ),
     Pattern(
         "key",
         re.compile(
@@ -109,11 +129,24 @@ DEFAULT_PATTERNS: Final = (
             + _WORD
             + r"AIza[A-Za-z0-9_-]{35}"
         ),
+        may_match=lambda text: _KEY_LIKE.search(text) is not None or any(mark in text for mark in _KEY_MARKS),
     ),
-    Pattern("email", re.compile(r"[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}")),
-    Pattern("card", re.compile(r"(?<!\d)\d(?:[ -]?\d){12,}+"), replace=_replace_cards),
-    Pattern("phone", re.compile(rf"(?:(?<![\w+])|{_ESCAPED})(?:\+|00)[1-9](?:[ ().-]{{0,2}}\d){{6,13}}(?!\d)")),
-    Pattern("phone", re.compile(rf"(?:(?<![\w-])|{_ESCAPED})\(?\d{{3}}\)?[ .-]\d{{3}}[ .-]\d{{4}}(?![\w-])")),
+    Pattern(
+        "email",
+        re.compile(r"[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"),
+        may_match=lambda text: "@" in text,
+    ),
+    Pattern("card", re.compile(r"(?<!\d)\d(?:[ -]?\d){12,}+"), replace=_replace_cards, may_match=_has_number),
+    Pattern(
+        "phone",
+        re.compile(rf"(?:(?<![\w+])|{_ESCAPED})(?:\+|00)[1-9](?:[ ().-]{{0,2}}\d){{6,13}}(?!\d)"),
+        may_match=_has_number,
+    ),
+    Pattern(
+        "phone",
+        re.compile(rf"(?:(?<![\w-])|{_ESCAPED})\(?\d{{3}}\)?[ .-]\d{{3}}[ .-]\d{{4}}(?![\w-])"),
+        may_match=_has_number,
+    ),
 )
 SECRETS: Final = frozenset({"private_key", "token", "password", "key"})  # names of the patterns that let somebody in
 EMAIL: Final = "email"
@@ -122,9 +155,7 @@ _SECRET_LIKE: Final = re.compile(
     r"-----BEGIN|eyJ[\w-]{8}|(?i:bearer)\s|" + KEY_PREFIXES + r"[-_][A-Za-z0-9_-]{16}|A(?:KIA|SIA|Iza)"
 )
 # Whatever that finds has one of these in it, or "bearer". Most texts have none, which takes less to see.
-_MARKS: Final = ("eyJ", "AKIA", "ASIA", "AIza", "-----BEGIN")
-_KEY_LIKE: Final = re.compile(r"[-_][A-Za-z0-9_-]{16}")
-_NUMBER_LIKE: Final = re.compile(r"\d(?:[ ().-]{0,2}\d){6}")  # as cards and telephone numbers begin
+_MARKS: Final = ("eyJ", *_KEY_MARKS, "-----BEGIN")
 _BINARY: Final = re.compile(r"(?:data:[\w.+/-]{1,100};base64,)?[A-Za-z0-9+/_=-]+")
 
 
@@ -140,7 +171,8 @@ class Redactor:
         if is_binary(text):
             return f"[{len(text)} characters of base64]"
         for pattern in self._patterns if _may_match(text) else self._own:
-            text = pattern.form.sub(lambda found, one=pattern: _replaced(one, found[0]), text)  # type: ignore[misc]
+            if pattern.may_match(text):
+                text = pattern.form.sub(lambda found, one=pattern: _replaced(one, found[0]), text)  # type: ignore[misc]
         return text
 
     def redact_all(self, value: object) -> object:
@@ -164,7 +196,7 @@ def is_binary(text: str) -> bool:
 
 def _may_match(text: str) -> bool:
     """Return whether one of our patterns could find something in a text. Where it says no, none does."""
-    return may_hold_secrets(text) or _NUMBER_LIKE.search(text) is not None
+    return may_hold_secrets(text) or _has_number(text)
 
 
 def may_hold_secrets(text: str) -> bool:

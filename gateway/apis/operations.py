@@ -40,6 +40,7 @@ class Operation:
     resolve: Callable[[AnyRequest, KeyEntry], Awaitable[AnyRequest]] | None = None
     keeps: bool = False  # its answers are kept, before the client has their end: `Reply.keep`
     native: NativeReading | None = None  # how it is read for targets that speak its API themselves
+    has_plans: bool = False  # its requests of one key for one model may have a plan
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
         """Return what reads a request, by who may answer it."""
@@ -77,7 +78,7 @@ def _embedding_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:
 
 
 CHAT: Final = Operation(
-    "chat.completions", "chat", "/chat/completions", ("/v1/chat/completions",), read_chat, _chat_reply
+    "chat.completions", "chat", "/chat/completions", ("/v1/chat/completions",), read_chat, _chat_reply, has_plans=True
 )
 COMPLETIONS: Final = Operation(
     "completions", "text_completion", "/completions", ("/v1/completions",), read_completion, _completion_reply

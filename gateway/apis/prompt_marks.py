@@ -5,6 +5,7 @@ up to, and moves from turn to turn, is left out.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 from zlib import crc32
 
@@ -41,17 +42,22 @@ class _Prompt(msgspec.Struct, frozen=True):
 _prompts: Final = msgspec.json.Decoder(_Prompt)
 _plain: Final = msgspec.json.Decoder(_Plain)
 _lone_text: Final = msgspec.json.Decoder(Annotated[list[_Text], Meta(min_length=1, max_length=1)])
-_ROLE: Final = b'{"role"'
-_TYPE: Final = b'"type"'
+_CACHE_NAME: Final = b'"cache_control"'
+# How a message begins that may be of one text alone, as a string or as a list of one block.
+_LONE: Final = re.compile(
+    rb'\{"role"\s*:\s*"[^"\\]*"\s*,\s*"content"\s*:\s*(?:"|\[\s*\{\s*"(?:type"\s*:\s*"text"|text"))'
+)
+_encode: Final = msgspec.json.Encoder().encode
 
 
-def marks_of(body: bytes) -> list[int]:
+def marks_of(body: bytes, fields: Mapping[str, msgspec.Raw] | None = None) -> list[int]:
     """Return a checksum for the tools, one for the instructions, and one for each message, at most 1000 in all.
 
-    Empty if the prompt cannot be read, or if the body has only a part of it.
+    `fields` are the body's own where it has been taken apart. Empty if the prompt cannot be read, or if the body has
+    only a part of it.
     """
     try:
-        prompt = _prompts.decode(body)
+        prompt = _prompts.decode(body) if fields is None else _taken_apart(fields)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return []
     if prompt.previous_response_id is not None:
@@ -60,16 +66,23 @@ def marks_of(body: bytes) -> list[int]:
     messages = [msgspec.Raw(turns.encode("utf-8", "surrogatepass"))] if isinstance(turns, str) else turns
     instructions = bytes(prompt.system) or bytes(prompt.instructions) or bytes(prompt.systemInstruction)
     parts = [bytes(prompt.tools), instructions, *map(bytes, messages[: MOST_MARKS - 2])]
-    return [_mark(part) for part in parts]
+    has_marks = _CACHE_NAME in body  # one look at all of it is less than one at each part
+    return [_mark(_unmarked(part) if has_marks and _CACHE_NAME in part else part) for part in parts]
+
+
+def _taken_apart(fields: Mapping[str, msgspec.Raw]) -> _Prompt:
+    return _prompts.decode(_encode({name: fields[name] for name in _Prompt.__struct_fields__ if name in fields}))
+
+
+def _unmarked(part: bytes) -> bytes:
+    return _LAST_COMMA.sub(b"}", _CACHE_MARK.sub(b"", part))
 
 
 def _mark(part: bytes) -> int:
-    if b'"cache_control"' in part:
-        part = _LAST_COMMA.sub(b"}", _CACHE_MARK.sub(b"", part))
-    if not part.startswith(_ROLE) or part.count(_TYPE) > (b'"text"' in part):
-        return crc32(part)
     # A message of one text is sent as a string or as a list of one block; a place to cache up to needs the latter.
-    # What has more blocks or others, as most turns of an agent, is not tried: a failure costs more than the checksum.
+    # What begins otherwise, as most turns of an agent, is not tried: a failure costs more than the checksum.
+    if _LONE.match(part) is None:
+        return crc32(part)
     try:
         message = _plain.decode(part)
         text = bytes(message.content)

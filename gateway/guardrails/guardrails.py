@@ -84,12 +84,7 @@ class Guardrails:
         """Return a request's guard; `None` if no policy covers it. Raises Unavailable if one cannot be used."""
         # The newest policies hold, also for a request that began before they came: to go back to older ones would end
         # what the newer have under way, and forget what they have counted.
-        name = (life.who.tenant, life.requested_model)
-        plan = self._by_request.get(name)
-        if plan is None:
-            if len(self._by_request) >= _MOST_PLANS:
-                self._by_request.clear()
-            plan = self._by_request[name] = self._plan_of(*name)
+        plan = self._plan_for(life.who.tenant, life.requested_model)
         if isinstance(plan, str):
             if not plan:
                 return None
@@ -120,9 +115,11 @@ class Guardrails:
         if texts.is_changed and native is not None and native.refusal is None and isinstance(request, TranslatedChat):
             # It is changed in its translation, which is all that targets are given then.
             life.request = msgspec.structs.replace(request, native=None)
+            guard.has_changed = True
             return await self.examine(guard, life, operation)
         if texts.is_changed:
             life.request = request = _replaced(life, request, operation, texts)
+            guard.has_changed = True
         return request
 
     async def examine_texts(self, guard: RequestGuard, texts: RequestTexts, size_bytes: int) -> None:
@@ -139,6 +136,19 @@ class Guardrails:
         if cuts:
             texts.cut(cuts)
         await _ask(guard, texts if not cuts else RequestTexts(texts.body))
+
+    def is_immediate(self, tenant: str, name: str) -> bool:
+        """Return whether the stages for a tenant's requests for a name wait for nothing."""
+        plan = self._plan_for(tenant, name)
+        return isinstance(plan, GuardPlan) and plan.is_immediate
+
+    def _plan_for(self, tenant: str, name: str) -> GuardPlan | str:
+        plan = self._by_request.get((tenant, name))
+        if plan is None:
+            if len(self._by_request) >= _MOST_PLANS:
+                self._by_request.clear()
+            plan = self._by_request[tenant, name] = self._plan_of(tenant, name)
+        return plan
 
     def _plan_of(self, tenant: str, name: str) -> GuardPlan | str:
         """Return the plan of a tenant's requests for a name; why there is none, empty if none is meant to be."""
@@ -277,8 +287,9 @@ def _replaced(life: RequestState, request: AnyRequest, operation: Operation, tex
     if native is not None and operation.native is not None:
         chat: ChatRequest = operation.native.again(request, body)
         changed = {field: getattr(chat, field) for field in ChatRequest.__struct_fields__}
-        native = msgspec.structs.replace(native, body=body)
-        return msgspec.structs.replace(request, **changed, chat_body=body, native=native)
+        fields = chat.chat_fields if isinstance(chat, TranslatedChat) else None
+        native = msgspec.structs.replace(native, body=body, fields=fields)
+        return msgspec.structs.replace(request, **changed, chat_body=body, chat_fields=fields, native=native)
     chat = read_chat(_JSON, body)
     changed = {field: getattr(chat, field) for field in chat.__struct_fields__}
     # What only some servers understand is left out where something was cut: it says the same once more.

@@ -54,6 +54,11 @@ class OutputPlan:
         """Return whether no stage looks at answers."""
         return not self.waits and not self._of_requests and self._acting.is_empty and self._watching.is_empty
 
+    @property
+    def is_immediate(self) -> bool:
+        """Return whether stages look at answers as they come, are the same for all, and wait for nothing."""
+        return not self.waits and not self._of_requests
+
     def stream(self, spelling: Spelling = AS_IS) -> StreamScreen:
         """Begin a text, for the stages that act and are the same for every request."""
         return self._acting.stream(spelling)
@@ -97,6 +102,12 @@ class GuardPlan:
     def input(self) -> Screen:
         """Return what looks at requests' texts at once."""
         return Screen(self.input_stages)
+
+    @cached_property
+    def is_immediate(self) -> bool:
+        """Return whether all stages look at texts by themselves, and wait for nothing and nobody."""
+        others = self.rules or self.watches or self.awaited or self.markers or self.of_requests
+        return not others and self.output.is_immediate
 
     @property
     def reads_texts(self) -> bool:

@@ -15,11 +15,12 @@ _MOST_VERDICTS: Final = 32  # on one record
 class RequestGuard:
     """What is known of one request. Durations are nanoseconds; `None`: there was nothing to do."""
 
-    __slots__ = ("_found", "_told", "about", "began_ns", "filter", "plan", "spent_ns")
+    __slots__ = ("_found", "_told", "about", "began_ns", "filter", "has_changed", "plan", "spent_ns")
 
     def __init__(self, plan: GuardPlan, about: About) -> None:
         self.plan = plan
         self.about = about
+        self.has_changed = False  # the request: it goes on as the stages have left it
         self.began_ns = 0  # monotonic, where it spent time
         self.spent_ns: int | None = None  # on the request, before it was admitted
         self.filter: AnswerFilter | None = None

@@ -69,7 +69,7 @@ class Authenticator:
         self._guesses = GuessLimit(limits.invalid_keys_per_minute)
         self._tokens: TokenIssuers | None = None
         self._salts: dict[str, str] = {}
-        # By Authorization header, of the keys that came with it under one snapshot: no digest is worked out again.
+        # By `RequestHead.authorization`, of the keys that came so under one snapshot: no digest is worked out again.
         self._recent: dict[bytes, KeyEntry] = {}
         self._recent_of: Snapshot | None = None
 
@@ -79,7 +79,7 @@ class Authenticator:
         Raises what is wrong with the credential, never repeating it: AuthenticationFailed, AddressNotAllowed,
         PermissionDenied, or LimitExceeded for one unknown credential too many from its address.
         """
-        sent = exchange.headers.get(b"authorization", b"")
+        sent = exchange.head.authorization
         entry = self._recent.get(sent) if snapshot is self._recent_of else None
         if entry is not None and self._holds(entry, snapshot):
             if entry.policy.addresses is not None:
@@ -96,14 +96,14 @@ class Authenticator:
                 entry = self._key_entry(credential, snapshot)
             except UnknownCredential as failure:
                 raise self._counted(failure, exchange) from None
-            if sent:
+            if len(sent) > 1:
                 self._remember(sent, entry, snapshot)
         if entry.policy.addresses is not None:
             self._check_address(entry.policy.addresses, exchange)
         return entry
 
     def known(self, sent: bytes, snapshot: Snapshot) -> KeyEntry | None:
-        """Return the entry of a key that came in this Authorization header before and holds for every address."""
+        """Return the entry of a key that came like this before and holds for every address."""
         entry = self._recent.get(sent) if snapshot is self._recent_of else None
         if entry is None or entry.policy.addresses is not None or not self._holds(entry, snapshot):
             return None

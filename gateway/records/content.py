@@ -20,7 +20,8 @@ _ENCODING: Final = "redacted"
 # Exchanges that wait for redaction, and their bytes; beyond, they are counted and not kept.
 _MOST_WAITING: Final = 1000
 _MOST_WAITING_BYTES: Final = 32 << 20
-_MOST_AT_ONCE: Final = 64  # that one thread redacts before the next may
+_MOST_AT_ONCE: Final = 64  # that are redacted before the next may
+_SMALL_BYTES: Final = 64 << 10  # of those together: a thread would cost more than their redaction, and hold up as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,13 @@ class ContentKeeper:
         try:
             while self._waiting:
                 some, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
-                # Off the loop: a long prompt takes milliseconds.
-                self._keep(await asyncio.to_thread(self._packed_each, some))
-                self._waiting_bytes -= sum([said.size for said in some])
+                size = sum([said.size for said in some])
+                if size <= _SMALL_BYTES:
+                    self._keep(self._packed_each(some))
+                    await asyncio.sleep(0)
+                else:  # off the loop: a long prompt takes milliseconds
+                    self._keep(await asyncio.to_thread(self._packed_each, some))
+                self._waiting_bytes -= size
         finally:
             self._worker = None
 
@@ -137,6 +142,8 @@ class ContentKeeper:
 
 def _encodable(text: str) -> str:
     """Put surrogate pairs together that came in two pieces; half of one, which UTF-8 does not know, is replaced."""
+    if text.isascii():
+        return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

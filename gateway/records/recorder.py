@@ -1,12 +1,13 @@
 """A finished request becomes its record: built once, journalled, and shown to tracing."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from backends.processes.native import mypyc_attr
-from contracts.api.chat import ChatRequest
+from contracts.api.chat import ChatRequest, TranslatedChat
 from contracts.api.generation import Result
 from contracts.api.requests import AnyRequest
 from contracts.errors import ClientGone, HedgeLost
@@ -29,6 +30,8 @@ from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
     from gateway.request.plans.plan import PlannedTarget, RequestPlan
+
+_log = logging.getLogger(__name__)
 
 _COUNTED: Final = "engine"  # the kind of target whose prompts are counted, not estimated
 
@@ -134,6 +137,15 @@ class Recorder:
         name = life.requested_model if model is None else model.id
         return self._inputs.estimate(name, prompt_bytes(life.body), life.who.tenant)
 
+    @staticmethod
+    def mark_prompt(life: RequestState) -> None:
+        """Note the checksums of a prompt's parts, of sessions whose requests offer tools."""
+        request = life.request
+        if life.conversation_id and isinstance(request, ChatRequest) and request.tools:
+            native = request.native if isinstance(request, TranslatedChat) else None
+            body = life.exchange.body
+            life.prompt_marks = marks_of(body, native.fields if native is not None and native.body is body else None)
+
     def forget_sent(self, slot: int) -> None:
         """Forget a request that could not be sent."""
         if self.sent is not None:
@@ -167,8 +179,6 @@ class Recorder:
         """Pack the record of a request that its plan has a template for; return whether that was so."""
         if life.template is None or life.alike is None:
             return False
-        if life.last_attempt is not None and life.last_attempt.result.provider_usage:
-            return False  # which no template has
         life.packed = life.template.pack_all(laid_out(life, life.template.fixed))
         return True
 
@@ -185,6 +195,21 @@ class Recorder:
         for life in lives:
             if isinstance(life, RequestState):
                 self.forget_sent(life.sent_slot)
+                if life.plan is not None and life.plan.is_watched:
+                    self._show_anyhow(life)
+
+    def show(self, life: RequestState) -> None:
+        """Show a request whose record is written to those who look at all of its tenant's."""
+        if self.content is not None and self.content.wants(life):
+            self.content.keep(life, life.reply)
+        if self.audit is not None and self.audit.wants(life):
+            self.audit.note(life, life.exchange, life.reply)
+
+    def _show_anyhow(self, life: RequestState) -> None:
+        try:
+            self.show(life)
+        except Exception:  # the others that end in this turn are shown all the same
+            _log.exception("a request could not be kept or audited", extra={"request_id": life.id_text})
 
     def count(self, life: RequestState) -> None:
         """Count a request that `write` has recorded, and show it to tracing."""
@@ -229,6 +254,8 @@ class Recorder:
 def _request_record(life: RequestState, gateway: str) -> RequestRecord:
     attempt = life.last_attempt
     made, error, guard, result = _made_by(life.answering_attempts), life.error, life.guard, _result_of(attempt)
+    if not life.prompt_marks:
+        Recorder.mark_prompt(life)
     return RequestRecord(
         request_id=life.id_bytes,
         started_at_ns=life.started_at_ns,
@@ -292,20 +319,12 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
         service_tier=life.cost.tier,
         tools=[call.name for call in life.called],
         tool_marks=[call.mark for call in life.called],
-        prompt_marks=_prompt_marks(life),
+        prompt_marks=list(life.prompt_marks),
         provider_usage=result.provider_usage,
         **_asked_by(life.request),
         **_target_of(attempt),
         **upstream_facts(attempt.error if attempt else None, life.body),
     )
-
-
-def _prompt_marks(life: RequestState) -> list[int]:
-    """Return the checksums of a prompt's parts, of sessions whose requests offer tools."""
-    request = life.request
-    if not life.conversation_id or not isinstance(request, ChatRequest) or not request.tools:
-        return []
-    return marks_of(life.exchange.body)
 
 
 def _asked_by(request: AnyRequest | None) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class RequestAudit:
             raise Unavailable(
                 "this tenant's requests are audited, and the audit log cannot be written", code="audit_unavailable"
             )
-        reply.digest = AnswerDigest(hashes.begin(life.who.tenant))
+        reply.digest = AnswerDigest(hashes, life.who.tenant)
 
     def note(self, life: RequestState, exchange: Exchange, reply: Reply | None) -> None:
         """Write a request's entry. It is over, and only its answer's end is not sent yet."""
@@ -154,7 +154,7 @@ def _facts(
     target = None if last is None else last.target
     return RequestFacts(
         at_ns=life.started_at_ns,
-        request=life.id.hex,
+        request=life.id_bytes.hex(),
         tenant=who.tenant,
         team=who.team,
         project=who.project,

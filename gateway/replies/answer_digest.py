@@ -1,23 +1,34 @@
 """The keyed hash of an answer, taken as it leaves for its client; nothing of it is kept."""
 
-import hmac
+from typing import TYPE_CHECKING
+
+from backends.audit.keyed_hash import KeyedHash
+
+if TYPE_CHECKING:
+    import hmac
 
 
 class AnswerDigest:
-    """Accepts a stream's events as they go, and a whole answer at once."""
+    """Accepts a stream's events as they go, and a whole answer at once, which takes one call."""
 
-    __slots__ = ("_hash", "_size")
+    __slots__ = ("_hash", "_hashes", "_size", "_tenant")
 
-    def __init__(self, begun: "hmac.HMAC") -> None:
-        self._hash = begun
+    def __init__(self, hashes: KeyedHash, tenant: str) -> None:
+        self._hashes = hashes
+        self._tenant = tenant
+        self._hash: hmac.HMAC | None = None  # of a stream
         self._size = 0
 
     def take(self, data: bytes) -> None:
         """Accept a piece of a stream."""
         self._size += len(data)
+        if self._hash is None:
+            self._hash = self._hashes.begin(self._tenant)
         self._hash.update(data)
 
     def with_end(self, end: bytes) -> str | None:
         """Return the hash of all pieces and what ends them; `None` if nothing was sent. The last call of all."""
+        if self._hash is None:
+            return self._hashes.digest(self._tenant, end) if end else None
         self.take(end)
         return self._hash.hexdigest() if self._size else None

@@ -185,6 +185,12 @@ def _called_in(call: msgspec.Raw) -> CalledTool:
     return called_tool(function.name or "", mark_of((function.arguments or "").encode("utf-8", "surrogatepass")))
 
 
+def is_looked_into(request: GenerationRequest) -> bool:
+    """Return whether a request asks for what has to be looked for in its answer."""
+    tools = request.tools if isinstance(request, ChatRequest) else None
+    return bool(tools or request.response_format) and facts_wanted(request) is not None
+
+
 def facts_wanted(request: GenerationRequest) -> AnswerFacts | None:
     """Return what looks at a request's answer; `None` for one that offers no tools and asks for no JSON."""
     tools = request.tools if isinstance(request, ChatRequest) else None

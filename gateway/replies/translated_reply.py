@@ -66,7 +66,11 @@ class TranslatedReply(GeneratedReply):
     """
 
     def __init__(
-        self, facts: ReplyFacts, request: TranslatedChat, renderer: AnswerRenderer, passage: NativePassage | None = None
+        self,
+        facts: ReplyFacts,
+        request: TranslatedChat,
+        renderer: AnswerRenderer | None,  # as of a GeneratedReply
+        passage: NativePassage | None = None,
     ) -> None:
         super().__init__(facts, request, renderer)
         self._passage = passage

@@ -11,20 +11,22 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 
 from backends.llm.base import SendAgain
+from backends.processes.at_once import at_once
 from backends.processes.native import mypyc_attr
 from contracts.errors import ClientGone, ContentFiltered, GatewayFault, MalformedBody, TollkeeperError
 from contracts.serving.configuration import KeyEntry
 from contracts.serving.rollouts import RolloutSpec
 from contracts.serving.routes import RouteSpec
-from gateway.apis.operations import CHAT, Operation
+from gateway.apis.operations import Operation
 from gateway.guardrails.request_guard import cut_by
-from gateway.replies.reply import GeneratedReply
+from gateway.replies.reply import GeneratedReply, Reply
 from gateway.request.clock import Clock
 from gateway.request.context import read_trace
 from gateway.request.endings import Endings
 from gateway.request.finish import Finish, fail
-from gateway.request.pipeline import Admit, AnswerFromCache, Call, FindWay, Observe, Understand
+from gateway.request.pipeline import Admit, AnswerFromCache, Call, FindWay, Inspect, Observe, Understand
 from gateway.request.plans.cache_hits import CacheHits
+from gateway.request.plans.plan import RequestPlan
 from gateway.request.plans.planned_requests import PlannedRequests
 from gateway.request.plans.plans import Plans
 from gateway.request.request_state import Driver, RequestState, Stage
@@ -37,6 +39,7 @@ from gateway.wire.exchange import Exchange
 _log = logging.getLogger(__name__)
 
 Start = Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"]
+_TOO_DEEP = "the body is nested too deeply"
 _LEFT = "the client closed the connection before the answer was complete"
 
 
@@ -58,8 +61,10 @@ class Dispatcher(Driver):
         admit = Admit(stages)
         # A plan leaves out what it does not need: it knows its caller and its model, and nobody else looks.
         self._planned: tuple[Stage, ...] = (admit, self._call)
-        observe = Observe(stages)
+        inspect, observe = Inspect(stages, clock), Observe(stages)
         self._watched: tuple[Stage, ...] = (admit, observe, self._call)
+        self._guarded: tuple[Stage, ...] = (inspect, *self._planned)
+        self._guarded_watched: tuple[Stage, ...] = (inspect, *self._watched)
         self._all: tuple[Stage, ...] = (
             Understand(stages, clock),
             admit,
@@ -93,9 +98,8 @@ class Dispatcher(Driver):
         snapshot = self.stages.directory.snapshot
         life = RequestState(self, exchange, operation, made, text, now_ns, self.clock.monotonic_ns(), snapshot)
         try:
-            if operation is CHAT and key is None and self.at_once.understand(life):
-                is_watched = life.plan is not None and life.plan.is_watched
-                life.stages = () if life.is_hit else self._watched if is_watched else self._planned
+            if operation.has_plans and key is None and self.at_once.understand(life):
+                life.stages = () if life.plan is None else self._stages_of(life.plan)
                 self._reserving.open_grants += life.is_hit and life.grant is not None
             else:
                 self._begin(life, key, shadow)
@@ -108,6 +112,11 @@ class Dispatcher(Driver):
             life.is_batched = is_batched
         self._run(life)
         return life
+
+    def _stages_of(self, plan: RequestPlan) -> tuple[Stage, ...]:
+        if plan.is_guarded:
+            return self._guarded_watched if plan.is_watched else self._guarded
+        return self._watched if plan.is_watched else self._planned
 
     def _begin(self, life: RequestState, key: KeyEntry | None, shadow: tuple[RouteSpec, RolloutSpec] | None) -> None:
         life.stages, life.plan, life.key = self._all, None, key
@@ -122,6 +131,8 @@ class Dispatcher(Driver):
             waiting = self._step(life)
         except TollkeeperError as error:
             fail(life, error)
+        except RecursionError:  # what the reading of a body just bore, its further way may not
+            fail(life, MalformedBody(_TOO_DEEP))
         except Exception:  # the edge of the data plane: one request's bug must not take the others down
             self._fault(life)
         else:
@@ -215,7 +226,7 @@ class Dispatcher(Driver):
             else:  # the gateway had ended the answer, and what its target did before it was stopped changes nothing
                 is_cut = is_to_be_cancelled = True
         except RecursionError:  # what the reading of a body just bore, its further way may not
-            fail(life, MalformedBody("the body is nested too deeply"))
+            fail(life, MalformedBody(_TOO_DEEP))
         except Exception:  # as in `_run`
             self._fault(life)
             is_to_be_cancelled = life.ended_by is not None
@@ -305,10 +316,14 @@ class Dispatcher(Driver):
         why, reply = life.ended_by, life.reply
         if life.run is None or why is None or reply is None:
             return
-        if reply.is_complete:  # meanwhile: what is complete needs no end of ours
+        is_blocked = isinstance(why, ContentFiltered)
+        if reply.is_complete and not is_blocked:  # meanwhile: what is complete needs no end of ours
             _be_whole(life)
             return
         self._stop(life, ClientGone(_LEFT))
+        if life.guard is not None and not is_blocked:
+            verdict = at_once(reply.inspect())
+            why = why if verdict is None else cut_by(verdict)
         self._cut(life, why)
         self._finish(life)
 
@@ -327,7 +342,7 @@ class Dispatcher(Driver):
         if run is None or sent is None or reply is None:
             return
         if life.ended_by is not None:
-            if not reply.is_complete:
+            if not reply.is_complete or isinstance(life.ended_by, ContentFiltered):
                 return  # it is about to be ended
             _be_whole(life)
         self.prepare(life)
@@ -335,7 +350,7 @@ class Dispatcher(Driver):
             return
         try:
             sent.conclude(error)
-            if not life.is_streamed:
+            if sent.body:
                 reply.served(sent.served_model, sent.served_version)
                 reply.whole(sent.body)
             run.succeed(sent.account())
@@ -354,7 +369,24 @@ class Dispatcher(Driver):
         else:
             self._release(life)
             life.ended_ns = run.attempt.ended_ns
+            if life.guard is not None:
+                self._inspect_at_once(life, reply)
         self._finish(life)
+
+    def _inspect_at_once(self, life: RequestState, reply: Reply) -> None:
+        """Let guardrails see the end of an answer of a plan, none of which has to wait."""
+        life.ended_ns = 0  # it ends once they have
+        try:
+            verdict = at_once(reply.inspect())
+        except TollkeeperError as error:
+            fail(life, error)
+        except Exception:
+            self._fault(life)
+        else:
+            if verdict is not None:
+                why = cut_by(verdict)
+                life.finish_reason = why.ends_with
+                reply.end_early(why)
 
     def send(self, life: RequestState) -> None:
         self.finish.conclude(life)

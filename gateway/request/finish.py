@@ -49,8 +49,7 @@ class Finish:
         self._charge(life)
         self._prepare(life)
         self._note_sample(life)
-        is_watched = life.plan is not None and life.plan.is_watched
-        if life.error is None and not is_watched and self._stages.recorder.pack(life):
+        if life.error is None and self._stages.recorder.pack(life):
             if life.is_streamed:
                 self._endings.add(life)
             else:
@@ -161,12 +160,8 @@ class Finish:
         It is on disk before the client has its acknowledgement, and in the turn in which it was settled: the one that
         takes down what counters hold, together with the journal's end, finds it there.
         """
-        recorder, reply = self._stages.recorder, life.reply
-        recorder.record(life)
-        if recorder.content is not None and recorder.content.wants(life):
-            recorder.content.keep(life, reply)
-        if recorder.audit is not None and recorder.audit.wants(life):
-            recorder.audit.note(life, life.exchange, reply)
+        self._stages.recorder.record(life)
+        self._stages.recorder.show(life)
 
     def conclude(self, life: RequestState) -> None:
         """Send the answer's end, or the error, and let go of what the request held."""

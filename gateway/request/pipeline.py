@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from backends.llm.encoding_room import LARGE_BODY_BYTES
+from backends.processes.at_once import at_once
 from backends.segment_log.slot_table import NO_SLOT
 from contracts.access.identity import MAX_USER_LENGTH
-from contracts.api.chat import GenerationRequest
+from contracts.api.chat import GenerationRequest, TranslatedChat
 from contracts.api.embedding import TranslatedEmbedding
 from contracts.api.media import MediaRequest
 from contracts.api.requests import AnyRequest
@@ -15,6 +16,7 @@ from contracts.serving.configuration import KeyEntry, ModelSpec, TargetSpec
 from contracts.serving.routes import RouteSpec
 from gateway.apis.operations import CHAT
 from gateway.guardrails.request_guard import RequestGuard, cut_by
+from gateway.limits.estimates.counting import prompt_bytes
 from gateway.records.trace_context import UNTRACED
 from gateway.replies.reply import GeneratedReply, Reply, ReplyFacts
 from gateway.request.cascade import Cascades
@@ -112,6 +114,48 @@ def _filter_answer(guard: RequestGuard, life: RequestState, reply: GeneratedRepl
     answer_filter = guard.filter_answer()
     if answer_filter is not None:
         reply.filter_by(answer_filter, lambda verdict: life.end_early(cut_by(verdict)))
+
+
+class Inspect(Stage):
+    """Has guardrails look at a request of a plan, which they do at once."""
+
+    def __init__(self, stages: Stages, clock: Clock) -> None:
+        self._guardrails = stages.guardrails
+        self._clock = clock
+
+    def run(self, life: RequestState) -> Awaitable[None] | None:
+        guard = life.guard = self._guardrails.guard_for(life, life.exchange)
+        if guard is None:
+            return None
+        guard.began_ns = self._clock.monotonic_ns()
+        if not guard.plan.is_immediate:  # by policies that have come since the plan was made
+            life.plan = None
+            return self._examine(life, guard)
+        try:
+            request = at_once(self._guardrails.examine(guard, life, life.operation))
+        finally:
+            guard.spent_ns = self._clock.monotonic_ns() - guard.began_ns
+        self._go_on(life, guard, request)
+        return None
+
+    async def _examine(self, life: RequestState, guard: RequestGuard) -> None:
+        try:
+            request = await self._guardrails.examine(guard, life, life.operation)
+        finally:
+            guard.spent_ns = self._clock.monotonic_ns() - guard.began_ns
+        self._go_on(life, guard, request)
+
+    def _go_on(self, life: RequestState, guard: RequestGuard, request: AnyRequest) -> None:
+        """Let a request go on as guardrails have left it, and its answer through them."""
+        if guard.has_changed:
+            life.request = request
+            if isinstance(request, TranslatedChat):
+                life.body = request.chat_body
+            life.prompt_bytes = prompt_bytes(life.body)
+            facts = ReplyFacts(life.exchange, life.id_text, life.started_at_ns // 1_000_000_000, self._clock)
+            life.reply = life.operation.reply(facts, request)
+        if isinstance(life.reply, GeneratedReply):
+            _filter_answer(guard, life, life.reply)
 
 
 class Admit(Stage):
@@ -267,6 +311,7 @@ class Call(Stage):
         life.to, life.template, life.alike = to, to.template, to.alike
         run = life.run = AttemptRun(life, to.spec, "first", to.health, self._clock, life.admitted_ns, is_planned=True)
         reply.begin_attempt(run.attempt.progress)
+        plan, request = life.plan, life.request
         sink: GeneratedReply | None = None
         if life.is_streamed:
             assert isinstance(reply, GeneratedReply)
@@ -276,8 +321,12 @@ class Call(Stage):
         trace = "" if context is NO_CONTEXT else context.trace_lines(life.id_bytes, has_spans=recorder.sends_spans)
         recorder.note_sent(life)
         try:
-            assert life.request is not None
-            life.sent = target.send_at_once(_PATH, life.request, life.body, life.id_text, trace, sink, life)
+            assert request is not None
+            if plan is not None and plan.is_native:
+                assert isinstance(request, TranslatedChat) and isinstance(reply, GeneratedReply)
+                life.sent = target.send_native_at_once(request, life.id_text, trace, reply, life)
+            else:
+                life.sent = target.send_at_once(_PATH, request, life.body, life.id_text, trace, sink, life)
         except Exception:  # a bug of sending at once is none of calling it in a task
             _log.exception("a request could not be sent at once", extra={"request_id": life.id_text})
         finally:
@@ -291,6 +340,7 @@ class Call(Stage):
         if life.is_prepared or reply is None or plan is None:
             return
         life.is_prepared = True
+        self._stages.recorder.mark_prompt(life)  # while the target is at work
         if life.grant is not None:
             if plan.limits_told is None:
                 reply.add_headers(self._stages.limiter.rate_headers(life.grant))

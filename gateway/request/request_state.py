@@ -198,6 +198,7 @@ class RequestState(Ending):
         self.thinking_over: int | None = None  # reasoning tokens beyond the key's cap
         self.tool_calls: int | None = None  # in the answer, where tools were offered
         self.called: Sequence[CalledTool] = ()  # those tools, as far as they are named
+        self.prompt_marks: Sequence[int] = ()  # checksums of its prompt's parts, where they are wanted
         self.schema_failed: bool | None = None  # JSON was asked for, and the answer's text is none
         # How its route led it.
         self.route_decision = ""

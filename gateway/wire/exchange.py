@@ -86,7 +86,8 @@ class RequestHead:
         self.keep_alive = keep_alive
         self.is_plain = is_plain
         self.context = context
-        self.authorization = headers.get(b"authorization", b"")
+        # A credential as it came, by which it is known again. No header's value begins with a line end.
+        self.authorization = headers.get(b"authorization") or b"\n" + headers.get(b"x-api-key", b"")
 
     def traced(self, trace: bytes) -> "RequestHead":
         """Return a head that says the same, but belongs to another trace by its `traceparent`, which is well-formed."""

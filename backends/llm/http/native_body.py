@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from backends.llm.base import ModelCall
+from contracts.api.chat import ReasoningEffort
 from contracts.api.native import OUTPUT_FIELDS, NativeApi, NativeBody
 
 LEAST_BUDGET: Final = 1024  # the smallest `budget_tokens` that Anthropic takes
@@ -30,10 +30,10 @@ _any: Final = msgspec.json.Decoder().decode
 class EditedBody:
     """A JSON object of which single top-level fields are set; all other bytes stay as they are."""
 
-    def __init__(self, body: bytes) -> None:
-        """Raise msgspec.DecodeError if the body is no JSON object."""
+    def __init__(self, body: bytes, fields: Mapping[str, msgspec.Raw] | None = None) -> None:
+        """`fields` are the body's where it has been taken apart. Raise msgspec.DecodeError if it is no JSON object."""
         self._body = body
-        self._fields = _decode(body)
+        self._fields = _decode(body) if fields is None else fields
         self._edits: dict[str, bytes] = {}
 
     def get(self, name: str) -> object:
@@ -50,6 +50,8 @@ class EditedBody:
 
     def encoded(self) -> bytes:
         """Return the body. A field that the client gave twice is sent once, with the value that the gateway read."""
+        if not self._edits and self._is_compact():
+            return self._body
         spans = _spans(self._body, self._fields)
         if spans is None:
             kept = {name: bytes(value) for name, value in self._fields.items()} | self._edits
@@ -66,6 +68,13 @@ class EditedBody:
                 comma = b"" if before.rstrip(b" \t\n\r").endswith(b"{") else b","
                 body = before + comma + _encode(name) + b":" + value + b"}" + after
         return body
+
+    def _is_compact(self) -> bool:
+        """Return whether the fields take all of the body's length: no name is there twice, and nothing between them."""
+        size = 1  # the brace; then each name in quotes, a colon, the value, and a comma or brace
+        for name, value in self._fields.items():
+            size += len(name) + memoryview(value).nbytes + 4
+        return size == len(self._body)
 
 
 def _spans(body: bytes, fields: Mapping[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
@@ -95,23 +104,44 @@ def _after_blank(body: bytes, place: int) -> int:
     return place if found is None else found.end()
 
 
-def native_body(call: ModelCall, native: NativeBody, model: str) -> bytes:
+class Edits:
+    """What the gateway changes in a request, as in a ModelCall: what a route sets, and what bounds the answer."""
+
+    __slots__ = ("max_output", "max_thinking", "reasoning_effort", "set_fields")
+
+    def __init__(
+        self,
+        set_fields: Mapping[str, object] | None = None,
+        max_output: int | None = None,
+        reasoning_effort: ReasoningEffort | None = None,
+        max_thinking: int | None = None,
+    ) -> None:
+        self.set_fields = set_fields
+        self.max_output = max_output
+        self.reasoning_effort = reasoning_effort
+        self.max_thinking = max_thinking
+
+
+NO_EDITS: Final = Edits()
+
+
+def native_body(edits: Edits, native: NativeBody, model: str) -> bytes:
     """Return the body to send: as it came, but for the model's name and what a rule changes."""
-    body = EditedBody(native.body)
+    body = EditedBody(native.body, native.fields)
     if native.api == "gemini":
-        _edit_gemini(body, call)
+        _edit_gemini(body, edits)
         return body.encoded()
     body.set("model", model)
-    for name, value in (call.set_fields or {}).items():
+    for name, value in (edits.set_fields or {}).items():
         own = _SETTINGS[native.api].get(name)
         if own is not None:
             body.set(own, [value] if own == "stop_sequences" and isinstance(value, str) else value)
-    _limit(body, call, OUTPUT_FIELDS[native.api])
+    _limit(body, edits, OUTPUT_FIELDS[native.api])
     if native.api == "messages":
-        _bound_thinking(body, call)
-    elif call.reasoning_effort is not None:
+        _bound_thinking(body, edits)
+    elif edits.reasoning_effort is not None:
         reasoning = body.get("reasoning")
-        body.set("reasoning", {**(reasoning if isinstance(reasoning, dict) else {}), "effort": call.reasoning_effort})
+        body.set("reasoning", {**(reasoning if isinstance(reasoning, dict) else {}), "effort": edits.reasoning_effort})
     return body.encoded()
 
 
@@ -127,57 +157,57 @@ def renamed_embedding(body: bytes, model: str) -> bytes:
     return edited.encoded()
 
 
-def _edit_gemini(body: EditedBody, call: ModelCall) -> None:
+def _edit_gemini(body: EditedBody, edits: Edits) -> None:
     """Set what a rule changes: in this API it stands in `generationConfig`, and the model in the path."""
     name = "generationConfig" if body.get("generation_config") is None else "generation_config"
     given = body.get(name)
     config = dict(given) if isinstance(given, dict) else {}
-    for field, value in (call.set_fields or {}).items():
+    for field, value in (edits.set_fields or {}).items():
         own = _SETTINGS["gemini"].get(field)
         if own is not None:
             config[own] = [value] if field == "stop" and isinstance(value, str) else value
     stated = config.pop("max_output_tokens", None)
-    limits = [config.get("maxOutputTokens"), stated, (call.set_fields or {}).get("max_tokens"), call.max_output]
+    limits = [config.get("maxOutputTokens"), stated, (edits.set_fields or {}).get("max_tokens"), edits.max_output]
     known = [one for one in limits if isinstance(one, int)]
     if known:
         config["maxOutputTokens"] = min(known)
-    if call.reasoning_effort is not None or call.max_thinking is not None:
+    if edits.reasoning_effort is not None or edits.max_thinking is not None:
         asked = config.pop("thinking_config", None) or config.get("thinkingConfig")
-        config["thinkingConfig"] = _gemini_thinking(asked if isinstance(asked, dict) else {}, call)
+        config["thinkingConfig"] = _gemini_thinking(asked if isinstance(asked, dict) else {}, edits)
     if config or isinstance(given, dict):
         body.set(name, config)
 
 
-def _gemini_thinking(asked: dict[str, object], call: ModelCall) -> dict[str, object]:
+def _gemini_thinking(asked: dict[str, object], edits: Edits) -> dict[str, object]:
     """Return how much a model of Google's may think: an effort in place of what was asked, within the key's cap."""
     thinking = dict(asked)
     budget = thinking.get("thinkingBudget", thinking.pop("thinking_budget", None))
-    if call.reasoning_effort is not None:
+    if edits.reasoning_effort is not None:
         thinking.pop("thinkingBudget", None)
-        if call.reasoning_effort == "none":
+        if edits.reasoning_effort == "none":
             budget = 0
         else:
-            thinking["thinkingLevel"] = "HIGH" if call.reasoning_effort in _MOST else call.reasoning_effort.upper()
+            thinking["thinkingLevel"] = "HIGH" if edits.reasoning_effort in _MOST else edits.reasoning_effort.upper()
             budget = None
-    if call.max_thinking is not None and call.reasoning_effort != "none":
-        budget = min(budget, call.max_thinking) if isinstance(budget, int) and budget >= 0 else call.max_thinking
+    if edits.max_thinking is not None and edits.reasoning_effort != "none":
+        budget = min(budget, edits.max_thinking) if isinstance(budget, int) and budget >= 0 else edits.max_thinking
     if budget is not None:
         thinking.pop("thinkingLevel", None)
         thinking["thinkingBudget"] = budget
     return thinking
 
 
-def _limit(body: EditedBody, call: ModelCall, field: str) -> None:
+def _limit(body: EditedBody, edits: Edits, field: str) -> None:
     stated = body.get(field)
-    set_by_route = (call.set_fields or {}).get("max_tokens")
-    limits = [one for one in (stated, set_by_route, call.max_output) if isinstance(one, int)]
+    set_by_route = (edits.set_fields or {}).get("max_tokens")
+    limits = [one for one in (stated, set_by_route, edits.max_output) if isinstance(one, int)]
     if limits and min(limits) != stated:
         body.set(field, min(limits))
 
 
-def _bound_thinking(body: EditedBody, call: ModelCall) -> None:
+def _bound_thinking(body: EditedBody, edits: Edits) -> None:
     """Hold thinking to the effort and the cap of the key, and below a limit that was clipped."""
-    effort = call.reasoning_effort
+    effort = edits.reasoning_effort
     if effort == "none":
         body.set("thinking", {"type": "disabled"})
     elif effort is not None:
@@ -188,7 +218,7 @@ def _bound_thinking(body: EditedBody, call: ModelCall) -> None:
     if not isinstance(thinking, dict) or thinking.get("type") not in ("enabled", "adaptive"):
         return
     asked = thinking.get("budget_tokens")
-    bounds = [one for one in (asked, call.max_thinking) if isinstance(one, int)]
+    bounds = [one for one in (asked, edits.max_thinking) if isinstance(one, int)]
     if isinstance(limit, int) and isinstance(asked, int):
         bounds.append(limit - 1)
     if not bounds or min(bounds) == asked:

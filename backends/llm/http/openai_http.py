@@ -22,7 +22,7 @@ from backends.llm.http.http_credentials import HttpCredentials
 from backends.llm.http.http_reply import CredentialsRefused, ReplyReader
 from backends.llm.http.http_settings import OpenAISettings, read_headers, read_timeouts, read_tls
 from backends.llm.http.known_shapes import KnownShapes
-from backends.llm.http.native_body import native_body, renamed_embedding
+from backends.llm.http.native_body import NO_EDITS, Edits, native_body, renamed_embedding
 from backends.llm.http.native_reply import MessagesReader, NativeReader, ResponsesReader
 from backends.llm.http.openai_body import BodyFields, ThinkingCapField, body_for, with_usage
 from backends.llm.http.quick_target import QuickTarget, SentRequest
@@ -164,19 +164,25 @@ class OpenAIHttpTarget(QuickTarget):
         model = self._fields.model or call.request.model
         if self._abilities is not None:
             refuse_named(call.request.model, fields_of(native.body), self._abilities.refuses)
+        edits = Edits(call.set_fields, call.max_output, call.reasoning_effort, call.max_thinking)
         if len(native.body) <= LARGE_BODY_BYTES:
-            body = native_body(call, native, model)
+            body = native_body(edits, native, model)
         else:
-            body = await asyncio.to_thread(native_body, call, native, model)
-        path = native.path if self._paths is None else self._paths.get(native.path, native.path)
-        path = path.replace(MODEL_IN_PATH, quote(model, safe="/"), 1)
-        head = self._head_of(path, _trace_of(call) + native.head, str(call.request_id), len(body))
-        if native.api == "messages" and self._is_anthropic:
-            head = head.replace(_BEARER, _ANTHROPIC_KEY, 1)
-        elif native.api == "gemini" and self._is_google:
-            head = head.replace(_BEARER, _GOOGLE_KEY, 1)
+            body = await asyncio.to_thread(native_body, edits, native, model)
+        head = self._native_head(native, model, _trace_of(call), str(call.request_id), len(body))
         reader = _READERS[native.api](self.spec, sink, call.request, self._credentials.values)
         return await self._pool.send(head, body, reader), reader
+
+    def _native_head(self, native: NativeBody, model: str, trace: str, request_id: str, length: int) -> bytes:
+        path = native.path if self._paths is None else self._paths.get(native.path, native.path)
+        if MODEL_IN_PATH in path:
+            path = path.replace(MODEL_IN_PATH, quote(model, safe="/"), 1)
+        head = self._head_of(path, trace + native.head, request_id, length)
+        if native.api == "messages" and self._is_anthropic:
+            return head.replace(_BEARER, _ANTHROPIC_KEY, 1)
+        if native.api == "gemini" and self._is_google:
+            return head.replace(_BEARER, _GOOGLE_KEY, 1)
+        return head
 
     async def _send_embedding(self, call: ModelCall, sink: Sink, native: NativeBody) -> tuple[Exchange, ReplyReader]:
         """Send what is to be embedded in Google's API: the bytes as they are, but for the model's name."""
@@ -191,9 +197,11 @@ class OpenAIHttpTarget(QuickTarget):
         )
         return await self._pool.send(head, body, reader), reader
 
-    def passes_on(self, model: str) -> bool:
-        """Return whether whole chats for a model go out as they came: nothing to check, rename or add."""
+    def passes_on(self, model: str, native: NativeApi | None = None) -> bool:
+        """Return whether chats for a model go out as they came: nothing to check, add or, unless `native`, rename."""
         fields = self._fields
+        if native is not None:
+            return native in self._apis and self._abilities is None
         is_renamed = bool(fields.model) and fields.model != model
         takes_all = self._abilities is None and self._paths is None and "chat" in self._apis
         return takes_all and not is_renamed and not fields.sends_priority
@@ -223,6 +231,23 @@ class OpenAIHttpTarget(QuickTarget):
             self._known_shapes,
             sent_credentials=self._credentials.values,
         )
+        connection.receiver = reader
+        return _SentOnIdle(reader, connection, self._pool, self)
+
+    def send_native_at_once(
+        self, request: TranslatedChat, request_id: str, trace: str, sink: Sink, asker: Asker
+    ) -> SentRequest | None:
+        """Send a request in the API that it came in, on a connection that is idle; `None` if none is."""
+        native = request.native
+        if native is None:
+            return None
+        model = self._fields.model or request.model
+        body = native_body(NO_EDITS, native, model)
+        head = self._native_head(native, model, trace, request_id, len(body))
+        connection = self._pool.send_at_once(head, body, asker)
+        if connection is None:
+            return None
+        reader = _READERS[native.api](self.spec, sink, request, self._credentials.values)
         connection.receiver = reader
         return _SentOnIdle(reader, connection, self._pool, self)
 

@@ -7,8 +7,10 @@ twenty lines of memory a call; a class has it at a known place (decision 0071).
 from abc import ABC, abstractmethod
 
 from backends.http_client.asker import Asker
-from backends.llm.base import PassingSink
+from backends.llm.base import PassingSink, Sink
+from contracts.api.chat import TranslatedChat
 from contracts.api.generation import Result
+from contracts.api.native import NativeApi
 from contracts.api.requests import AnyRequest
 from contracts.metering.usage import UNKNOWN_USAGE, Usage
 from contracts.recording.records import CountMethod
@@ -63,9 +65,9 @@ class QuickTarget(ABC):
     """A target that can send a request as it came, without waiting for anything."""
 
     @abstractmethod
-    def passes_on(self, model: str) -> bool:
-        """Return whether whole chats that ask for a model by this name go out byte for byte, unless the gateway sets
-        something in them.
+    def passes_on(self, model: str, native: NativeApi | None = None) -> bool:
+        """Return whether chats that ask for a model by this name go out byte for byte, unless the gateway sets
+        something in them. In an API of their own (`native`) the model's name may be another.
         """
 
     @abstractmethod
@@ -83,3 +85,9 @@ class QuickTarget(ABC):
 
         A stream's reply goes to the sink. What comes whole needs none: it is kept for the one that concludes it.
         """
+
+    @abstractmethod
+    def send_native_at_once(
+        self, request: TranslatedChat, request_id: str, trace: str, sink: Sink, asker: Asker
+    ) -> SentRequest | None:
+        """Send a request in the API that it came in as `send_at_once` does. Its reply goes to the sink in any case."""

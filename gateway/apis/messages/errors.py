@@ -2,7 +2,7 @@
 
 import re
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
@@ -104,5 +104,9 @@ def _moment(duration: bytes, wall_ns: int) -> bytes:
     found = _DURATION.fullmatch(duration.decode("latin-1"))
     hours, minutes, seconds, milliseconds = found.groups() if found is not None else (None,) * 4
     wait_seconds = int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0) + int(milliseconds or 0) / 1000
-    at = -(-(wall_ns + round(wait_seconds * 1e9)) // 1_000_000_000)
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+    return _written(-(-(wall_ns + round(wait_seconds * 1e9)) // 1_000_000_000))
+
+
+@lru_cache(maxsize=256)  # windows in use end at few moments
+def _written(unix: int) -> bytes:
+    return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%SZ").encode()

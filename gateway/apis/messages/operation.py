@@ -34,4 +34,5 @@ MESSAGES: Final = Operation(
     _reply,
     messages_errors(Clock()),
     native=_NATIVE,
+    has_plans=True,
 )

@@ -1,10 +1,8 @@
 """The answer to one request of the Messages API."""
 
-from functools import partial
-
 from contracts.api.chat import TranslatedChat
 from contracts.api.messages import Prompt
-from contracts.metering.usage import Usage
+from contracts.metering.usage import UNKNOWN_USAGE, Usage
 from contracts.recording.records import CountMethod
 from gateway.apis.messages.errors import own_headers
 from gateway.apis.messages.passage import MessagePassage
@@ -19,16 +17,13 @@ class MessagesReply(TranslatedReply):
     """The sink of one message."""
 
     def __init__(self, facts: ReplyFacts, request: TranslatedChat) -> None:
-        assert isinstance(request.origin, Prompt)
-        self._new_message = partial(
-            MessageRenderer,
-            f"msg_{facts.request_id.hex}",
-            request.model,
-            shows_thinking=request.origin.shows_thinking,
-        )
-        self._message = self._new_message()
-        super().__init__(facts, request, self._message, None if request.native is None else MessagePassage())
-        self._headers += own_headers(self._headers, self._clock.wall_ns())
+        # A native answer that passes as it comes needs no renderer: it is made when it is asked for.
+        super().__init__(facts, request, None, None if request.native is None else MessagePassage())
+        self._chat = request
+        self._message_id = f"msg_{facts.id_text.replace('-', '')}"
+        self._usage_at_start = UNKNOWN_USAGE
+        self._tier = ""
+        self._headers += ((b"request-id", facts.id_text.encode()),)
 
     def add_headers(self, headers: Headers) -> None:
         """Send these as well, those of limits also by the names that Anthropic's API has for them."""
@@ -38,14 +33,26 @@ class MessagesReply(TranslatedReply):
         """Count the next attempt's tokens; what a failed one said and reported does not hold for another."""
         super().begin_attempt(progress, resumes=resumes)
         if not resumes:
-            self._renderer = self._message = self._new_message()
+            self._known_renderer = None
+            self._usage_at_start, self._tier = UNKNOWN_USAGE, ""
+
+    def _new_renderer(self) -> MessageRenderer:
+        origin = self._chat.origin
+        assert isinstance(origin, Prompt)
+        made = MessageRenderer(self._message_id, self._chat.model, shows_thinking=origin.shows_thinking)
+        made.usage_at_start, made.service_tier = self._usage_at_start, self._tier
+        return made
 
     def answered_at(self, tier: str) -> None:
         """Keep the service tier, which the message's usage names."""
         super().answered_at(tier)
-        self._message.service_tier = tier
+        self._tier = tier
+        if isinstance(self._known_renderer, MessageRenderer):
+            self._known_renderer.service_tier = tier
 
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Keep what the target knows of the usage, which a stream opens with where it comes first."""
         super().report(usage, count_method)
-        self._message.usage_at_start = usage
+        self._usage_at_start = usage
+        if isinstance(self._known_renderer, MessageRenderer):
+            self._known_renderer.usage_at_start = usage

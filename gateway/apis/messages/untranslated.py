@@ -29,11 +29,22 @@ class _Fields(msgspec.Struct, frozen=True):
 
 
 _fields: Final = msgspec.json.Decoder(_Fields)
+# A body of 100 kB is read through once: what is decided by is then read from the few bytes that it takes.
+_objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode: Final = msgspec.json.Encoder().encode
+_UNREAD: Final = {"messages": msgspec.Raw(b"[]")}
 
 
 def read_untranslated_messages(content_type: str, body: bytes) -> TranslatedChat:
     """Read a body. Raise UnsupportedMediaType, MalformedBody, or InvalidRequest on what the gateway decides by."""
-    read = read_body(_fields, content_type, body, {})
+    fields = read_body(_objects, content_type, body, {})
+    small = {name: fields[name] for name in _Fields.__struct_fields__ if name in fields}
+    if "messages" in small:
+        small |= _UNREAD
+    try:
+        read = _fields.decode(_encode(small))
+    except (msgspec.MsgspecError, UnicodeError):
+        read = read_body(_fields, content_type, body, {})  # which says what is wrong, and where
     user = read.metadata.get("user_id") if isinstance(read.metadata, dict) else None
     limit = read.max_tokens
     return TranslatedChat(
@@ -48,6 +59,7 @@ def read_untranslated_messages(content_type: str, body: bytes) -> TranslatedChat
         service_tier=read.service_tier if isinstance(read.service_tier, str) else None,
         speed=read.speed if isinstance(read.speed, str) else None,
         chat_body=body,
+        chat_fields=fields,
         origin=MessagesRequest(model=read.model, messages=[], max_tokens=limit or 1, thinking=_SHOWN),
     )
 

@@ -68,6 +68,11 @@ class NativeReading:
         name = self._model_in(exchange)
         return "none" if name is None else self.reach.of(name, snapshot)
 
+    def model_of_all(self, exchange: Exchange, snapshot: Snapshot) -> str | None:
+        """Return the model that is asked for, if all targets that may answer speak the API; else `None`."""
+        name = self._model_in(exchange)
+        return name if name is not None and self.reach.of(name, snapshot) == "all" else None
+
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Reader:
         """Return what reads a request, by who may answer it."""
         name, readers = self._model_in(exchange), self._readers(exchange)
@@ -107,7 +112,8 @@ class NativeReading:
             except InvalidRequest as error:
                 error.__traceback__ = None
                 refusal = error
-        native = NativeBody(api=self.api, path=readers.path, body=body, head=head, refusal=refusal)
+        fields = chat.chat_fields if refusal is _UNTRANSLATED else None
+        native = NativeBody(api=self.api, path=readers.path, body=body, head=head, refusal=refusal, fields=fields)
         return msgspec.structs.replace(chat, native=native)
 
     def _head_of(self, exchange: Exchange) -> str:

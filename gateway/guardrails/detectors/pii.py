@@ -14,7 +14,7 @@ from contracts.guardrails.places import Places
 from contracts.recording.redaction import card_spans
 from gateway.guardrails.detectors.national_ids import NATIONAL_IDS, SURE_IDS
 from gateway.guardrails.means import Means
-from gateway.guardrails.screening.expression import Expression
+from gateway.guardrails.screening.expression import Expression, ExpressionSet
 from gateway.guardrails.settings import read_settings
 
 Spans = list[tuple[int, int]]
@@ -59,12 +59,15 @@ class PersonalData:
     def __init__(self, kinds: Sequence[Kind]) -> None:
         self.patterns = tuple(pattern for kind in kinds for pattern in kind.patterns)
         self._kinds = [(kind, Expression(kind.run)) for kind in kinds]
+        self._of_pattern = [number for number, kind in enumerate(kinds) for _ in kind.patterns]
+        self._matching = ExpressionSet(self.patterns).matching
 
     def find(self, text: str, role: str) -> Sequence[Finding]:
         """Find what is of these kinds; what two kinds claim is the first's."""
         found: list[Finding] = []
         places = Places()
-        for kind, expression in self._kinds:
+        for number in sorted({self._of_pattern[pattern] for pattern in self._matching(text)}):
+            kind, expression = self._kinds[number]
             for start, end in expression.spans(text):
                 if places.holds(start, end):
                     continue

@@ -1,9 +1,9 @@
 """Regular expressions in linear time, whatever the text: RE2's, which has no backreferences and looks at no context."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import re2  # type: ignore[import-untyped]  # its wheel has no annotations
 
@@ -18,6 +18,14 @@ _ANYWHERE: Final = _re2.RE2.Anchor.UNANCHORED
 _LOOKS_AROUND: Final = re.compile(r"\(\?(?:<?[=!])|\\[1-9]|\(\?P=")
 
 
+def _options() -> Any:
+    options = _re2.RE2.Options()
+    options.max_mem = _MAX_MEMORY_BYTES
+    options.log_errors = False
+    options.never_capture = True
+    return options
+
+
 class Expression:
     """One or several expressions, any of which may match. Offsets are in characters."""
 
@@ -29,10 +37,7 @@ class Expression:
         `is_longest`: of the matches that begin first the longest, whatever comes first among the sources. Its automaton
         has fewer states.
         """
-        options = _re2.RE2.Options()
-        options.max_mem = _MAX_MEMORY_BYTES
-        options.log_errors = False
-        options.never_capture = True
+        options = _options()
         options.longest_match = is_longest
         joined = sources[0] if len(sources) == 1 else "|".join(f"(?:{source})" for source in sources)
         found = _re2.RE2(joined.encode(), options)
@@ -84,6 +89,32 @@ class Expression:
                 characters, done = first + len(data[start:end].decode()), end
                 yield first, characters
             at = end
+
+
+class ExpressionSet:
+    """Several expressions, of which one look at a text tells those that match in it."""
+
+    __slots__ = ("_all", "_any", "_match")
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        """Raises ConfigurationError if RE2 does not take them."""
+        options = _options()
+        found = _re2.Set(_ANYWHERE, options)
+        for source in sources:
+            if found.Add(source.encode()) < 0:
+                raise ConfigurationError(_words(source, ""))
+        if not found.Compile():
+            raise ConfigurationError("the expressions take too much memory together; write smaller counts")
+        self._match = found.Match
+        self._any = Expression(*sources)
+        self._all = range(len(sources))
+
+    def matching(self, text: str) -> Sequence[int]:
+        """Return the numbers of the expressions that match anywhere in a text."""
+        numbers: list[int] = self._match(text.encode())
+        if numbers or self._any.start(text) < 0:
+            return numbers
+        return self._all  # its automaton has run out of memory, of which it says nothing
 
 
 def checked(source: str, where: str) -> str:

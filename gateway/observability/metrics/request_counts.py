@@ -156,6 +156,11 @@ class RequestCounts:
         series.cost_pico_usd += total or 0
         if life.overdraft_tokens:
             series.overdraft_tokens += life.overdraft_tokens
+        if life.tool_calls:
+            series.tool_calls += life.tool_calls
+        if life.schema_failed is not None:
+            series.schema_judged += 1
+            series.schema_failures += life.schema_failed
         if self._max_tenants:
             self._tenant(life.who.tenant).add("ok", usage, total)
 

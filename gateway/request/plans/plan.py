@@ -1,4 +1,4 @@
-"""What is alike of all chats that come with one key for one model: worked out once, and kept for at most a second."""
+"""What is alike of all chats that come with one key for one model in one API: worked out once, kept for a second."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from contracts.guardrails.policy import covering
 from contracts.pricing.prices import UNPRICED, AnyCard, CostBasis
 from contracts.recording.records import RequestRecord
 from contracts.serving.configuration import KeyEntry, ModelSpec, Snapshot, TargetSpec
-from gateway.apis.operations import CHAT
+from gateway.apis.operations import CHAT, Operation
 from gateway.limits.clipping import NATURAL_OUTPUT, UNSEEN_KINDS
 from gateway.limits.demand import FREE, Rates
 from gateway.limits.headers import RateLines
@@ -82,6 +82,8 @@ class RequestPlan:
         "forecast",
         "limits_told",
         "is_counted",
+        "is_guarded",
+        "is_native",
         "is_unseen",
         "is_watched",
         "context_tokens",
@@ -98,6 +100,8 @@ class RequestPlan:
         targets: dict[str, PlannedTarget],
         forecast: Forecast,
         *,
+        is_guarded: bool,
+        is_native: bool,
         is_watched: bool,
     ) -> None:
         pool = snapshot.pools[model.pool]
@@ -113,7 +117,10 @@ class RequestPlan:
         self.candidates = pool.targets
         self.sole = targets[pool.targets[0].id] if len(targets) == 1 else None  # nothing is to be chosen
         self.forecast = forecast
-        self.limits_told = None if lines is None or lines.quick is None else RateLines(lines)
+        # An API of another provider has names of its own for them.
+        self.limits_told = None if is_native or lines is None or lines.quick is None else RateLines(lines)
+        self.is_guarded = is_guarded  # guardrails look at its texts and answers
+        self.is_native = is_native  # its targets speak the client's API, which is not OpenAI's for chats
         self.is_counted = pool.kinds == _COUNTED  # its prompts, exactly
         self.is_watched = is_watched  # its answers are copied or hashed as they leave
         self.is_unseen = pool.kinds == UNSEEN_KINDS  # nobody sees its whole answers grow
@@ -127,49 +134,59 @@ class KeptPlan:
     A model that keeps answers has a plan for those alone: what has no kept answer is understood stage by stage.
     """
 
-    __slots__ = ("until_ns", "stale_ns", "plan", "cache_plan")
+    __slots__ = ("operation", "until_ns", "stale_ns", "plan", "cache_plan")
 
     def __init__(
         self,
+        operation: Operation,
         until_ns: int,
         stale_ns: int,  # from when on it is better made again, where there is time; not after the other
         plan: RequestPlan | None,
         cache_plan: CachePlan | None,
     ) -> None:
+        self.operation = operation
         self.until_ns = until_ns
         self.stale_ns = stale_ns
         self.plan = plan
         self.cache_plan = cache_plan
 
 
-def make_plan(stages: Stages, shapes: KeptShapes, key: KeyEntry, model_name: str, now_ns: int) -> KeptPlan:
+def make_plan(
+    stages: Stages, shapes: KeptShapes, key: KeyEntry, operation: Operation, model_name: str, now_ns: int
+) -> KeptPlan:
     """Make the plan of chats with a key for a model, if they can do without the stages that it leaves out."""
     snapshot = stages.directory.snapshot
     model = snapshot.models.get(model_name)
     ends = (now_ns + _KEPT_NS, snapshot.prices.unchanged_around(now_ns)[1], key.expires_at_ns, key.revoked_at_ns)
     tenant = snapshot.tenants.get(key.identity.tenant)
     is_watched = tenant is not None and (tenant.keeps_content or tenant.audits_requests)
-    if snapshot.guardrails and covering(snapshot.guardrails, key.identity.tenant, model_name):
-        model = None  # what is said has to be seen: no plan leaves that out
-    plan = None if model is None else _open(stages, shapes, key, model, snapshot, now_ns, is_watched=is_watched)
-    # A kept answer is given by a plan only where nobody else looks at it.
-    cached = None if model is None or is_watched else cache_plan_of(stages, key, model, snapshot, now_ns)
+    is_guarded = bool(snapshot.guardrails and covering(snapshot.guardrails, key.identity.tenant, model_name))
+    plan = None
+    if model is not None and (not is_guarded or stages.guardrails.is_immediate(key.identity.tenant, model_name)):
+        plan = _open(stages, shapes, key, operation, model, now_ns, is_guarded=is_guarded, is_watched=is_watched)
+    # A kept answer is given by a plan only where nobody else looks at it, and to chats in OpenAI's API.
+    is_kept = model is not None and operation is CHAT and not is_watched and not is_guarded
+    cached = cache_plan_of(stages, key, model, snapshot, now_ns) if is_kept and model is not None else None
     until_ns = min(end for end in ends if end is not None)
-    return KeptPlan(until_ns, min(now_ns + _FRESH_NS, until_ns), plan, cached)
+    return KeptPlan(operation, until_ns, min(now_ns + _FRESH_NS, until_ns), plan, cached)
 
 
 def _open(
     stages: Stages,
     shapes: KeptShapes,
     key: KeyEntry,
+    operation: Operation,
     model: ModelSpec,
-    snapshot: Snapshot,
     now_ns: int,
     *,
+    is_guarded: bool,
     is_watched: bool,
 ) -> RequestPlan | None:
-    if not _is_open(stages, key, model, snapshot):
+    snapshot = stages.directory.snapshot
+    if not _is_open(stages, key, operation, model, snapshot):
         return None
+    if is_guarded and snapshot.pools[model.pool].kinds != _PASSED_ON:
+        return None  # a prompt would be counted before it is looked at
     limiter, tenant = stages.limiter, key.identity.tenant
     lines = limiter.plans.plan_for(key.identity, model.id, snapshot).fixed
     if lines is None or lines.counts_gpu:
@@ -178,7 +195,7 @@ def _open(
     if lines.counts_money:
         rates = limiter.quotes.constant(model, tenant, snapshot, now_ns)
     candidates = snapshot.pools[model.pool].targets
-    targets = {spec.id: _target(stages, shapes, spec, key, model, now_ns) for spec in candidates}
+    targets = {spec.id: _target(stages, shapes, spec, key, operation, model, now_ns) for spec in candidates}
     found = {name: target for name, target in targets.items() if target is not None}
     if rates is None or len(found) < len(targets):
         return None
@@ -191,11 +208,13 @@ def _open(
         rates,
         found,
         forecast,
+        is_guarded=is_guarded,
+        is_native=operation is not CHAT,
         is_watched=is_watched,
     )
 
 
-def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot) -> bool:
+def _is_open(stages: Stages, key: KeyEntry, operation: Operation, model: ModelSpec, snapshot: Snapshot) -> bool:
     """Return whether nothing that the key or the model's route asks for changes a plain chat, or makes it wait."""
     if model.sampling is not None or model.cache is not None or key.policy.max_reasoning_effort is not None:
         return False
@@ -203,21 +222,30 @@ def _is_open(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot
         return False
     if snapshot.holds and key.policy.priority == "batch":
         return False  # what objectives in danger hold back is told as it is admitted
-    if not stages.guard.admits(key, model, CHAT.api):
+    if not stages.guard.admits(key, model, operation.api):
         return False
     pool = snapshot.pools[model.pool]
     if pool.failures.hedge is not None or pool.failures.is_timed or stages.queues.get(model.pool).spec is not None:
         return False
     # An engine host's prompts are counted exactly where a policy compares its replicas: that may have to wait.
-    return pool.kinds == _PASSED_ON or (pool.kinds == _COUNTED and stages.router.is_plain(pool))
+    if pool.kinds == _PASSED_ON:
+        return True
+    return operation is CHAT and pool.kinds == _COUNTED and stages.router.is_plain(pool)
 
 
 def _target(
-    stages: Stages, shapes: KeptShapes, spec: TargetSpec, key: KeyEntry, model: ModelSpec, now_ns: int
+    stages: Stages,
+    shapes: KeptShapes,
+    spec: TargetSpec,
+    key: KeyEntry,
+    operation: Operation,
+    model: ModelSpec,
+    now_ns: int,
 ) -> PlannedTarget | None:
     found: object = stages.targets.find(spec)
     target: QuickTarget | None = None
-    if isinstance(found, QuickTarget) and found.passes_on(model.id):
+    native = None if operation.native is None else operation.native.api
+    if isinstance(found, QuickTarget) and found.passes_on(model.id, native):
         target = found
     elif found is None or spec.kind not in _COUNTED:
         return None
@@ -227,8 +255,8 @@ def _target(
         started_at_ns=0,  # it varies: plans of different moments share their shapes
         duration_ns=0,
         who=key.identity,
-        operation=CHAT.name,
-        api=CHAT.api,
+        operation=operation.name,
+        api=operation.api,
         requested_model=model.id,
         route=model.id,
         model=model.id,
@@ -239,7 +267,7 @@ def _target(
         gateway=stages.recorder.gateway,
         priority=key.policy.priority,
     )
-    alike = (CHAT.api, CHAT.name, example.provider, model.id, model.pool, "ok", 200)
+    alike = (operation.api, operation.name, example.provider, model.id, model.pool, "ok", 200)
     health = stages.caller.health.of(spec)
     return PlannedTarget(spec, target, card, _text_rates(card), health, shapes.of(example), alike)
 

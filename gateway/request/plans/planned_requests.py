@@ -1,16 +1,18 @@
 """Understands a chat in the turn in which it comes: who asks for what, if its plan is known and nothing has to wait."""
 
+from collections.abc import Callable
 from typing import Final
 
 from backends.llm.encoding_room import LARGE_BODY_BYTES
 from backends.processes.native import mypyc_attr
 from contracts.access.identity import MAX_USER_LENGTH
 from contracts.api.chat import ChatRequest
+from contracts.api.requests import AnyRequest
 from contracts.errors import TollkeeperError
 from contracts.rules.limits import PriorityClass
 from gateway.apis.operations import CHAT
 from gateway.limits.estimates.counting import prompt_bytes
-from gateway.replies.answer_facts import facts_wanted
+from gateway.replies.answer_facts import is_looked_into
 from gateway.replies.chat_reply import ChatReply
 from gateway.replies.reply import ReplyFacts
 from gateway.request.clock import Clock
@@ -44,20 +46,36 @@ class PlannedRequests:
             _look(head)
         if not head.is_plain or len(exchange.body) > LARGE_BODY_BYTES:
             return False
+        if life.operation is not CHAT:
+            return self._understand_native(life, head)
         question = self._hits.known(head.authorization, exchange.body)
-        request = _read(exchange) if question is None else question.request
-        plan = None if request is None else self._plans.plan_for(head.authorization, request.model, life.started_at_ns)
-        if request is None or plan is None:
+        request = _read(exchange, _read_chat) if question is None else question.request
+        if request is None:
+            return False
+        plan = self._plans.plan_for(head.authorization, CHAT, request.model, life.started_at_ns)
+        if plan is None:
             return False
         cached, opened = plan.cache_plan, plan.plan
         if question is not None and not question.is_of(cached):
-            question, request = None, _read(exchange)  # it was known under another configuration
+            question, request = None, _read(exchange, _read_chat)  # it was known under another configuration
         if request is None:
             return False
         if cached is not None:
-            is_plain = head.context is NO_CONTEXT and not request.user
+            is_plain = head.context is NO_CONTEXT and not request.user and not is_looked_into(request)
             return is_plain and self._hits.answer(life, cached, request, question)
         return opened is not None and self._take(life, opened, request)
+
+    def _understand_native(self, life: RequestState, head: RequestHead) -> bool:
+        """Understand a request that all targets of its model take as it is: that is known before it is read."""
+        exchange, native = life.exchange, life.operation.native
+        model = None if native is None else native.model_of_all(exchange, life.snapshot)
+        if native is None or model is None:
+            return False
+        plan = self._plans.plan_for(head.authorization, life.operation, model, life.started_at_ns)
+        if plan is None or plan.plan is None:
+            return False
+        request = _read(exchange, native.reader(exchange, life.snapshot))
+        return request is not None and self._take(life, plan.plan, request)
 
     def _take(self, life: RequestState, opened: RequestPlan, request: ChatRequest) -> bool:
         newer = request.max_completion_tokens
@@ -73,6 +91,8 @@ class PlannedRequests:
         if context.tags or request.user:
             who = who.with_caller((request.user or "")[:MAX_USER_LENGTH], context.tags)
         if opened.is_counted:
+            if is_looked_into(request):
+                return False
             prepared = prepare_at_once(self._stages, opened, life, request, context, priority)
             if prepared is None:
                 return False
@@ -85,9 +105,9 @@ class PlannedRequests:
         life.output_limit, life.choices, life.is_streamed = limit, request.n or 1, request.stream is True
         life.run_id, life.conversation_id, life.priority = context.run_id, context.conversation_id, priority
         facts = ReplyFacts(life.exchange, life.id_text, life.started_at_ns // 1_000_000_000, self._clock)
-        life.reply = ChatReply(facts, request)
+        life.reply = life.operation.reply(facts, request) if opened.is_native else ChatReply(facts, request)
         life.plan = opened
-        life.is_like_its_plan = context is NO_CONTEXT and who is opened.identity
+        life.is_like_its_plan = context is NO_CONTEXT and who is opened.identity and not opened.is_guarded
         return True
 
 
@@ -107,20 +127,17 @@ def _look(head: RequestHead) -> None:
     """Find out whether a head comes with a key and JSON, and what it says beside that."""
     headers = head.headers
     content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    head.is_plain = content_type == b"application/json" and b"authorization" in headers
+    head.is_plain = content_type == b"application/json" and len(head.authorization) > 1
     if head.is_plain and has_context(headers):
         context = head.context = read_context(headers, read_trace(headers))
         head.is_plain = context.fault is None and context.latency_budget_ms is None
 
 
-def _read(exchange: Exchange) -> ChatRequest | None:
-    """Read a chat that asks for nothing that has to be looked for in its answer."""
+def _read(exchange: Exchange, read: Callable[[str, bytes], AnyRequest]) -> ChatRequest | None:
+    """Read a chat that is served at its provider's standard tier."""
     try:
-        request = _read_chat("application/json", exchange.body)
+        request = read("application/json", exchange.body)
     except (TollkeeperError, RecursionError):
         return None  # and read once more by whoever says what is wrong with it
     exchange.read = request
-    if type(request) is not ChatRequest or request.service_tier or request.speed:
-        return None
-    is_looked_into = bool(request.tools or request.response_format) and facts_wanted(request) is not None
-    return None if is_looked_into else request
+    return request if isinstance(request, ChatRequest) and not request.service_tier and not request.speed else None

@@ -10,9 +10,13 @@ if TYPE_CHECKING:
     from gateway.request.request_state import RequestState
 
 # The fields that differ among the good answers to one key's requests for one model at one target, or from the cache.
-# What the caller says of itself. If any of it differs from the plan, `RequestState.is_like_its_plan` is false
-# (`planned_requests.py`), and the request is written down whole before it is sent.
-OF_CALLER: Final = ("who", "trace_id", "span_id", "run_id", "conversation_id", "priority")
+# What the caller says of itself, and what guardrails say of it. If any of it differs from the plan,
+# `RequestState.is_like_its_plan` is false (`planned_requests.py`), and the request is written down whole before it is
+# sent.
+OF_CALLER: Final = (
+    *("who", "trace_id", "span_id", "run_id", "conversation_id", "priority"),
+    *("verdicts", "guard_ns"),
+)
 # What else is known when a request is sent. Of a request that is like its plan a crash leaves only what
 # `gateway/records/sent_requests.py` writes down, and `gateway/records/lost_requests.py` reads again.
 WHEN_SENT: Final = (
@@ -48,6 +52,13 @@ AT_END: Final = (
     "overdraft_pico_usd",
     "unpriced_leaves",
     "service_tier",
+    "tool_calls",
+    "schema_failed",
+    "tools",
+    "tool_marks",
+    "prompt_marks",
+    "provider_usage",
+    "guard_held_ns",
 )
 VARYING: Final = (*OF_CALLER, *WHEN_SENT, *AT_END)
 # The fields that keep their defaults, as whatever sets one is led stage by stage. All others are in the examples of
@@ -64,29 +75,21 @@ AT_DEFAULT: Final = frozenset(
         "overrun_tokens",
         "wasted_tokens",
         "gpu",
-        "verdicts",
         "route_decision",
         "prompt_name",
         "prompt_version",
-        "tool_calls",
-        "schema_failed",
         "wait_ns",
         "cold_start_ns",
         "arm",
         "rollout",
-        "guard_ns",
-        "guard_held_ns",
         "thinking_over_tokens",
         "upstream_status",
         "upstream_error",
         "upstream_message",
-        "tools",
-        "tool_marks",
-        "prompt_marks",
-        "provider_usage",
     )
 )
 _MOST_KEPT: Final = 128
+_NOTHING: Final[tuple[object, ...]] = ()
 
 
 class RecordShape:
@@ -128,18 +131,19 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
     assert request is not None
     first_ns: int | None = None
     gaps, gap_clock = b"", "none"
-    finish_reason, model_version = life.finish_reason, ""
+    finish_reason, model_version, provider_usage = life.finish_reason, "", ""
     who: object = life.who
     if plan is not None and who is plan.identity:
         who = plan.packed_identity
     if attempt is not None:
         result, progress = attempt.result, attempt.progress
         finish_reason, model_version = finish_reason or result.finish_reason, result.model
+        provider_usage = result.provider_usage
         first_ns = progress.first_at_ns
         if first_ns is not None:
             gaps = pack_gaps(progress.gaps_for(life.tokens_out))
             gap_clock = result.gap_clock if progress.gaps else "none"
-    charges = life.charges
+    charges, called, guard = life.charges, life.called, life.guard
     return (
         fixed[0],
         life.id_bytes,
@@ -173,20 +177,29 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         fixed[7],
         life.limit,
         life.reserved_tokens,
+        _NOTHING if guard is None else guard.verdicts,
         fixed[8],
         trace.trace_id,
         life.span_id,
         life.run_id,
         life.conversation_id,
         fixed[9],
+        life.tool_calls,
+        life.schema_failed,
         life.priority,
         fixed[10],
         [offset for offset, _ in charges],
         [tokens for _, tokens in charges],
         life.overdraft_tokens,
         fixed[11],
+        None if guard is None else guard.spent_ns,
+        None if guard is None else guard.held_ns,
         cost.unpriced,
         cost.tier,
         life.overdraft_pico_usd,
         fixed[12],
+        [call.name for call in called] if called else _NOTHING,
+        [call.mark for call in called] if called else _NOTHING,
+        life.prompt_marks,
+        provider_usage,
     )

@@ -30,7 +30,7 @@ def aider() -> str:
     folder = Path(tempfile.gettempdir()) / f"tollkeeper-{AIDER}"
     if not (folder / "installed").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        command = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", AIDER]
+        command = [str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", AIDER]
         done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
         assert done.returncode == 0, done.stderr[-2000:]
         (folder / "installed").touch()

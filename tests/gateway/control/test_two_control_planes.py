@@ -9,8 +9,9 @@ from fastapi.testclient import TestClient
 
 from backends.control.database import ControlDatabase
 from backends.secrets.secret_files import SecretFiles
+from contracts.control import Lease
 from gateway.control.app import create_app
-from gateway.control.leadership import LEASE_LASTS, Leadership
+from gateway.control.leadership import LEASE, LEASE_LASTS, Leadership, database_time
 from gateway.control.settings import ControlSettings
 
 pytestmark = pytest.mark.service
@@ -65,7 +66,11 @@ def test_a_plane_that_is_silent_is_followed_by_the_other_and_never_do_both_lead(
     now = [datetime.now(UTC)]
     database = ControlDatabase(control_database_url)
     try:
-        first, second = (Leadership(database, name, lambda: now[0]) for name in ("a:8081", "b:8081"))
+        began = now[0]
+        first, second = (
+            Leadership(database, name, lambda session: now[0], lambda: (now[0] - began).total_seconds())
+            for name in ("a:8081", "b:8081")
+        )
         assert first.look() and not second.look()
         now[0] += LEASE_LASTS - timedelta(seconds=1)
         assert first.leads() and not second.look()
@@ -79,6 +84,24 @@ def test_a_plane_that_is_silent_is_followed_by_the_other_and_never_do_both_lead(
         second.give_back()
         assert not second.leads()
         assert first.look()
+    finally:
+        database.close()
+
+
+@ON_POSTGRESQL
+def test_who_leads_goes_by_the_database_s_clock_whatever_a_plane_s_own_says(control_database_url: str):
+    """A plane's clock is behind by minutes, or was set ahead: it takes nobody's lease and loses none."""
+    database = ControlDatabase(control_database_url)
+    own = [0.0]
+    try:
+        first, second = (Leadership(database, name, monotonic=lambda: own[0]) for name in ("a:8081", "b:8081"))
+        assert first.look() and not second.look()
+        with database.session() as session:
+            until = session.get_one(Lease, LEASE).expires_at
+            assert timedelta() < until - database_time(session) <= LEASE_LASTS
+        own[0] = LEASE_LASTS.total_seconds()
+        assert not first.leads(), "at the end it leads no more, whether or not the database can be asked"
+        assert first.look() and first.leads()
     finally:
         database.close()
 

@@ -39,8 +39,9 @@ class Desk:
 
     def recognise(self, key: str) -> KeyEntry | None:
         headers: Mapping[bytes, bytes] = {b"authorization": b"Bearer " + key.encode()}
+        head = SimpleNamespace(authorization=headers[b"authorization"])
         exchange: Any = SimpleNamespace(
-            headers=headers, header=lambda name: headers.get(name, b"").decode(), address="127.0.0.1"
+            head=head, headers=headers, header=lambda name: headers.get(name, b"").decode(), address="127.0.0.1"
         )
         return self.authenticator.recognise(exchange, self.snapshot)
 

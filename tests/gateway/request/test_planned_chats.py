@@ -91,8 +91,6 @@ async def test_what_a_caller_says_of_a_request_is_recorded_and_passed_on_alike(
 @pytest.mark.parametrize(
     "fields",
     [
-        {"tools": [{"type": "function", "function": {"name": "f"}}]},
-        {"response_format": {"type": "json_object"}},
         {"max_tokens": 0},
         {"messages": []},
         {"headers": {"x-tollkeeper-tags": "a"}},

@@ -13,10 +13,15 @@ import gateway
 from contracts.access.identity import Identity
 from contracts.api.chat import ChatRequest
 from contracts.api.generation import Delta, Result
+from contracts.guardrails.finding import About
+from contracts.guardrails.policy import GuardrailPolicy, StageSpec
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import Cost, PriceBook
 from contracts.recording.records import RequestRecord, decode_record, encode_record
 from contracts.serving.configuration import KeyEntry, ModelSpec, PoolSpec, Snapshot, TargetSpec
+from gateway.guardrails.means import Means
+from gateway.guardrails.plan import compile_plan
+from gateway.guardrails.request_guard import RequestGuard
 from gateway.limits.demand import FREE
 from gateway.limits.estimates.counting import TokenEstimator
 from gateway.limits.estimates.output_estimates import OutputEstimator
@@ -26,6 +31,7 @@ from gateway.records.lost_requests import record_lost
 from gateway.records.recorder import Recorder
 from gateway.records.sent_requests import SentRequests
 from gateway.records.trace_context import TraceContext
+from gateway.replies.answer_facts import CalledTool
 from gateway.request.attempt import Attempt
 from gateway.request.charges.settlement import Settlement
 from gateway.request.clock import Clock
@@ -72,6 +78,18 @@ def chat(**facts: Any) -> RequestState:
     return life
 
 
+def guard() -> RequestGuard:
+    """Return the guard of a request in whose texts and answer guardrails have found something."""
+    spec = StageSpec(name="mail", detector="pii", direction="both", action="redact")
+    found = RequestGuard(compile_plan([GuardrailPolicy(name="p", stages=(spec,))], Means()), About())
+    found.take_over(["output/mail/redact:email=1"])
+    found.spent_ns = 5
+    seen = found.filter_answer()
+    assert seen is not None
+    seen.held_ns = 7
+    return found
+
+
 def ended_chat() -> RequestState:
     """Return a chat that ended well, in the record of which each varying field differs from its default."""
     life = chat(
@@ -93,9 +111,14 @@ def ended_chat() -> RequestState:
         charges=[(5, 60)],
         overdraft_tokens=4,
         overdraft_pico_usd=1,
+        tool_calls=1,
+        schema_failed=True,
+        called=[CalledTool("search", 5)],
+        prompt_marks=[1, 2],
+        guard=guard(),
     )
     attempt = life.attempts[0]
-    attempt.result = Result(model="m-2027", finish_reason="stop", gap_clock="engine")
+    attempt.result = Result(model="m-2027", finish_reason="stop", gap_clock="engine", provider_usage='{"cost":1}')
     for number in range(2):
         attempt.progress.take(Delta(1), BEGAN_NS + 1_000_000 * number + 600)
     return life
@@ -162,7 +185,9 @@ def lost(tmp_path: Path, life: RequestState) -> Iterator[RequestRecord]:
 def test_a_crash_loses_nothing_that_was_known_when_a_request_of_a_plan_was_sent(
     tmp_path: Path, has_context: bool
 ) -> None:
-    life = chat(who=WHO.with_caller("ada", {"feature": "search"}), run_id="run") if has_context else chat(who=WHO)
+    life = chat(who=WHO)
+    if has_context:
+        life = chat(who=WHO.with_caller("ada", {"feature": "search"}), run_id="run", guard=guard())
     (by_itself,) = lost(tmp_path / "unplanned", life)
     shape = RecordShape(
         msgspec.structs.replace(
@@ -181,7 +206,9 @@ def test_a_crash_loses_nothing_that_was_known_when_a_request_of_a_plan_was_sent(
     )
     key = KeyEntry(bytes(32), WHO)
     forecast = Forecast(TokenEstimator(), outputs, "acme", "m")
-    plan = RequestPlan(SNAPSHOT, key, MODEL, None, FREE, {"replica": to}, forecast, is_watched=False)
+    plan = RequestPlan(
+        SNAPSHOT, key, MODEL, None, FREE, {"replica": to}, forecast, is_guarded=False, is_native=False, is_watched=False
+    )
     life.plan, life.to, life.template = plan, to, to.template
     life.is_like_its_plan, life.who = not has_context, life.who if has_context else plan.identity
     (by_plan,) = lost(tmp_path / "planned", life)

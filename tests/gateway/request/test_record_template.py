@@ -54,6 +54,15 @@ VALUES = st.fixed_dictionaries(
         "overdraft_pico_usd": MAYBE,
         "unpriced_leaves": st.lists(st.sampled_from(["input_text", "output_audio"]), max_size=2),
         "service_tier": st.text(max_size=20),
+        "tool_calls": MAYBE,
+        "schema_failed": st.none() | st.booleans(),
+        "tools": st.lists(st.text(max_size=128), max_size=5),
+        "tool_marks": st.lists(COUNT, max_size=5),
+        "prompt_marks": st.lists(COUNT, max_size=20),
+        "provider_usage": st.text(max_size=200),
+        "verdicts": st.lists(st.text(max_size=50), max_size=3),
+        "guard_ns": MAYBE,
+        "guard_held_ns": MAYBE,
     }
 )
 
