@@ -19,11 +19,12 @@ pytestmark = pytest.mark.service
 ON_POSTGRESQL = pytest.mark.parametrize("control_database_url", ["postgresql"], indirect=True)
 
 
-def plane(folder: Path, url: str, port: int, secrets: Path) -> TestClient:
+def plane(folder: Path, url: str, port: int, secrets: Path, sink: str = "") -> TestClient:
     """Return a control plane of its own data directory, with the secrets of the installation."""
     folder.mkdir()
     (folder / "secrets").symlink_to(secrets)
-    client = TestClient(create_app(ControlSettings(data=folder, database_url=url, control_port=port)))
+    settings = ControlSettings(data=folder, database_url=url, control_port=port, audit_sink=sink)
+    client = TestClient(create_app(settings))
     client.headers["authorization"] = f"Bearer {SecretFiles(secrets).get_or_create('admin_token', prefix='tk-admin-')}"
     return client
 
@@ -59,6 +60,22 @@ def test_both_serve_and_the_one_that_leads_vouches_for_the_changes_of_both(plane
     found = sound(first)
     assert found["is_sound"] is True, found
     assert "another control plane" in sound(second)["problem"]
+
+
+@ON_POSTGRESQL
+@pytest.mark.parametrize("has_sink", [True, False])
+def test_who_leads_next_finds_the_other_s_chain_in_their_sink(
+    tmp_path: Path, control_database_url: str, has_sink: bool
+):
+    secrets = tmp_path / "secrets"
+    secrets.mkdir(mode=0o700)
+    sink = str(tmp_path / "sink") if has_sink else ""
+    with plane(tmp_path / "a", control_database_url, 8081, secrets, sink) as first:
+        assert first.post("/v1/tenants", json={"id": "acme", "name": "Acme"}).status_code == 201
+    with plane(tmp_path / "b", control_database_url, 8082, secrets, sink) as second:
+        found = sound(second)
+        assert found["is_sound"] is has_sink, found
+        assert has_sink or any("is gone" in (place["fault"] or {}).get("what", "") for place in found["places"])
 
 
 @ON_POSTGRESQL
