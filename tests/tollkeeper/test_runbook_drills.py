@@ -1,5 +1,6 @@
 """Drills of runbooks: an alert is raised, the runbook's commands are run, and they find or mend what it is about."""
 
+import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -10,16 +11,24 @@ from uuid import uuid4
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from algorithms.abuse.incident import Incident
+from algorithms.abuse.sighting import Sighting
+from analytics.alerts.abuse import abuse
 from analytics.alerts.sources import Look
 from analytics.alerts.spending import bill_mismatches, spend_anomalies
 from analytics.anomaly.spend import anomalies_of_today
 from analytics.reconciliation.report import Reconciler
+from backends.control.abuse_incidents import list_incidents, write_incidents
+from backends.control.database import ControlDatabase
 from backends.control.provider_bills import list_reconciliations
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
+from contracts.recording.moments import unix_ns
 from contracts.recording.names import REQUESTS
 from contracts.rules.alerts import Finding, Rule
+from gateway.config.database_source import DatabaseSource
 from tests.analytics.cost.records import request
 from tests.tollkeeper.test_books_command import said
 from tests.tollkeeper.test_reconcile_command import INPUT, MONTH, OUTPUT, Bills, bills
@@ -86,6 +95,42 @@ def test_drill_of_a_bill_that_has_lines_of_a_key_that_is_not_ours(bills: Bills) 
     said(*register, *bills.data)
     assert mismatches(bills, 6) == []
     assert bills.report()[1] == {"not_through_us": "2.000000000000"}
+
+
+def served(source: DatabaseSource) -> set[str]:
+    """Return the ids of the keys that a gateway takes."""
+    return {entry.identity.key_id for entry in source.load().keys.values() if entry.revoked_at_ns is None}
+
+
+def test_drill_of_an_abused_key(data: Path) -> None:
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(app, [*words, "--data", str(data)])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    run("tenants", "create", "acme", "--name", "Acme")
+    run("keys", "create", "--tenant", "acme", "--name", "leaked")
+    (key,) = json.loads(run("keys", "list", "--tenant", "acme", "--json"))
+    database = ControlDatabase(f"sqlite:///{data.parent / 'control.db'}")
+    now = datetime.now(UTC)
+    seen = Sighting("flood", "alert", 61, 60, 60)
+    with database.session() as session:
+        write_incidents(session, [Incident.begun("inc-1", "gw", "acme", "", key["id"], seen, unix_ns(now))])
+        incidents = list_incidents(session, is_open=True, now=now, limit=10)
+    look = Look(None, now, incidents=incidents)  # type: ignore[arg-type]  # this kind asks nothing of the store
+    (alert,) = abuse(look, [Rule.of("abused", "abuse", "", (), {})])["abused"]
+    assert alert.facts["key"] == key["id"] and alert.facts["incidents"] == ["inc-1"]
+
+    source = DatabaseSource(f"sqlite:///{data.parent / 'control.db'}")
+    assert key["id"] in served(source)
+    listed, explained, owned, ended = (
+        run(*step) for step in steps("abuse", {"TENANT": "acme", "INCIDENT": "inc-1", "KEY": key["id"]})
+    )
+    assert "inc-1" in listed and explained.startswith(f"key {key['id']} of acme: 61 nearly identical prompts")
+    assert "leaked" in owned and key["id"] in ended
+    assert key["id"] not in served(source)  # what every gateway reads within a second
+    source.close()
+    database.close()
 
 
 def test_drill_of_a_key_that_spends_far_more_than_its_tenants_past(store: Any, bills: Bills) -> None:
