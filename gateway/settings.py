@@ -169,7 +169,7 @@ class GatewaySettings(LogSettings):
 
     @property
     def name(self) -> str:
-        """Return the name that stands on every record and in the shared counters: one for each worker."""
+        """Return this worker's name, as records and shared counters have it."""
         name = self.gateway_name or f"{platform.node()}:{self.gateway_port}"
         return name if self.worker == 1 else f"{name}#{self.worker}"
 
