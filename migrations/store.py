@@ -18,7 +18,7 @@ from backends.store.client import StoreClient
 from backends.store.snapshot import has_rows
 from backends.store.tables import list_tables, list_views, quoted
 from backends.store.turns import StoreTurns
-from contracts.errors import ConfigurationError, NewerSchema, StoreUnavailable
+from contracts.errors import ConfigurationError, NewerSchema, StoreRefused, StoreUnavailable
 from migrations.cluster import ClusterRendering
 
 ResultT = TypeVar("ResultT")
@@ -209,7 +209,10 @@ def _create_database(address: StoreAddress, wait_seconds: float, rendering: Clus
 
 def _check_cluster(address: StoreAddress, wait_seconds: float, cluster: str) -> None:
     """Raise ConfigurationError if the server knows no cluster of the name, naming those that it knows."""
-    found = _once_there(address, wait_seconds, lambda server: server.query(_CLUSTERS))
+    try:
+        found = _once_there(address, wait_seconds, lambda server: server.query(_CLUSTERS))
+    except StoreRefused:  # the user may not look; the server itself refuses the first statement then
+        return
     known = [str(row["cluster"]) for row in found]
     if cluster not in known:
         raise ConfigurationError(
