@@ -1,8 +1,8 @@
 """Whether limits, budgets and changes hold while Redis' and PostgreSQL's primaries are lost, and for how long it shows.
 
 Real servers on loopback: a Redis Cluster of three primaries, Sentinels with a primary and two replicas, a PostgreSQL
-primary with a synchronous standby. Each primary is killed and frozen under load, round after round. A run that was
-interrupted goes on where it was with `--state FILE`.
+primary with a synchronous standby, and such a pair under Patroni with etcd. Each primary is killed and frozen under
+load, round after round. A run that was interrupted goes on where it was with `--state FILE`.
 """
 
 import argparse
@@ -22,6 +22,8 @@ from sqlalchemy import text
 from backends.control.database import ControlDatabase
 from backends.counters.address import CountersAddress
 from bench.fleet.failover import FailoverLoad, How
+from bench.fleet.patroni import PatroniPair, running_patroni
+from bench.fleet.patroni import is_installed as is_patroni_installed
 from bench.report import Report, run_bench
 from contracts.errors import ControlUnavailable
 from tests.backends.counters.redis_fleet import RedisCluster, RedisFleet, WatchedRedis, folder_of_fleet, running
@@ -54,7 +56,11 @@ def measure(report: Report) -> None:
         _measure_postgres(report, state, binaries[-1].parent, rounds)
     else:
         report.add_absent("postgresql", "", "there is no PostgreSQL: apt-get install postgresql")
-    for part in ("patroni_with_etcd", "two_collectors", "clickhouse_replicas"):
+    if binaries and is_patroni_installed():
+        _measure_patroni(report, state, binaries[-1].parent, rounds)
+    else:
+        report.add_absent("patroni", "", "there is no Patroni or no etcd: apt-get install patroni etcd-server")
+    for part in ("two_collectors", "clickhouse_replicas"):
         report.add_absent(part, "", "not rehearsed by this benchmark")
 
 
@@ -170,6 +176,45 @@ def _lose_postgres(pair: PostgresPair, how: How) -> Round:
         "former": len(former & writer.acknowledged - kept),
         "recovered": recovered,
     }
+
+
+def _measure_patroni(report: Report, state: Rounds, binaries: Path, rounds: int) -> None:
+    for how in _WAYS:
+        run = partial(_patroni_round, binaries, how)
+        found = [state.done(f"patroni-{how}-{number}", run) for number in range(rounds)]
+        lost = sum(one["lost"] for one in found)
+        report.add(f"patroni_{how}_lost", lost, "acknowledged changes", must=0, better="lower", n=rounds)
+        report.add(f"patroni_{how}_recovered_max", max(one["recovered"] for one in found), "s", n=rounds)
+
+
+def _patroni_round(binaries: Path, how: How) -> Round:
+    with running_patroni(binaries) as pair:
+        leader = pair.leader()
+        assert leader is not None
+        with psycopg.connect(leader.url("postgres"), autocommit=True) as connection:
+            connection.execute("CREATE TABLE kept (value int PRIMARY KEY)")
+        return _lose_patroni_leader(pair, how)
+
+
+def _lose_patroni_leader(pair: PatroniPair, how: How) -> Round:
+    """Write all the time, lose the leader with its Patroni, let it come back, and count what is not there."""
+    lost = pair.leader()
+    assert lost is not None
+    writer = _Writer(ControlDatabase(pair.url("postgres")))
+    try:
+        writer.wait_for(20)
+        lost.kill() if how == "killed" else lost.freeze()
+        began, before = time.monotonic(), writer.count
+        writer.wait_for(before + 20)
+        recovered = time.monotonic() - began
+        lost.start() if how == "killed" else lost.go_on()
+        pair.wait_for_standby()
+        writer.wait_for(writer.count + 50)
+    finally:
+        writer.close()
+    leader = pair.leader()
+    assert leader is not None and leader is not lost
+    return {"lost": len(writer.acknowledged - _kept(leader.url("postgres"))), "recovered": recovered}
 
 
 class _Writer:

@@ -156,7 +156,7 @@ def make_exporter(
     dead_letters: DeadLetters,
     counters: Counters,
 ) -> ClickHouseExporter:
-    """Wire the exporter, with its files beside the spool."""
+    """Return the exporter to ClickHouse, whose files lie beside the spool."""
     is_synced = settings.spool_fsync == "always"
     plan_file = PlanFile(settings.spool_directory / "insert.plan", is_synced=is_synced)
     window = TokenWindow(store, settings.spool_directory / "insert.window", is_synced=is_synced)

@@ -22,13 +22,16 @@ _PARTIAL_OPACITY: Final = 0.45
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a chart shows of a point: `value` as its height, `text` when pointed at."""
+    """What a chart shows of a point: `value` as its height, `text` when pointed at. `money`: how amounts are written
+    at an axis that goes below 0, as corrections do.
+    """
 
     title: str
     value: Callable[[Point], float]
     text: Callable[[Point], str]
     prefix: str = ""
     suffix: str = ""
+    money: formats.Formats | None = None
 
 
 REQUESTS: Final = Measure("Requests", lambda point: point.requests, lambda point: formats.count(point.requests))
@@ -51,6 +54,7 @@ def cost_in(written: formats.Formats) -> Measure:
         lambda point: written.money(point.cost_usd),
         before,
         after,
+        written,
     )
 
 
@@ -108,13 +112,17 @@ def bars(series: Series, measure: Measure, colors: Mapping[str, str], zone: Zone
     """
     figure = Plot()
     steps = local_times(series.steps, zone)
+    above, below = [0.0] * len(steps), [0.0] * len(steps)
     opacity = [_PARTIAL_OPACITY if index in series.partial else 1.0 for index in range(len(series.steps))]
     for group in ordered_groups(series):
         points = series.groups[group]
+        heights = [measure.value(point) for point in points]
+        above = [sum_of + max(height, 0.0) for sum_of, height in zip(above, heights, strict=True)]
+        below = [sum_of + min(height, 0.0) for sum_of, height in zip(below, heights, strict=True)]
         figure.add_bar(
             name=group_name(group),
             x=steps,
-            y=[measure.value(point) for point in points],
+            y=heights,
             customdata=[measure.text(point) for point in points],
             hovertemplate="%{customdata}",
             marker={"color": color_of(group, colors), "opacity": opacity},
@@ -122,7 +130,10 @@ def bars(series: Series, measure: Measure, colors: Mapping[str, str], zone: Zone
     figure.update_layout(barmode="stack", bargap=0.15)
     if steps:
         figure.update_xaxes(range=[steps[0], steps[-1] + series.step])
-    return style(figure, prefix=measure.prefix, suffix=measure.suffix)
+    style(figure, prefix=measure.prefix, suffix=measure.suffix)
+    if measure.money is not None and steps:
+        money_axis(figure, min(below), max(above), measure.money)
+    return figure
 
 
 def local_times(moments: Iterable[datetime], zone: ZoneInfo | None) -> list[datetime]:

@@ -151,7 +151,7 @@ class SlowAnswers:
         return cast(Answer, found.result())
 
     def begin_page(self) -> None:
-        """Forget what this thread's page waited for."""
+        """Forget the slow answers that the page of this thread was waiting for."""
         self._page.awaited, self._page.waits_beside = [], False
         self._page.patience = _PATIENCE_SECONDS
 

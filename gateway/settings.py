@@ -89,6 +89,8 @@ class GatewaySettings(LogSettings):
     redis_ca: Path | None = None  # PEM: who signs the certificates of Redis; none: the system's authorities
     redis_certificate: Path | None = None  # what Redis is shown, with its key; PEM
     redis_key: Path | None = None
+    redis_sentinel_user: str = ""  # of the Sentinels, where they ask for one; the URL's are the servers'
+    redis_sentinel_password: str = Field(default="", repr=False)
 
     journal_max_bytes: int = Field(default=1 << 30, ge=1 << 20)
     journal_when_full: Literal["refuse", "drop"] = "refuse"
@@ -167,7 +169,7 @@ class GatewaySettings(LogSettings):
 
     @property
     def name(self) -> str:
-        """Return the name that stands on every record and in the shared counters: one for each worker."""
+        """Return this worker's name, as records and shared counters have it."""
         name = self.gateway_name or f"{platform.node()}:{self.gateway_port}"
         return name if self.worker == 1 else f"{name}#{self.worker}"
 
@@ -230,14 +232,18 @@ class GatewaySettings(LogSettings):
     def redis_address(self) -> CountersAddress:
         """Return where the shared counters are. Raises ConfigurationError if the settings cannot be used."""
         tls = TlsFiles(self.redis_certificate, self.redis_key, self.redis_ca)
-        return CountersAddress(self.redis_url, self.redis_replicas, tls)
+        return CountersAddress(
+            self.redis_url, self.redis_replicas, tls, self.redis_sentinel_user, self.redis_sentinel_password
+        )
 
     @property
     def answers_address(self) -> CountersAddress:
         """Return where gateways share kept answers. Raises ConfigurationError if the settings cannot be used."""
         is_encrypted = self.answer_cache_redis_url.startswith("rediss")
         tls = TlsFiles(self.redis_certificate, self.redis_key, self.redis_ca) if is_encrypted else TlsFiles()
-        return CountersAddress(self.answer_cache_redis_url, 0, tls)
+        is_watched = "+sentinel:" in self.answer_cache_redis_url
+        sentinels = (self.redis_sentinel_user, self.redis_sentinel_password) if is_watched else ("", "")
+        return CountersAddress(self.answer_cache_redis_url, 0, tls, *sentinels)
 
     @property
     def tls(self) -> TlsSettings | None:

@@ -127,7 +127,7 @@ def is_vllm(environment: Mapping[str, str]) -> bool:
 
 
 def vllm_host(choices: Choices, environment: Mapping[str, str], python: Path) -> ChildSpec:
-    """Lay out an engine host of kind vllm: another Python, which finds our code by its path."""
+    """Return how to run an engine host of kind vllm: by another Python, which finds this code by PYTHONPATH."""
     shared = _shared(choices, without_provider_keys(environment))
     found = {**shared, "TOLLKEEPER_HOST": LOOPBACK, "PYTHONPATH": str(ROOT)}
     return _engine_host((str(python), "-P", "-m", "backends.engine"), found)

@@ -63,7 +63,7 @@ class UpstreamPrice:
 
 @app.callback()
 def group() -> None:
-    """Keep `add` a command of its own, though it is the only one."""
+    """Add nothing: a group with one command would otherwise lose its name."""
 
 
 @app.command("add", epilog=epilog(_EXAMPLES))

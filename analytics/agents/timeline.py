@@ -60,7 +60,7 @@ class Turn:
 
     @property
     def is_tool_call(self) -> bool:
-        """Return whether the gateway called a tool, rather than a model."""
+        """Return whether this turn is a call of a tool by the gateway, and not a model's answer."""
         return self.operation == _TOOL_CALL
 
     @property

@@ -53,7 +53,7 @@ class Contributor:
         )
 
     def as_json(self) -> dict[str, object]:
-        """Return what is printed of it; money as text."""
+        """Return the fields by name for JSON; money as decimal text."""
         return {
             "key": self.key,
             "user": self.user,

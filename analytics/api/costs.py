@@ -57,7 +57,10 @@ def report(
     offset: Annotated[int, Field(ge=0)] = 0,
     limit: Annotated[int, Field(ge=1, le=10_000, description="Of each level's lines, at most this many")] = 1000,
 ) -> dict[str, Any]:
-    """Held to the asker's tenant and team. `has_more`: ask again with a larger `offset`; totals are of all lines."""
+    """Return the cost report, limited to the caller's tenant and team.
+
+    If `has_more`, ask again with a larger `offset`. Totals are of all lines.
+    """
     tenant, team = reader.narrowed(tenant, team)
     zone = time_zone(tz)
     question = CostQuestion(

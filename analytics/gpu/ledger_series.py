@@ -58,7 +58,10 @@ class LedgerSeries:
     repeated_steps: int = 0
 
     def over_time(self, device: str | None = None) -> tuple[LedgerLines, ...]:
-        """Add up the GPU time of all engines, or of those on one device, by step; every GPU of an engine counts."""
+        """Return the GPU time of all engines, or of those on one device, by step of time.
+
+        An engine counts once for each of its GPUs.
+        """
         sums = [LedgerLines() for _ in self.steps]
         for one in self.engines:
             weight = len(one.devices) if device is None else one.devices.count(device)

@@ -112,7 +112,7 @@ class _Run:
         self.gaps = self._gaps.add
 
     def play(self) -> Outcome:
-        """Play everything to its end."""
+        """Simulate all requests to their end and return the outcome."""
         requests, events, wire = self._requests, self._events, self._wire_ns
         arrival, count = 0, len(requests)
         while arrival < count or events:

@@ -57,7 +57,7 @@ def _library_provider(settings: Mapping[str, object]) -> str:
 
 
 def without_card(sold: Iterable[Sold], known: Sequence[AnyCard], now: datetime, tenant: str = "") -> list[Sold]:
-    """Leave out what a card prices that holds now; with a tenant, its own cards alone count."""
+    """Return the prices for which no price card is valid now; with a tenant, only its own cards count."""
     book = PriceBook([card for card in known if not tenant or card.tenant == tenant])
     return [one for one in sold if book.card_for(one.model, tenant, now, one.provider) is None]
 

@@ -25,7 +25,7 @@ class S3Sink:
         self._check_lock()
 
     def folders(self) -> list[str]:
-        """Return the folders there are, hidden ones too."""
+        """Return the names of all folders of the sink, hidden ones included."""
         start = len(self._key("", ""))
         return sorted({key[start:].partition("/")[0] for key, _ in self._versions(self._key("", ""))})
 

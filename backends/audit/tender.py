@@ -50,8 +50,12 @@ class ChainTender:
         if not is_due and self._chain.segment == self._last_segment:
             return
         self._kept_at_ns, self._last_segment = now, self._chain.segment
+        await asyncio.to_thread(self.keep)
+
+    def keep(self) -> None:
+        """Send finished segments to the sink and cut old ones; what fails is logged and tried again. Blocks."""
         try:
-            await asyncio.to_thread(self._keep, now)
+            self._keep(self._now_ns())
         except (TollkeeperError, OSError) as error:
             fault = error.message if isinstance(error, TollkeeperError) else error.strerror or type(error).__name__
             if fault != self.fault:

@@ -46,13 +46,19 @@ def check_audit(
 ) -> AuditFindings:
     """Verify all chains of a data directory, the database's, and what the sink has of them.
 
-    `is_shared`: others send to the sink as well, so that a chain there of which nothing is here is not missed.
+    `is_shared`: others send to the sink as well, so that a chain there of which nothing is here is not missed. What
+    such a chain vouches for counts: another control plane has led, and its chain is in its own data directory.
     """
     reports = verify_chains(data, keys)
+    in_sink: list[ChainReport] = []
+    if sink is not None:
+        in_sink = list(check_sink(sink, keys, data, reports, accepted_ends(reports), is_shared=is_shared))
+    here = {report.chain for report in reports}
+    elsewhere = [one for one in in_sink if is_shared and one.fault is None and one.chain not in here]
     places = [_shown(report) for report in reports]
     faults = [report.fault for report in reports if report.fault is not None]
     if database is not None:
-        vouching = compare_database(database, reports)
+        vouching = compare_database(database, [*reports, *elsewhere])
         if not vouching.vouched and DirectoryPlace(audit_root(data) / WITNESS).is_written():
             vouching = replace(vouching, is_starting=True)
         vouched = max(vouching.vouched, default=0)
@@ -68,10 +74,9 @@ def check_audit(
             }
         )
         faults += [vouching.fault] if vouching.fault is not None else []
-    if sink is not None:
-        for report in check_sink(sink, keys, data, reports, accepted_ends(reports), is_shared=is_shared):
-            places.append(_shown(report))
-            faults += [report.fault] if report.fault is not None else []
+    for report in in_sink:
+        places.append(_shown(report))
+        faults += [report.fault] if report.fault is not None else []
     return AuditFindings(places, faults)
 
 

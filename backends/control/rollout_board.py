@@ -79,7 +79,7 @@ def read_seen(row: RolloutObservation) -> Observed | None:
 
 
 def is_fresh(row: RolloutObservation, at: datetime) -> bool:
-    """Return whether it is what the gateway sees now."""
+    """Return whether a row is recent: its gateway wrote it a moment before `at`."""
     return row.updated_at > at - _FRESH
 
 

@@ -27,11 +27,14 @@ class CountersAddress:
 
     `replicas` is how many replicas must confirm a batch before it counts; `None` means one for a cluster or Sentinel,
     and none for a single server. `tls` names the files of a `rediss` URL; without an authority the system's are used.
+    `sentinel_user` and `sentinel_password` are for the Sentinels, the URL's for the servers.
     """
 
     url: str = field(repr=False)
     replicas: int | None = None
     tls: TlsFiles = TlsFiles()
+    sentinel_user: str = ""
+    sentinel_password: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if self.replicas is not None and not 0 <= self.replicas <= MAX_REPLICAS:
@@ -60,6 +63,15 @@ class CountersAddress:
                 raise ConfigurationError(
                     f"the Redis URL {self.shown} has parameters, which are not read; leave them out"
                 )
+        if (self.sentinel_user or self.sentinel_password) and self.kind != "sentinel":
+            raise ConfigurationError(
+                f"the Redis URL {self.shown} names no Sentinels, so TOLLKEEPER_REDIS_SENTINEL_PASSWORD and _USER "
+                "have no use; begin the URL with redis+sentinel, or leave them out"
+            )
+        if self.sentinel_user and not self.sentinel_password:
+            raise ConfigurationError(
+                "a user for the Sentinels needs its password; set TOLLKEEPER_REDIS_SENTINEL_PASSWORD"
+            )
         if self.kind == "sentinel" and not self.primary_name:
             raise ConfigurationError(f"the Redis URL {self.shown} names no primary for Sentinel; give {_FORMS}")
         if not self._database_text.isdecimal():
@@ -96,6 +108,11 @@ class CountersAddress:
             return None, None
         user, _, password = before.partition(":")
         return unquote(user) or None, unquote(password) or None
+
+    @property
+    def sentinel_credentials(self) -> tuple[str | None, str | None]:
+        """Return user and password of the Sentinels."""
+        return self.sentinel_user or None, self.sentinel_password or None
 
     @cached_property
     def database(self) -> int:

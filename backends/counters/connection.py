@@ -51,7 +51,8 @@ class CountersConnection:
             raise
         except (AuthenticationError, NoPermissionError) as error:
             raise CountersUnavailable(
-                f"Redis at {shown} refuses the user or password; check TOLLKEEPER_REDIS_URL"
+                f"Redis at {shown} refuses the user or password; check TOLLKEEPER_REDIS_URL, and for Sentinels "
+                "TOLLKEEPER_REDIS_SENTINEL_PASSWORD"
             ) from error
         except ResponseError as error:
             raise CountersUnavailable(f"Redis at {shown} refuses the script: {_first_line(error)}") from error

@@ -200,7 +200,7 @@ class Primary:
         return answers
 
     def _made(self, host: Host | None, *, is_sentinel: bool = False) -> Redis:
-        user, password = (None, None) if is_sentinel else self._address.credentials
+        user, password = self._address.sentinel_credentials if is_sentinel else self._address.credentials
         options: dict[str, Any] = {
             "db": 0 if is_sentinel else self._address.database,
             "username": user,

@@ -29,7 +29,7 @@ class ColdRequests:
             self._waited_ns[request_id] = self.now_ns() - since_ns
 
     def told(self, events: Sequence[EngineEvent]) -> Sequence[EngineEvent]:
-        """Return what an engine brought, with `cold_start_ns` on the ends of requests that waited."""
+        """Return the events of a step, with `cold_start_ns` on the ends of requests that waited for a start."""
         if not self._waited_ns:
             return events
         return [self._told(event) for event in events]

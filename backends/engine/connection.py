@@ -120,7 +120,7 @@ class Connection(asyncio.Protocol):
         self._host.on_choked(self)
 
     def resume_writing(self) -> None:
-        """Listen again."""
+        """Resume sending: the peer reads again."""
         self.is_choked = False
         self._cancel_timer()
         if self._transport is not None and not self._transport.is_closing() and not self.hears_while_choked:

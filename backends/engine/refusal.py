@@ -9,7 +9,7 @@ _NOTHING = Usage(input_text=0, cache_read_text=0, output_text=0)
 
 
 def named(error: Exception) -> tuple[str, str]:
-    """Return the code and message of an error; those of a defect of ours say nothing of its inside."""
+    """Return the code and message of an error; those of an internal defect reveal nothing of it."""
     if isinstance(error, TollkeeperError):
         return error.error_code, error.message
     return TollkeeperError.code, "the engine host failed at this request; its log says why"

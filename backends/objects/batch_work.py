@@ -99,7 +99,7 @@ class BatchWork:
         await self._write(mine.values(lease_until_ns=0, lease_owner=""))
 
     async def release_all(self) -> None:
-        """Leave all that is held to the one that takes it next."""
+        """Release the leases of all held batches, so that another gateway may claim them."""
         mine = update(BATCHES).where(BATCHES.c.lease_owner == self._me)
         await self._write(mine.values(lease_until_ns=0, lease_owner=""))
 

@@ -81,7 +81,10 @@ def model_of(order: Order) -> str:
 
 
 def parameters_of(order: Order) -> dict[str, Any]:
-    """Return what the target says beside the request. Raises TargetMisconfigured on what it may not say."""
+    """Return a target's parameters, address and credentials as arguments of LiteLLM.
+
+    Raises TargetMisconfigured on one that settings may not have.
+    """
     for names, allowed in ((order.parameters, _PARAMETERS), (order.credentials, _CREDENTIALS)):
         for name in names:
             if name not in allowed:

@@ -35,7 +35,10 @@ class LogsProcessor(SignalProcessor[ExportLogsServiceRequest]):
     request = ExportLogsServiceRequest
 
     def survey(self, message: ExportLogsServiceRequest) -> Survey:
-        """Count records, and packed ones that are not what they claim. What only decoding can tell comes later."""
+        """Count the records of a batch, and packed ones whose header is wrong.
+
+        Errors within a record are found at decoding.
+        """
         records = unreadable = 0
         for _, _, record in _records(message):
             records += 1

@@ -80,7 +80,7 @@ class Objective:
 
     @property
     def bad_share(self) -> Fraction:
-        """Return the share of requests that may be bad, between 0 and 1, neither of them."""
+        """Return the share of requests that may be bad: above 0 and below 1."""
         return 1 - Fraction(self.target_percent) / 100
 
     def limit_tenths_ms(self, timed: Timed) -> int | None:

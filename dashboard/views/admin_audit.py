@@ -21,7 +21,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Who": _text(help="The token's or user's name and id; `admin` is the installation's owner"),
     "Action": _text(help="A noun and a verb, such as key.revoke"),
     "To": _text(help="What was changed"),
-    "From": _text(width="small", help="The address of who asked"),
+    "From": _text(width="small", help="Network address of the caller"),
     "Detail": _text(width="large", help="What it was changed to; never a secret"),
 }
 _VERIFICATION: Final = "/v1/audit/verification"
@@ -34,7 +34,7 @@ _PLACES: Final[dict[str, Any]] = {
     "State": _text(width="small"),
     "Entries": st.column_config.NumberColumn(format="localized", help="Verified entries"),
     "Up to": st.column_config.NumberColumn(format="localized", help="The number of the last entry"),
-    "Checkpoints": st.column_config.NumberColumn(format="localized", help="Signatures over all that is before them"),
+    "Checkpoints": st.column_config.NumberColumn(format="localized", help="Signatures over all entries before them"),
     "Signed until entry": st.column_config.NumberColumn(
         format="localized", help="The entry that the last checkpoint signs; what is behind it is at most seconds old"
     ),
@@ -52,9 +52,7 @@ def draw_audit(visit: Visit) -> None:
     with contained():
         _verification(visit)
     with st.container(horizontal=True, vertical_alignment="center"):
-        noun = controls.select(
-            "noun", "What", _NOUNS, default="all", format_func=_spoken, help="Of which kind of thing"
-        )
+        noun = controls.select("noun", "What", _NOUNS, default="all", format_func=_spoken, help="Kind of object")
         tenant = visit.viewer.tenant or controls.text("of", "Tenant", placeholder="All tenants")
     asked: dict[str, str | int] = {"limit": _MOST}
     asked |= {} if noun == "all" else {"action": noun}
@@ -80,7 +78,7 @@ def draw_audit(visit: Visit) -> None:
         key="admin_audit",
         columns=_COLUMNS,
         help="Every configuration change, from dashboard, command line or API.",
-        empty="Nothing was changed that fits.",
+        empty="No change matches these filters.",
     )
     if page["has_more"]:
         note(f"The last {_MOST} changes are shown; GET /v1/audit of the control plane has all.")
@@ -91,7 +89,7 @@ def _verification(visit: Visit) -> None:
     wanted = {"max_age_seconds": 1} if st.session_state.pop("audit_verify_again", False) else {}
     found = visit.control.get(_VERIFICATION, **wanted)
     if found["is_sound"] is None:
-        with panel("Is the log as it was written?", help=_HOW):
+        with panel("Audit log verification", help=_HOW):
             note(
                 "It is being verified; this takes about twenty seconds for a million changes."
                 if found["is_running"]
@@ -108,7 +106,7 @@ def _verification(visit: Visit) -> None:
             Figure(
                 "The log",
                 "verifies" if found["is_sound"] else "was changed",
-                "every entry is as it was written" if found["is_sound"] else f"{count(faults)} of its parts: see below",
+                "no entry was changed" if found["is_sound"] else f"{count(faults)} of its parts: see below",
                 _HOW,
                 "good" if found["is_sound"] else "bad",
             ),

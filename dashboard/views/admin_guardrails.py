@@ -25,9 +25,9 @@ _DONE: Final = {"block": "blocked", "redact": "redacted", "flag": "noted"}
 _FOUND: Final[dict[str, Any]] = {
     "Tenant": _text(width="small"),
     "Stage": _text(width="small", help="Its name in the policy"),
-    "Where": _text(width="small", help="Before the model: in what is asked. After it: in the answer"),
-    "Action": _text(width="small", help="What became of such a request; a dry stage changes nothing and only counts"),
-    "Requests": _number(format="localized", help="In which the stage found something"),
+    "Where": _text(width="small", help="Before the model: in the request. After it: in the answer"),
+    "Action": _text(width="small", help="What was done with such a request; a dry stage only counts"),
+    "Requests": _number(format="localized", help="Requests in which the stage found something"),
     "Share of requests": _number(format="%.2f %%", help="Share of the tenant's requests in this time"),
     "Findings": _number(format="localized", help="Findings: a request may have several"),
     "Kinds": _text(width="medium", help="Findings, with the number of requests"),
@@ -42,8 +42,8 @@ _POLICIES: Final[dict[str, Any]] = {
 }
 _INCIDENTS: Final[dict[str, Any]] = {
     "Started": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss", width="small"),
-    "Open": st.column_config.CheckboxColumn(width="small", help="Seen again within its window"),
-    "Most": _number(format="localized", help="The most that was counted in one window"),
+    "Open": st.column_config.CheckboxColumn(width="small", help="Seen again within the rule's window"),
+    "Most": _number(format="localized", help="Highest count in one window"),
     "Limit": _number(format="localized", help="What the policy allows in a window"),
     "Refused": _number(format="localized", help="Requests above the limit that were refused with status 429"),
     "What": _text(width="large"),
@@ -107,7 +107,7 @@ def _findings(visit: Visit) -> None:
         data=lambda: _found_whole(counts),
         help="Counted from requests' verdicts, which have the kind of finding, never the text. Same as "
         f"`tollkeeper guardrails report --last {hours}`.",
-        empty=f"No stage has found anything in {words}.",
+        empty=f"No guardrail stage found anything in {words}.",
     )
 
 
@@ -152,7 +152,7 @@ def _incidents(visit: Visit) -> None:
         ),
         key="admin_abuse",
         columns=_INCIDENTS,
-        help="Keys that were used as no application uses one; `tollkeeper abuse` explains each (docs/abuse.md).",
+        help="Keys used in a way that no application would; `tollkeeper abuse` explains each (docs/abuse.md).",
         empty="No key was used in a way that a policy counts as abuse.",
     )
     if page["has_more"]:

@@ -28,14 +28,14 @@ from dashboard.visit import Visit
 
 _text = st.column_config.TextColumn
 _COLUMNS: Final[dict[str, Any]] = {
-    "Key": _text(help="Its id: records and costs name it so"),
+    "Key": _text(help="Its id, shown on records and costs"),
     "Name": _text(),
     "Last characters": _text(width="small", help="The last characters of its secret"),
     "State": _text(width="small"),
     "Team": _text(width="small"),
     "Project": _text(width="small"),
     "For": _text(width="small", help="A service account is a program's, not a person's"),
-    "May use": _text(help="Its scopes, which restrict what its tenant may"),
+    "May use": _text(help="Scopes that restrict what its tenant allows"),
     "Created": when_column(),
     "Ends": when_column("Refused from then on"),
 }
@@ -142,7 +142,7 @@ def _key(visit: Visit, tenant: str, key: Mapping[str, Any]) -> None:
                 "The present secret ends",
                 list(_OVERLAPS),
                 key=f"key_overlap_{key['id']}",
-                help="When a new one is made",
+                help="When a new secret is made",
                 disabled=not may,
             )
             if st.button(

@@ -22,12 +22,12 @@ _COLUMNS: Final[dict[str, Any]] = {
     "At most": _text(alignment="right", help="In any window of that length, whenever it starts"),
     "Of": _text(help="What is counted"),
     "Window": _text(width="small"),
-    "Level": _text(width="small", help="What it counts by"),
-    "Subject": _text(help="*: each on its own"),
+    "Level": _text(width="small", help="What the limit counts by"),
+    "Subject": _text(help="*: counts each one separately"),
     "Model": _text(help="Count only this model; empty: all together"),
     "If Redis is down": _text(width="small", help="Each gateway allows its share of the amount, or refuses"),
     "Without a price": _text(width="small", help="Of limits in USD: a model that has no price is refused, or allowed"),
-    "Limit": _text(help="Its id: refusals name it"),
+    "Limit": _text(help="Its id, shown in refusals"),
 }
 
 
@@ -81,7 +81,7 @@ def _new_limit(visit: Visit, tenant: str) -> None:
             "In any", ["minute", *(w for w in get_args(Window) if w != "minute"), ""],
             format_func=lambda name: name or "(none: concurrency, conversation)",
         )  # fmt: skip
-        level = left.selectbox("Level", get_args(Level), help="What it counts by")
+        level = left.selectbox("Level", get_args(Level), help="What the limit counts by")
         subject = middle.text_input(
             "Subject",
             max_chars=300,
@@ -89,7 +89,7 @@ def _new_limit(visit: Visit, tenant: str) -> None:
         )
         model = right.text_input("Model", placeholder="all together", max_chars=200)
         away = left.selectbox("While counters are away", get_args(WhenAway), help="Each gateway's share, or refuse")
-        unpriced = middle.selectbox("Models without a price", get_args(WhenUnpriced), help="Of limits in USD")
+        unpriced = middle.selectbox("Models without a price", get_args(WhenUnpriced), help="Applies to limits in USD")
         if submit("Create limit", may=may):
             try:
                 amounts = _written(metric, amount)

@@ -21,9 +21,9 @@ _text, _number, _check = (
 _TENANTS: Final[dict[str, Any]] = {
     "Tenant": _text(help="Its id, which never changes"),
     "Name": _text(help="For people"),
-    "Time zone": _text(help="Of its days and months: budgets and bills end at its midnight"),
+    "Time zone": _text(help="Time zone of its days and months: budgets and invoices end at midnight there"),
     "Weight": _number(help="Its share where tenants compete for a model, relative to others"),
-    "Active": _check(help="Where not, all its keys are refused"),
+    "Active": _check(help="If not, all its keys are refused"),
     "Keeps content": _check(help="Whether its prompts and answers are stored, redacted"),
     "Created": when_column(),
 }

@@ -24,7 +24,7 @@ _LEAVES: Final[Mapping[str, str]] = {
 }
 _COLUMNS: Final[dict[str, Any]] = {
     "Model": _text(),
-    "Version": _text(help="Stands on every row that it priced"),
+    "Version": _text(help="Recorded on every request that it priced"),
     "Input": _text(width="small", alignment="right", help="USD per million tokens of text"),
     "Cached input": _text(width="small", alignment="right", help="USD per million tokens read from a cache"),
     "Output": _text(width="small", alignment="right", help="USD per million tokens of text"),
@@ -61,7 +61,7 @@ def draw_prices(visit: Visit) -> None:
         costs_frame,
         key="admin_standard_costs",
         columns={**_COLUMNS, "Other rules": _text(help="Whether an operator set it, or analytics fitted it")},
-        help="Internal prices of your own models, the same for everybody, whatever a request cost.",
+        help="Internal prices of self-hosted models: the same for every tenant, whatever a request really cost.",
         empty="There is no standard cost card.",
         name="version",
     )
@@ -129,7 +129,9 @@ def _new_price(visit: Visit) -> None:
     with form("New price card", "new_price", visit) as may:
         left, middle, right = st.columns(3)
         model = left.text_input("Model", max_chars=200)
-        version = middle.text_input("Version", max_chars=120, help="Stands on every row it priced; never used again")
+        version = middle.text_input(
+            "Version", max_chars=120, help="Recorded on every request that it priced; cannot be used again"
+        )
         begins = right.datetime_input("From", None, help=f"{visit.viewer.zone.key}; empty: from the beginning")
         rates = {
             leaf: column.text_input(f"{title}, USD per million tokens")
@@ -143,7 +145,7 @@ def _new_price(visit: Visit) -> None:
         )
         provider = left.text_input("Provider", max_chars=63, help="Only for this provider's targets; empty: any")
         tenant = middle.text_input("Tenant", max_chars=63, help="Only for this tenant, before the general card")
-        standard = right.checkbox("A standard cost card of a model of our own")
+        standard = right.checkbox("Standard cost card of a self-hosted model")
         replaces = left.text_input(
             "Replaces", max_chars=120, help="Version of the card that ends when this one starts; empty: none"
         )

@@ -17,10 +17,10 @@ from dashboard.visit import Visit
 _text = st.column_config.TextColumn
 _COLUMNS: Final[dict[str, Any]] = {
     "Route": _text(help="The name that applications ask for"),
-    "Shares by weight": _text(help="Its entries, with what their weights come to"),
+    "Shares by weight": _text(help="Its entries, each with its share of the traffic"),
     "Fallbacks": _text(help="Fallbacks, in their order"),
     "Other rules": _text(help="Other rules"),
-    "Offered": st.column_config.CheckboxColumn(help="Where not, applications do not have it"),
+    "Offered": st.column_config.CheckboxColumn(help="If not, applications cannot use it"),
     "Created": when_column(),
 }
 _EXAMPLE: Final = {

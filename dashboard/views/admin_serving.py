@@ -23,7 +23,7 @@ _MODELS: Final[dict[str, Any]] = {
     "Pool": _text(help="Which targets serve it"),
     "Description": _text(),
     "Context": st.column_config.NumberColumn(format="localized", help="Tokens of prompt and answer together"),
-    "Offered": st.column_config.CheckboxColumn(help="Where not, applications do not have it"),
+    "Offered": st.column_config.CheckboxColumn(help="If not, applications cannot use it"),
     "Created": when_column(),
 }
 _POOLS: Final[dict[str, Any]] = {
@@ -37,7 +37,7 @@ _TARGETS: Final[dict[str, Any]] = {
     "Target": _text(),
     "Kind": _text(width="small"),
     "Address": _text(help="Where it listens"),
-    "Model at target": _text(help="Its name there; empty: the one applications use"),
+    "Model at target": _text(help="The model's name at this target; empty: the name that applications use"),
     "Provider": _text(width="small", help="Whose prices apply"),
     "Credential": _text(help="Reference to the key; the key is never shown"),
     "Weight": st.column_config.NumberColumn(width="small"),

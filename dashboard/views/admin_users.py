@@ -193,7 +193,7 @@ def _tokens(visit: Visit, emails: Mapping[str, str]) -> None:
         frame,
         key="admin_tokens",
         columns=_TOKENS,
-        help="What programs and the command line use the control plane and the analytics process with.",
+        help="Tokens with which programs and the command line call the control plane and the analytics process.",
         empty="Only the owner's token exists, in the data directory.",
     )
     with form("New token", "new_token", visit) as may:

@@ -132,19 +132,25 @@ def _groups(visit: Visit) -> None:
             [
                 {
                     name: one.name or "not stated",
+                    "Cost": float(one.cost_usd),  # next to the name: a phone shows two columns
                     "Tenant": one.tenant,
                     "Sessions": one.sessions,
                     "Turns": one.turns,
                     "Prompt tokens": one.input_tokens,
                     "Cached": _percent(one.cached_tokens / one.input_tokens if one.input_tokens else None),
                     "Output tokens": one.output_tokens,
-                    "Cost": float(one.cost_usd),
                 }
                 for one in groups
             ]
         ),
         key="agents_groups",
-        columns={name: _text(width="large"), "Cached": _cached(), "Cost": Money(4, "Model requests and tool calls")},
+        columns={
+            name: _text(width="medium"),
+            "Prompt tokens": _number(format="localized"),
+            "Cached": _cached(),
+            "Output tokens": _number(format="localized"),
+            "Cost": Money(4, "Model requests and tool calls"),
+        },
         formats=visit.formats,
         help="Lines add up to what the sessions of the range cost. Turns that call several tools are on the line of "
         "these tools together.",
@@ -161,18 +167,18 @@ def _loops(visit: Visit, sessions: Sequence[Session]) -> None:
             [
                 {
                     "Session": one.id,
+                    "Same call in a row": one.longest_run,
+                    "Cost": float(one.cost_usd),
                     "Developer": one.developer,
                     "Repository": one.repo,
-                    "Same call in a row": one.longest_run,
                     "Tool calls": one.tool_calls,
                     "Stopped by a limit": one.limited,
-                    "Cost": float(one.cost_usd),
                 }
                 for one in found
             ]
         ),
         key="agents_loops",
-        columns={"Cost": Money(4)},
+        columns={"Tool calls": _tool_calls(), "Cost": Money(4)},
         formats=visit.formats,
         help="The same tool with the same arguments, three times in a row or more. A limit of level conversation stops "
         "a session at an amount (docs/agents.md).",
@@ -188,6 +194,7 @@ def _list(visit: Visit, sessions: Sequence[Session]) -> None:
                 {
                     "Last turn": one.last.astimezone(visit.viewer.zone),
                     "Session": one.id,
+                    "Cost": float(one.cost_usd),
                     "Developer": one.developer,
                     "Repository": one.repo,
                     "Branch": one.branch,
@@ -198,7 +205,6 @@ def _list(visit: Visit, sessions: Sequence[Session]) -> None:
                     "Failed": one.failed,
                     "Prompt tokens": one.input_tokens,
                     "Cached": _percent(one.cached_share),
-                    "Cost": float(one.cost_usd),
                     "No price": one.unpriced,
                     "Models": ", ".join(one.models),
                 }
@@ -208,6 +214,8 @@ def _list(visit: Visit, sessions: Sequence[Session]) -> None:
         key=_SESSIONS,
         columns={
             "Last turn": st.column_config.DatetimeColumn(format="D MMM HH:mm"),
+            "Tool calls": _tool_calls(),
+            "Prompt tokens": _number(format="localized"),
             "Cached": _cached(),
             "Cost": Money(4, "Model requests and tool calls in the range"),
             "No price": _number(format="localized", help="Requests without a full price"),
@@ -228,6 +236,10 @@ def _choose(table: str, sessions: Sequence[Session]) -> None:
 
 def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
+
+
+def _tool_calls() -> Any:
+    return _number(format="localized", help="Calls that the model asked for, as answers state them")
 
 
 def _cached() -> Any:

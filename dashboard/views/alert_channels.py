@@ -45,10 +45,10 @@ def draw_channels(visit: Visit) -> None:
             ]
         ),
         key=_TABLE,
-        columns={"Address": st.column_config.TextColumn(help="As much of it as may be shown")},
+        columns={"Address": st.column_config.TextColumn(help="The part that your role may see")},
         help="Choose a row to send a test to it or to delete it. Addresses are never shown whole.",
         on_select=partial(_open_row, [str(row["id"]) for row in channels]),
-        empty="No channels: rules notify nobody.",
+        empty="No channels: alerts reach nobody. Create one below.",
     )
     chosen = address.get("channel")
     channel = next((row for row in channels if row["id"] == chosen), None)
@@ -92,7 +92,7 @@ def _latest(visit: Visit, channel: str) -> None:
     def draw() -> None:
         rows = [row for row in visit.control.get("/v1/alert-deliveries")["data"] if row["channel"] == channel][:5]
         if not rows:
-            note("Nothing was sent to it yet.")
+            note("Nothing was sent yet.")
             return
         st.dataframe(
             notices_frame(visit, rows).as_arrow(),

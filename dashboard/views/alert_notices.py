@@ -28,7 +28,7 @@ def draw_notices(visit: Visit) -> None:
         notices_frame(visit, rows),
         key="notices_table",
         columns={
-            "State": st.column_config.TextColumn(help="Given up after a day; it may have arrived"),
+            "State": st.column_config.TextColumn(help="No further attempt after a day; it may have been delivered"),
             "Last fault": st.column_config.TextColumn(width="large"),
         },
         help=f"The latest {_MOST}, as `tollkeeper alerts deliveries` has them.",

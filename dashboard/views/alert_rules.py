@@ -29,7 +29,7 @@ def draw_rules(visit: Visit) -> None:
         Table([_row(rule) for rule in rules]),
         key=_TABLE,
         columns={"Rule": st.column_config.TextColumn(help="Its id"), "Settings": st.column_config.TextColumn()},
-        help="Looked at every 15 seconds. The platform's rules cover all tenants, each on its own.",
+        help="Evaluated every 15 seconds. The platform's rules cover all tenants, each on its own.",
         on_select=partial(_open_row, [str(rule["id"]) for rule in rules]),
         empty="No rules: no alerts are raised.",
     )
@@ -137,7 +137,7 @@ def _settings(kind: RuleKind, stated: Mapping[str, Any], key: str) -> dict[str, 
         if slo.strip():
             found["slo"] = slo.strip()
     if not numbers and kind != "budget_threshold" and kind != "slo_burn":
-        note("This kind has nothing to set.")
+        note("This kind of rule has no settings.")
     return found
 
 

@@ -143,7 +143,7 @@ def _columns() -> dict[str, Any]:
         "Severity": st.column_config.TextColumn(help="page: now; ticket: in working hours"),
         "What": st.column_config.TextColumn(width="large"),
         "Team": st.column_config.TextColumn(),
-        "For": st.column_config.TextColumn(help="How long it has been open, or was"),
+        "For": st.column_config.TextColumn(help="How long the alert has been, or was, open"),
     }
 
 

@@ -52,7 +52,7 @@ def draw(visit: Visit) -> None:
         key="books_months",
         columns={
             "Month": _text(width="small"),
-            "Version": st.column_config.NumberColumn(help="How often it was closed", width="small"),
+            "Version": st.column_config.NumberColumn(help="Number of times that the month was closed", width="small"),
             "Changed": _moment,
             "Reason": _text(width="medium"),
         },

@@ -130,7 +130,7 @@ def _rest(key: str, shown: Mapping[str, Any]) -> dict[str, Any]:
         value=shown.get("webhook_url", ""),
         key=f"{key}_webhook",
         placeholder="https://",
-        help="Told of thresholds by a signed POST. Alert rules tell channels as well.",
+        help="URL that gets a signed POST at each threshold. Alert rules notify channels as well.",
     )
     first, second, third = st.columns(3)
     ends_at = first.text_input(
@@ -138,7 +138,7 @@ def _rest(key: str, shown: Mapping[str, Any]) -> dict[str, Any]:
         value=shown.get("ends_at") or "",
         key=f"{key}_ends",
         placeholder="2027-01-31T00:00:00Z",
-        help="Nothing from then on counts; empty: without end",
+        help="End of the budget; empty: no end",
     )
     away, unpriced = ("refuse", "share"), ("refuse", "allow")
     when_away = second.selectbox(

@@ -35,7 +35,7 @@ def draw_budgets(visit: Visit) -> None:
         budgets_frame(visit, bars),
         key=_TABLE,
         columns=_columns(),
-        help="What gateways have charged in the period that is now, a few seconds old. Choose a row to see, change or "
+        help="What gateways have charged in the current period, a few seconds old. Choose a row to see, change or "
         "delete a budget.",
         data=lambda: export_frame(bars),
         on_select=partial(_open_row, [bar.spec.id for bar in bars]),
@@ -158,7 +158,7 @@ def _detail(visit: Visit, bar: BudgetBar) -> None:
             ]
         )
         if state is None:
-            note("It counts nothing now: it has not started, or it has ended.")
+            note("Inactive: the budget has not started, or it has ended.")
         if shown["proposal"]:
             asked = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown["proposal"].items())
             note(f"{person_of(shown['proposed_by'])} proposed: {asked}. Another person must save the same change.")

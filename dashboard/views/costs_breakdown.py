@@ -177,7 +177,7 @@ def _columns(level: CostLevel, answer: CostBreakdown) -> dict[str, Any]:
         "Share": st.column_config.ProgressColumn(
             format="percent", min_value=0, max_value=1, help="Of the cost of all rows", width="small"
         ),
-        "Requests": number(format="localized", help="All, refused ones included"),
+        "Requests": number(format="localized", help="All requests, including refused ones"),
         "Input": number(format="compact", help="Prompt tokens, cached ones included"),
         "Cached": number(format="percent", help="Share of the input that was read from a cache"),
         "Output": number(format="compact", help="Generated tokens, reasoning included"),
@@ -186,8 +186,8 @@ def _columns(level: CostLevel, answer: CostBreakdown) -> dict[str, Any]:
         "Recorded": Money(places, "As recorded when the requests ran"),
         "Corrections": Money(places, "Booked since: see Books"),
         "Estimated": Money(4, "Part of the cost whose tokens were counted by estimate"),
-        "No price": number(format="localized", help="Usage known, no price card: in no sum of money"),
-        "Usage unknown": number(format="localized", help="Nobody reported what they used: in no sum of money"),
+        "No price": number(format="localized", help="Usage known, no price card: not included in any cost"),
+        "Usage unknown": number(format="localized", help="Usage unknown: not included in any cost"),
         "Failed": number(format="localized", help="Failed requests, which cost nothing"),
     }
 

@@ -200,10 +200,12 @@ def _columns() -> dict[str, Any]:
         "Before": Money(4, "In the earlier period"),
         "Now": Money(4, "In the range that is shown"),
         "Change": Money(4, "Now less before", is_signed=True),
-        "Change %": number("Change %", format="percent", help="Of what it was before"),
-        "Requests before": number(format="localized", help="All, refused ones included"),
-        "Requests now": number(format="localized", help="All, refused ones included"),
-        "Unpriced now": number(format="localized", help="Requests without a price: in no sum of money, and not zero"),
+        "Change %": number("Change %", format="percent", help="Share of what it was before"),
+        "Requests before": number(format="localized", help="All requests, including refused ones"),
+        "Requests now": number(format="localized", help="All requests, including refused ones"),
+        "Unpriced now": number(
+            format="localized", help="Requests without a price: not included in any cost. Unknown is not zero"
+        ),
     }
 
 

@@ -126,7 +126,7 @@ def _gpus(visit: Visit) -> None:
         return
     period = last_hours(asked, _HOURS)
     show_table(
-        f"Our own GPUs: standard against actual, {visit.formats.currency}",
+        f"Your GPUs: standard cost and actual cost, {visit.formats.currency}",
         Table([_variance_row(one) for one in found]),
         key="costs_variance",
         columns=_variance_columns(),
@@ -134,7 +134,7 @@ def _gpus(visit: Visit) -> None:
         help="What the fitted card of each model charges, and what its GPUs cost, as `tollkeeper gpu variance` has "
         "it: co-tenancy, idleness, volume and cache sum to the difference.",
         data=lambda: Table([_variance_export(one) for one in found]),
-        empty="No model of our own has a fitted standard cost card; `tollkeeper gpu fit MODEL --publish` makes one.",
+        empty="No self-hosted model has a fitted standard cost card; `tollkeeper gpu fit MODEL --publish` makes one.",
     )
     said = f"The last {_HOURS} whole hours: {visit.formats.period(period.start, period.end)}."
     if known.unfit:

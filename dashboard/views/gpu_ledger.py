@@ -16,7 +16,7 @@ LINES: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("attributed_ns", "Useful", "#2f7ed8", "charged to requests"),
     ("recompute_ns", "Recomputed", "#7065d8", "done again after a preemption"),
     ("wasted_ns", "Wasted", "#d0505c", "for requests whose client had left"),
-    ("unattributed_ns", "Uncharged", "#2a97a8", "steps charged to nobody"),
+    ("unattributed_ns", "Uncharged", "#2a97a8", "steps charged to no request"),
     ("host_gap_ns", "Host gap", "#c2921a", "between steps with work waiting: the host was busy"),
     ("load_ns", "Loading", "#5a9e3d", "loading a model"),
     ("warmup_ns", "Warm-up", "#1f9d76", "warming up"),
@@ -150,7 +150,7 @@ def _columns(frame: Table) -> dict[str, Any]:
     number = st.column_config.NumberColumn
     known: dict[str, Any] = {
         "Device": st.column_config.TextColumn(help="The GPU's UUID; an engine without a GPU is its own device"),
-        "Hours": number("Hours", format="%.3f", help="Wall clock while an engine lived on it"),
+        "Hours": number("Hours", format="%.3f", help="Wall-clock time in which an engine ran on it"),
     }
     for _, title, _, said in LINES:
         known[title] = number(f"{title} %", format="%.2f", help=said[:1].upper() + said[1:])

@@ -138,7 +138,7 @@ def _over_time(visit: Visit, found: LatencyOverTime) -> None:
     histograms = found.over_time[chosen]
     if not any(each.counts for each in histograms):
         with panel(title, help=said):
-            note("Nothing of this was measured: whole answers have one token's time at most.")
+            note("Not measured in this range: answers that are not streamed have at most one token time.")
         return
     left, right = st.columns([3, 2], gap="small")
     with left:

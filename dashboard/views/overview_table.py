@@ -75,7 +75,7 @@ def _columns(frame: Table) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "Tenant": st.column_config.TextColumn(width="small"),
         "Model": st.column_config.TextColumn(width="medium"),
-        "Requests": number(format="localized", help="All requests, refused ones included"),
+        "Requests": number(format="localized", help="All requests, including refused ones"),
         "Errors": number("Errors %", format="%.1f", help="Failed over admitted requests, in per cent"),
         "Input": number(format="localized", help="Prompt tokens, cached ones included"),
         "Cached": number(format="localized", help="Prompt tokens read from a cache"),

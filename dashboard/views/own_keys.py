@@ -31,7 +31,7 @@ _DAYS: Final = 30
 _text = st.column_config.TextColumn
 _KEYS: Final[dict[str, Any]] = {
     "Name": _text(),
-    "Key": _text(help="Its id: records and costs name it so"),
+    "Key": _text(help="Its id, shown on records and costs"),
     "Last characters": _text(width="small", help="The last characters of its secret"),
     "State": _text(width="small"),
     "Team": _text(width="small"),
@@ -78,9 +78,7 @@ def _new_key(visit: Visit, found: Mapping[str, Any], have: int, ever: int) -> No
             return
         note(f"A key costs at most {cap} in a calendar month; then it is refused until the next month begins.")
         with st.form("own_key", border=False, enter_to_submit=True):
-            name = st.text_input(
-                "Name", f"key {ever + 1}", max_chars=200, help="Where you use it, for you to tell apart"
-            )
+            name = st.text_input("Name", f"key {ever + 1}", max_chars=200, help="Where you use it, to tell keys apart")
             pressed = submit("Create key", may=True)
     if pressed:
         secret = made_secret(lambda: visit.control.post("/v1/self/keys", {"name": name}))

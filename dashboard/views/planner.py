@@ -126,7 +126,7 @@ def _recommendations(visit: Visit) -> None:
             columns=RECOMMENDATION_COLUMNS,
             help=f"What the last {RECOMMENDED_DAYS} days' records could have saved at current prices, "
             "largest first. Do not add them up: two may concern the same request.",
-            empty="Nothing in the last week's records would save a tenth of what it concerns.",
+            empty="No recommendations: nothing in the last week's requests would save 10 % or more.",
         )
 
 

@@ -24,11 +24,11 @@ def asked_for(visit: Visit) -> PlanJob:
     hours, model, made = _workload(visit)
     with panel("Replicas", help="What serves the requests now."):
         left, right = st.columns(2)
-        replicas = left.number_input("Replicas", 1, 1024, 1, key="plan_replicas", help="How many there are")
+        replicas = left.number_input("Replicas", 1, 1024, 1, key="plan_replicas", help="Number of them")
         policy = right.selectbox("Policy", POLICY_NAMES, key="plan_policy", help="How the router chooses between them")
         price = left.text_input("USD per GPU-hour", key="plan_price", placeholder="unknown", help="Of each GPU")
         blocks = right.number_input(
-            "KV blocks", 1, None, None, key="plan_blocks", placeholder="as measured", help="The size of a cache"
+            "KV blocks", 1, None, None, key="plan_blocks", placeholder="as measured", help="KV cache size"
         )
         setup = st.text_area(
             "A replica as JSON",
@@ -93,7 +93,7 @@ def _changes(visit: Visit) -> WhatIf:
             "once in twenty hours for three minutes",
         )  # fmt: skip
         without = st.multiselect(
-            "Without tenants", visit.choices("tenant"), key="plan_without", help="They are served elsewhere"
+            "Without tenants", visit.choices("tenant"), key="plan_without", help="Requests that are served elsewhere"
         )
         with st.expander("Other hardware, other steps"):
             left, right = st.columns(2)

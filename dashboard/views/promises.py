@@ -69,8 +69,8 @@ def _standing_table(found: Sequence[Standing]) -> None:
             "Status": st.column_config.TextColumn(
                 help="Broken: the budget is used up. Burning: it is being used up fast enough to alert."
             ),
-            "Target": number("Target %", format="%.5g", help="So many per cent of requests are to be good"),
-            "Good": number("Good %", format="%.4g", help="So many were, over the window"),
+            "Target": number("Target %", format="%.5g", help="Percentage of requests that should be good"),
+            "Good": number("Good %", format="%.4g", help="Percentage of requests that were good in the window"),
             "Budget left": st.column_config.ProgressColumn(
                 "Budget left %",
                 format="%.1f",
@@ -116,7 +116,7 @@ def _burn_table(found: Sequence[Standing]) -> None:
         for name in frame.columns
         if name not in ("Objective", "Alerts")
     }
-    columns["Alerts"] = st.column_config.TextColumn(help="The pairs that burn now, most urgent first")
+    columns["Alerts"] = st.column_config.TextColumn(help="Burn-rate windows that are exceeded now, most urgent first")
     show_table("Burn rates", frame, key="slo_burns", columns=columns, help=BURN_HELP)
 
 

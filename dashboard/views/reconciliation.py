@@ -160,7 +160,7 @@ def _differences(visit: Visit, cause: str, found: Sequence[KeptDifference]) -> N
         help="By day (UTC), model, target, service tier and kind of tokens. Choose a row to find its requests.",
         data=lambda: differences_frame(found),
         on_select="rerun",
-        empty="There is no difference of this cause.",
+        empty="No difference has this cause.",
     )
     if len(found) > len(shown):
         note(f"The {_MOST_ROWS:,} largest of {len(found):,} are shown; the export has all.")

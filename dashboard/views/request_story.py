@@ -201,7 +201,7 @@ def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
     )
     if not slow.tokens:
         with panel(title, help=help):
-            note("No token of it was timed.")
+            note("No token of this request was timed.")
         return
     if not slow.has_steps:
         with panel(title, help=help):
@@ -279,7 +279,7 @@ def _draw_cost(visit: Visit, request: SingleRequest) -> None:
             "Rate": Money(4, "Per million tokens, or per the unit that it is sold by"),
             "Cost": Money(9, f"Sum: {visit.formats.money(costs.total_usd)}"),
         },
-        empty="Its usage is not known, so it has no price; that is not zero.",
+        empty="The usage is unknown, so the request has no cost. Unknown is not zero.",
     )
 
 
@@ -288,7 +288,7 @@ def _draw_gpu(visit: Visit, request: SingleRequest) -> None:
     if gpu is None:
         return
     duration = visit.formats.duration
-    with panel("GPU time", help="Its share of the engine's steps, by what they did for it."):
+    with panel("GPU time", help="Its share of the engine's steps, by kind of work."):
         confidence = "" if gpu.confidence is None else f", confidence {gpu.confidence:.2f}"
         parts = (
             ("Prefill", gpu.prefill_ns),

@@ -238,7 +238,7 @@ def _routes(visit: Visit, board: RoutingBoard) -> None:
 
 def _choices(visit: Visit, board: RoutingBoard) -> None:
     if not board.regret:
-        with panel("Regret", help="What choices between targets were worth."):
+        with panel("Regret", help="What the choice between targets gained or lost."):
             note(
                 "No sampled choice in this range. One request in a hundred records its alternatives, "
                 "if the pool has several targets (TOLLKEEPER_ROUTING_SAMPLE_SHARE)."

@@ -40,19 +40,19 @@ _COLUMNS: Final[dict[str, Any]] = {
         "Share %", format="%.1f", min_value=0, max_value=100, help="Of the route's requests that the candidate has now"
     ),
     "Step": _number(format="%d", width="small", help="Of the rollout's steps, from 1"),
-    "Of": _number(format="%d", width="small", help="How many steps it has"),
+    "Of": _number(format="%d", width="small", help="Number of steps"),
     "Changed": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss"),
     "Why": _text(width="large", help="The reason of the last change"),
 }
 _ARMS: Final[dict[str, Any]] = {
     "Arm": _text(width="small"),
     "Model": _text(width="small"),
-    "Requests": _number(format="localized", help="In the guards' window"),
+    "Requests": _number(format="localized", help="In the window of the rollout's guards"),
     "Errors": _number(format="localized", help="Failures of the model; disconnected clients do not count"),
-    "Refusals": _number(format="localized", help="Answers that decline to answer"),
+    "Refusals": _number(format="localized", help="Answers in which the model refuses"),
     "TTFT p95": _number("TTFT p95 ms", format="%.4g", help="95th percentile, within 5 %"),
-    "Gap p95": _number("Gap p95 ms", format="%.4g", help="Time between two tokens; within a twentieth"),
-    "Duration p95": _number("Duration p95 ms", format="%.4g", help="Arrival to end; within a twentieth"),
+    "Gap p95": _number("Gap p95 ms", format="%.4g", help="Time between two tokens, within 5 %"),
+    "Duration p95": _number("Duration p95 ms", format="%.4g", help="From arrival to end, within 5 %"),
     "Cost": _number("Mean cost USD", format="%.3g", help="Of a request, for comparing; bills are exact"),
     "Tokens": _number("Mean tokens out", format="%.4g", help="Of a request"),
 }

@@ -31,7 +31,9 @@ TARGET_COLUMNS: Final[dict[str, Any]] = {
     "Mean TTFT": _number(format=_MS, help="Mean time to first token, from the request's arrival at the gateway"),
     "In flight": _number(format="localized", help="The gateway's requests in progress there"),
     "Wait": _number(format=_MS, help="Predicted wait of a prompt that arrives now"),
-    "Cache known": _text(help="exact: the host tells of every block. assumed: from what was sent there"),
+    "Cache known": _text(
+        help="exact: the host reports every cached block; assumed: estimated from the prompts sent there"
+    ),
 }
 SHARE_COLUMNS: Final[dict[str, Any]] = {
     "Route": _text(width="small", help="The name that applications ask for"),
@@ -47,17 +49,17 @@ SHARE_COLUMNS: Final[dict[str, Any]] = {
         format=_PERCENT, min_value=0, max_value=100, help="Share of the route's requests that it answered"
     ),
     "Requests": _number(format="localized", help="Requests of this route that its model answered"),
-    "Errors": _number(format=_PERCENT, help="Of these, the share that failed"),
+    "Errors": _number(format=_PERCENT, help="Share of these that failed"),
     "Condition": _text(help="Conditions of the entry; empty: always"),
 }
 REGRET_COLUMNS: Final[dict[str, Any]] = {
     "Pool": _text(width="small"),
     "Policy": _text(width="small", help="How the pool ranks its targets (docs/replicas.md)"),
     "Samples": _number(format="localized", help="Requests that recorded their alternatives"),
-    "Another chosen": _number(format=_PERCENT, help="Choices of another target than the one predicted quickest"),
+    "Another chosen": _number(format=_PERCENT, help="Choices of a target other than the one predicted to be fastest"),
     "Mean regret": _number(format=_MS, help="Mean of actual time less the best prediction"),
-    "p95 regret": _number(format=_MS, help="19 of 20 choices had no more"),
-    "Prediction error": _number(format=_MS, help="Mean distance between prediction and outcome at who answered"),
+    "p95 regret": _number(format=_MS, help="95 % of choices had at most this"),
+    "Prediction error": _number(format=_MS, help="Mean absolute error of the prediction for the target that answered"),
     "Mean TTFT": _number(format=_MS, help="Mean time to first token of the samples"),
 }
 DECISION_COLUMNS: Final[dict[str, Any]] = {

@@ -29,7 +29,7 @@ def draw_saved_views(visit: Visit) -> None:
         type="tertiary",
         key=f"saved_views_{page}",
         on_change="rerun",
-        help="Views under names of your own",
+        help="Saved views, by name",
     )
     if not menu.open:
         return
@@ -44,7 +44,7 @@ def draw_saved_views(visit: Visit) -> None:
 
 def _list(visit: Visit, page: str, rows: Sequence[Mapping[str, Any]]) -> None:
     if not rows:
-        st.caption("None yet. Choose filters and a search, and save them under a name.")
+        st.caption("No saved views. Choose filters and a search, and save them under a name.")
     for row in rows:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", wrap=False):
             st.button(

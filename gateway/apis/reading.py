@@ -202,12 +202,12 @@ def read_latency_budget(header: str) -> int | None:
 
 
 def read_retries(header: str) -> int | None:
-    """Read how often a client has tried before, as the OpenAI and Anthropic SDKs say; `None` if it says nothing."""
+    """Read the client's number of earlier tries from `x-stainless-retry-count`; `None` if the header is missing."""
     return int(header) if header.isascii() and header.isdecimal() and len(header) < 4 else None
 
 
 def unknown_parameter(name: str) -> InvalidRequest:
-    """Return the error for a field that nobody knows; its name is shown up to 60 characters."""
+    """Return the error for an unknown field; its name is shown up to 60 characters."""
     shown = name[:_MAX_SHOWN]
     return InvalidRequest(f"unknown parameter: {shown!r}", param=shown, code="unknown_parameter")
 

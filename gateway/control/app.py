@@ -76,7 +76,7 @@ from gateway.control import (
     unreadable_rows,
 )
 from gateway.control.access import TokenBook, TokenGate, check_permission
-from gateway.control.audit_verification import AuditVerifier
+from gateway.control.audit_verification import AuditVerifier, check_with_sink
 from gateway.control.audit_witness import AuditWitness
 from gateway.control.configuration import api as configuration
 from gateway.control.identity_provider import IdentityProvider
@@ -218,7 +218,9 @@ def create_app(settings: ControlSettings) -> FastAPI:
         else None
     )
     app.state.sealer = sealer
-    app.state.audit_verifier = AuditVerifier(database, settings.data, leads=leadership.leads)
+    app.state.audit_verifier = AuditVerifier(
+        database, settings.data, check=check_with_sink(settings.audit_options), leads=leadership.leads
+    )
     app.router.routes.extend(_ROUTES)
     app.router.routes.extend(SCIM_ROUTES)  # their tokens are of another role, and their errors of another form
     app.add_middleware(BodyLimit, max_bytes=settings.control_max_body_bytes)

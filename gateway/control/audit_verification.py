@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
+from backends.audit.options import AuditOptions
 from backends.audit.signing import AuditKeys, own_keys
 from backends.control.audit_checks import DATABASE, WITNESS, AuditFindings, check_audit
 from backends.control.database import ControlDatabase
@@ -42,6 +43,18 @@ class Verification:
     took_seconds: float
     findings: AuditFindings | None
     problem: str = ""
+
+
+def check_with_sink(options: AuditOptions) -> Callable[[Path, AuditKeys, ControlDatabase], AuditFindings]:
+    """Return a check that counts what other control planes' chains vouch for, of which the sink has what is finished.
+
+    Without a sink it is `check_audit`.
+    """
+
+    def check(data: Path, keys: AuditKeys, database: ControlDatabase) -> AuditFindings:
+        return check_audit(data, keys, database, options.open_sink() if options.sink else None, is_shared=True)
+
+    return check
 
 
 class AuditVerifier:

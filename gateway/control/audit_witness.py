@@ -67,7 +67,7 @@ class AuditWitness:
         while True:
             try:
                 if not self._leads():
-                    self.close()
+                    await asyncio.to_thread(self.close)
                     is_begun = False
                 else:
                     if not is_begun:
@@ -116,8 +116,14 @@ class AuditWitness:
         return len(found)
 
     def close(self) -> None:
-        """Sign what is there and close the chain."""
-        if self._chain is not None:
+        """Sign what is there, send it to the sink, and close the chain. Blocks.
+
+        Another control plane may lead next, which has this chain from the sink alone.
+        """
+        if self._chain is not None and self._tender is not None:
+            if self._options.sink:
+                self._chain.rotate()
+                self._tender.keep()
             self._chain.close()
             self._chain = None
 

@@ -2,9 +2,13 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from backends.control.database import ControlDatabase
 from backends.control.leases import HeldLease, give_back, take_lease
@@ -17,34 +21,43 @@ LEASE_LASTS: Final = timedelta(seconds=15)
 _RENEW_SECONDS: Final = 5.0
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
+def database_time(session: Session) -> datetime:
+    """Return the database's time at this moment, which all planes have alike, whatever their own clocks say."""
+    now: datetime = session.scalars(select(func.clock_timestamp())).one()
+    return now
 
 
 class Leadership:
     """One control plane's part in who leads. All planes serve; the leader also vouches for the audit."""
 
-    def __init__(self, database: ControlDatabase, holder: str, now: Callable[[], datetime] = _utc_now) -> None:
+    def __init__(
+        self,
+        database: ControlDatabase,
+        holder: str,
+        now: Callable[[Session], datetime] = database_time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Accept this plane's name, which no other has."""
         self._database = database
         self._holder = holder
         self._now = now
         self._lease: HeldLease | None = None
-        self._until = now()
+        self._monotonic = monotonic
+        self._until = monotonic()
         self._is_alone = database.url.get_backend_name() == "sqlite"  # a file has one control plane
 
     def leads(self) -> bool:
-        """Return whether this plane leads at this moment; never two of those whose clocks agree."""
-        return self._is_alone or (self._lease is not None and self._now() < self._until)
+        """Return whether this plane leads at this moment; never do two."""
+        return self._is_alone or (self._lease is not None and self._monotonic() < self._until)
 
     def look(self) -> bool:
         """Acquire or renew the lease; return whether this plane leads. Raises ControlUnavailable."""
         if self._is_alone:
             return True
-        led, now = self._lease is not None, self._now()
+        led, asked = self._lease is not None, self._monotonic()  # before: the database counts from later on
         with self._database.session() as session:
-            self._lease = take_lease(session, LEASE, self._holder, now, LEASE_LASTS)
-        self._until = now + LEASE_LASTS
+            self._lease = take_lease(session, LEASE, self._holder, self._now(session), LEASE_LASTS)
+        self._until = asked + LEASE_LASTS.total_seconds()
         if led != (self._lease is not None):
             _log.info("control_plane_leads" if self._lease else "control_plane_follows", extra={"name": self._holder})
         return self._lease is not None
@@ -71,4 +84,4 @@ class Leadership:
         lease, self._lease = self._lease, None
         if lease is not None:
             with self._database.session() as session:
-                give_back(session, lease, self._now())
+                give_back(session, lease, self._now(session))

@@ -138,7 +138,7 @@ class Guardrails:
         await _ask(guard, texts if not cuts else RequestTexts(texts.body))
 
     def is_immediate(self, tenant: str, name: str) -> bool:
-        """Return whether the stages for a tenant's requests for a name wait for nothing."""
+        """Return whether the stages for a tenant's requests to a model run at once, without waiting."""
         plan = self._plan_for(tenant, name)
         return isinstance(plan, GuardPlan) and plan.is_immediate
 

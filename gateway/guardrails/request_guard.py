@@ -29,7 +29,7 @@ class RequestGuard:
 
     @property
     def digest(self) -> str:
-        """Name what the stages are, for the one that keeps answers."""
+        """Return a digest of the stages: cached answers are shared only between requests that have the same."""
         return self.plan.digest
 
     @property

@@ -27,7 +27,7 @@ class GatewayPieces:
         self._watch: PieceWatch | None = None
 
     def watch(self, journal: Journal) -> None:
-        """Note the parts from now on; all are there."""
+        """Begin to watch: all parts exist now, and one that disappears later is reported."""
         self._journal = journal
         self._watch = PieceWatch(self._note)
         self._watch.start()

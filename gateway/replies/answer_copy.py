@@ -20,7 +20,7 @@ class AnswerCopy:
             self._pieces = []
 
     def with_end(self, end: bytes) -> tuple[bytes, bytes] | None:
-        """Return a stream's events and what ends it; `None` if that is too much together."""
+        """Return a stream's events and its end, in bytes; `None` if together they exceed the bound of a copy."""
         if self._size + len(end) > self._max_bytes:
             return None
         return b"".join(self._pieces), end

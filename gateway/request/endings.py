@@ -96,7 +96,7 @@ class Endings:
         loop.call_soon(do)
 
     def close(self) -> None:
-        """Write what is not written yet: for the one that takes the counters down together with the journal's end."""
+        """Write what is not written yet: at shutdown, when counters are saved with the end of the journal."""
         unwritten, self._unwritten = self._unwritten, []
         self._write(unwritten)
 

@@ -152,3 +152,14 @@ def test_a_difference_of_cost_and_charge_is_named_by_its_sign(difference: Decima
 def test_a_median_of_no_time_between_tokens_is_explained(p50_ns: float, is_explained: bool) -> None:
     assert bool(overview_read.together(p50_ns)) is is_explained
     assert (formats.duration(p50_ns) == "0 µs") is is_explained
+
+
+def test_a_chart_of_costs_that_corrections_take_below_zero_has_such_an_axis() -> None:
+    point, credit = Point(requests=1, cost_usd=Decimal("1.2")), Point(cost_usd=Decimal("-1.5"))
+    series = two_minutes(acme=(point, credit))
+    for measure, texts in (
+        (charts.cost_in(formats.Formats()), ["-$2", "-$1", "$0", "$1", "$2"]),
+        (charts.REQUESTS, None),
+    ):
+        axis = charts.bars(series, measure, {}).figure(is_checked=True).layout.yaxis
+        assert axis.ticktext == (None if texts is None else tuple(texts))

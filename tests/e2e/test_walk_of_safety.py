@@ -241,7 +241,7 @@ def test_a_view_of_the_platform_is_not_a_leads(browsing: Browsing, page: Any, na
     playwright.expect(page.locator("h1", has_text="Overview")).to_be_visible(timeout=PATIENCE_MS)
     browsing.visit(page, "requests")
     _menu(page)
-    playwright.expect(page.get_by_text("None yet.")).to_be_visible(timeout=PATIENCE_MS)
+    playwright.expect(page.get_by_text("No saved views.")).to_be_visible(timeout=PATIENCE_MS)
     assert name not in (page.get_by_test_id("stPopoverBody").text_content() or "").replace(f"everybody of {name}", "")
     browsing.installation.request("DELETE", f"/v1/saved-views/{made['id']}")
 

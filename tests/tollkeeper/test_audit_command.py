@@ -383,3 +383,49 @@ def test_no_key_is_made_beside_chains_that_have_one(data: Path, words: tuple[str
     done = run(data, *words)
     assert done.exit_code == 2 and "audit_signing_key" in done.stderr.replace("\n", "")
     assert not (data / "secrets" / "audit_signing_key").exists()
+
+
+def test_after_a_change_of_leader_the_other_s_chain_is_read_from_the_sink_that_both_share(
+    data: Path, tmp_path: Path
+) -> None:
+    """Two control planes, each with its own data directory: the second leads after the first is lost."""
+    sink, second = tmp_path / "sink", tmp_path / "second"
+    second.mkdir()
+    shutil.copytree(data / "secrets", second / "secrets")
+    signer, options = AuditSigner.of(SecretFiles(data / "secrets")), AuditOptions(str(sink))
+    database = ControlDatabase(f"sqlite:///{data / 'control.db'}")
+
+    async def led(place: Path, number: int) -> None:
+        """Lead: name the chain in the database, vouch for a change, finish the segment and send it."""
+        witness = AuditWitness(database, audit_root(place) / "control", signer, options)
+        witness.begin()
+        with database.session() as session:
+            begin_change(session, AUTHOR, "key.create", f"acme/led_{number}", {})
+        await witness.look()
+        witness._opened()[0].rotate()
+        await witness.look()
+        witness.close()
+
+    asyncio.run(led(data, 1))
+    asyncio.run(led(second, 2))
+    database.close()
+    url = f"sqlite:///{data / 'control.db'}"
+
+    def looked_at(*words: str) -> tuple[int, dict[str, Any]]:
+        found = CliRunner().invoke(
+            app, ["audit", "verify", "--json", "--data", str(second), *words], env={"TOLLKEEPER_DATABASE_URL": url}
+        )
+        return found.exit_code, json.loads(found.stdout)
+
+    status, found = looked_at()
+    (fault,) = [place["fault"] for place in found["places"] if place["fault"]]
+    assert status == 1 and "is gone" in fault["what"], "alone, the second does not have the first's chain"
+    status, found = looked_at("--sink", str(sink), "--shared-sink")
+    assert status == 0 and found["is_sound"], found
+    with sqlite3.connect(data / "control.db") as changed:
+        for statement in ("DROP TRIGGER audit_keeps_entries", "DROP TRIGGER audit_loses_none"):
+            changed.execute(statement)
+        changed.execute("DELETE FROM audit WHERE id = (SELECT max(id) FROM audit)")
+    changed.close()
+    status, found = looked_at("--sink", str(sink), "--shared-sink")
+    assert status == 1 and not found["is_sound"], "an end that was cut is still found"

@@ -90,6 +90,7 @@ def _session(source: random.Random, number: int, at: int, who: Identity) -> list
                 request_bytes=context * 4,
                 response_bytes=produced * 240,
                 conversation_id=f"session-{number:02d}",
+                tool_calls=1,
                 tools=[tool],
                 tool_marks=[mark],
                 prompt_marks=list(marks),

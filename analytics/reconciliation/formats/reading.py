@@ -192,7 +192,7 @@ def require_columns(names: Sequence[str], wanted: Sequence[str], problems: Probl
 
 
 def refuse_unknown(names: Mapping[str, object] | Sequence[str], known: frozenset[str], problems: Problems) -> None:
-    """Note columns that nobody here knows and that may hold tokens or money: leaving them out would be a wrong sum."""
+    """Add a problem for each unknown column that may hold tokens or money: ignoring it could make a sum wrong."""
     for place, name in enumerate(names, start=1):
         lower = name.lower()
         if name not in known and any(word in lower for word in _SUMS):

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -41,6 +42,7 @@ _CUSTOM_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LINE_BREAKS: Final = bytes.maketrans(b"\r\n", b"  ")  # between values alone: within a string they are escaped
 _DEFAULT_PAGE: Final = 20
 _MAX_PAGE: Final = 1000
+_MOST_COUNTED: Final = 1000  # batches whose counts are kept
 _NEVER_RAN: Final = {"batch_cancelled": "canceled", "batch_expired": "expired"}
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -93,6 +95,8 @@ class MessageBatches:
         self._files = files
         self._bounds = bounds
         self._clock = clock
+        # Of batches that ended early: how many requests never ran. Their files are read once, as they never change.
+        self._unrun: dict[str, Counter[str]] = {}
         self.errors = messages.errors
 
     def methods(self, path: str) -> tuple[str, ...]:
@@ -172,11 +176,9 @@ class MessageBatches:
         counts = {"processing": batch.waiting, "succeeded": batch.completed, "errored": batch.failed}
         counts |= {"canceled": 0, "expired": 0}
         if not batch.is_live and batch.state in ("cancelled", "expired"):
-            async for result in self._lines(batch, batch.error_file_id):
-                kind = _kind_of(result)
-                if kind != "errored":
-                    counts["errored"] -= 1
-                    counts[kind] += 1
+            for kind, count in (await self._unrun_of(batch)).items():
+                counts["errored"] -= count
+                counts[kind] += count
         is_canceling = batch.state == "cancelling"
         return {
             "id": batch.id,
@@ -190,6 +192,19 @@ class MessageBatches:
             "archived_at": None,
             "results_url": None if batch.is_live else f"{_BATCHES}/{batch.id}/results",
         }
+
+    async def _unrun_of(self, batch: Batch) -> Counter[str]:
+        """Count the requests of an ended batch that never ran, by why."""
+        known = self._unrun.get(batch.id)
+        if known is None:
+            known = Counter[str]()
+            async for result in self._lines(batch, batch.error_file_id):
+                known[_kind_of(result)] += 1
+            del known["errored"]
+            if len(self._unrun) >= _MOST_COUNTED:
+                self._unrun.clear()
+            self._unrun[batch.id] = known
+        return known
 
     async def _send_results(self, exchange: Exchange, batch: Batch) -> None:
         """Send a line for each request, as fast as the client reads."""

@@ -94,7 +94,7 @@ class ResponseRenderer(AnswerRenderer):
         return _encode(self.response)
 
     def take_end(self, end: bytes, *, is_streamed: bool) -> None:
-        """Be where the renderer was that rendered this end: a whole response, or the last events of a stream."""
+        """Take over the state of the renderer that made this end: a whole response, or a stream's last events."""
         if not is_streamed:
             self.response = _fields.decode(end)
             return

@@ -248,7 +248,7 @@ class LeasedSliding:
         ]
 
     def deliver(self, result: Sequence[Any]) -> None:
-        """Receive what was leased, and how the window stands for all gateways."""
+        """Accept an answer of Redis: the amounts leased, and the usage of all gateways in the window."""
         granted, used, self._others_newest, _, is_short, _ = result
         mono_ns = self._clock.now_ns()
         gained: dict[int, int] = {}

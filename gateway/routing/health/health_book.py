@@ -54,7 +54,7 @@ class HealthBook:
         return pool
 
     def sync(self, snapshot: Snapshot) -> None:
-        """Accept a newer snapshot: what stays as it is keeps its health, what is gone or changed is forgotten."""
+        """Apply a newer snapshot: unchanged targets keep their health, removed or changed ones lose it."""
         now_ns = self._clock.monotonic_ns()
         self._is_synced = True
         self.playbooks = snapshot.playbooks

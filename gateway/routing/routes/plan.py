@@ -113,7 +113,7 @@ def _branch(entry: RouteEntry, serving: Serving, pin: Regions) -> Branch:
 def leg_of(
     entry: RouteEntry, models: Mapping[str, ModelSpec], pools: Mapping[str, PoolSpec], regions: Regions
 ) -> Leg | None:
-    """Return the leg that an entry for a model is; `None` if no target of it is left."""
+    """Return the candidate for a model entry of a route; `None` if no target of the model is left."""
     model = models[entry.model]
     pool = pools[model.pool]
     taken = taken_targets(pool.targets, entry, regions)

@@ -109,6 +109,17 @@ def test_files_that_have_no_use_are_refused(url, files, says):
         CountersAddress(url, tls=files)
 
 
+def test_a_sentinel_s_credentials_are_never_shown_and_have_to_have_a_use():
+    address = CountersAddress("redis+sentinel://:server@a/main", sentinel_user="asking", sentinel_password="secret")
+    assert address.sentinel_credentials == ("asking", "secret") and address.credentials == (None, "server")
+    assert "secret" not in repr(address) and "secret" not in address.shown
+    assert CountersAddress("redis+sentinel://a/main").sentinel_credentials == (None, None)
+    with pytest.raises(ConfigurationError, match="names no Sentinels"):
+        CountersAddress("redis://a:1,b:2", sentinel_password="secret")
+    with pytest.raises(ConfigurationError, match="TOLLKEEPER_REDIS_SENTINEL_PASSWORD"):
+        CountersAddress("redis+sentinel://a/main", sentinel_user="asking")
+
+
 def test_credentials_are_read_with_what_is_escaped():
     assert CountersAddress("redis://anna:p%40ss@a:1,b:2").credentials == ("anna", "p@ss")
     assert CountersAddress("redis://:p@a").credentials == (None, "p")

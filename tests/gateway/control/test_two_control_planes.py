@@ -9,8 +9,9 @@ from fastapi.testclient import TestClient
 
 from backends.control.database import ControlDatabase
 from backends.secrets.secret_files import SecretFiles
+from contracts.control import Lease
 from gateway.control.app import create_app
-from gateway.control.leadership import LEASE_LASTS, Leadership
+from gateway.control.leadership import LEASE, LEASE_LASTS, Leadership, database_time
 from gateway.control.settings import ControlSettings
 
 pytestmark = pytest.mark.service
@@ -18,11 +19,12 @@ pytestmark = pytest.mark.service
 ON_POSTGRESQL = pytest.mark.parametrize("control_database_url", ["postgresql"], indirect=True)
 
 
-def plane(folder: Path, url: str, port: int, secrets: Path) -> TestClient:
+def plane(folder: Path, url: str, port: int, secrets: Path, sink: str = "") -> TestClient:
     """Return a control plane of its own data directory, with the secrets of the installation."""
     folder.mkdir()
     (folder / "secrets").symlink_to(secrets)
-    client = TestClient(create_app(ControlSettings(data=folder, database_url=url, control_port=port)))
+    settings = ControlSettings(data=folder, database_url=url, control_port=port, audit_sink=sink)
+    client = TestClient(create_app(settings))
     client.headers["authorization"] = f"Bearer {SecretFiles(secrets).get_or_create('admin_token', prefix='tk-admin-')}"
     return client
 
@@ -61,11 +63,31 @@ def test_both_serve_and_the_one_that_leads_vouches_for_the_changes_of_both(plane
 
 
 @ON_POSTGRESQL
+@pytest.mark.parametrize("has_sink", [True, False])
+def test_who_leads_next_finds_the_other_s_chain_in_their_sink(
+    tmp_path: Path, control_database_url: str, has_sink: bool
+):
+    secrets = tmp_path / "secrets"
+    secrets.mkdir(mode=0o700)
+    sink = str(tmp_path / "sink") if has_sink else ""
+    with plane(tmp_path / "a", control_database_url, 8081, secrets, sink) as first:
+        assert first.post("/v1/tenants", json={"id": "acme", "name": "Acme"}).status_code == 201
+    with plane(tmp_path / "b", control_database_url, 8082, secrets, sink) as second:
+        found = sound(second)
+        assert found["is_sound"] is has_sink, found
+        assert has_sink or any("is gone" in (place["fault"] or {}).get("what", "") for place in found["places"])
+
+
+@ON_POSTGRESQL
 def test_a_plane_that_is_silent_is_followed_by_the_other_and_never_do_both_lead(control_database_url: str):
     now = [datetime.now(UTC)]
     database = ControlDatabase(control_database_url)
     try:
-        first, second = (Leadership(database, name, lambda: now[0]) for name in ("a:8081", "b:8081"))
+        began = now[0]
+        first, second = (
+            Leadership(database, name, lambda session: now[0], lambda: (now[0] - began).total_seconds())
+            for name in ("a:8081", "b:8081")
+        )
         assert first.look() and not second.look()
         now[0] += LEASE_LASTS - timedelta(seconds=1)
         assert first.leads() and not second.look()
@@ -79,6 +101,24 @@ def test_a_plane_that_is_silent_is_followed_by_the_other_and_never_do_both_lead(
         second.give_back()
         assert not second.leads()
         assert first.look()
+    finally:
+        database.close()
+
+
+@ON_POSTGRESQL
+def test_who_leads_goes_by_the_database_s_clock_whatever_a_plane_s_own_says(control_database_url: str):
+    """A plane's clock is behind by minutes, or was set ahead: it takes nobody's lease and loses none."""
+    database = ControlDatabase(control_database_url)
+    own = [0.0]
+    try:
+        first, second = (Leadership(database, name, monotonic=lambda: own[0]) for name in ("a:8081", "b:8081"))
+        assert first.look() and not second.look()
+        with database.session() as session:
+            until = session.get_one(Lease, LEASE).expires_at
+            assert timedelta() < until - database_time(session) <= LEASE_LASTS
+        own[0] = LEASE_LASTS.total_seconds()
+        assert not first.leads(), "at the end it leads no more, whether or not the database can be asked"
+        assert first.look() and first.leads()
     finally:
         database.close()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from redis.crc import key_slot
+from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from backends.counters.address import CountersAddress
@@ -173,6 +174,37 @@ async def test_servers_that_are_no_cluster_and_sentinels_that_know_no_such_prima
         await unknown.call([("GET", "x")])
     await plain.close()
     await unknown.close()
+
+
+async def test_sentinels_with_a_password_of_their_own(folder: Path):
+    """One Sentinel is enough to be asked; its password is not the server's."""
+    port, watching = find_free_ports(2)
+    node = RedisNode(folder, port)
+    config = f"sentinel monitor main 127.0.0.1 {port} 1\nsentinel auth-pass main of-the-server\n"
+    sentinel = RedisNode(folder, watching, "--sentinel", config=config)
+    try:
+        node.start()
+        with node.client() as client:
+            client.config_set("requirepass", "of-the-server")
+        sentinel.start()
+        with sentinel.client() as client:
+            client.execute_command("ACL", "SETUSER", "asking", "on", ">of the asker", "+@all")
+            client.execute_command("ACL", "SETUSER", "default", ">of the sentinel")
+        url = f"redis+sentinel://:of-the-server@127.0.0.1:{watching}/main"
+        for user, password in (("", "of the sentinel"), ("asking", "of the asker")):
+            address = CountersAddress(url, 0, sentinel_user=user, sentinel_password=password)
+            known = Primary(address, NAMESPACE, 2.0)
+            assert await known.call([("GET", "nothing")]) == [None]
+            assert known.at == ("127.0.0.1", port)
+            await known.close()
+        for wrong in ("", "of-the-server"):
+            refused = Primary(CountersAddress(url, 0, sentinel_password=wrong), NAMESPACE, 2.0)
+            with pytest.raises((AuthenticationError, CountersUnavailable)):
+                await refused.call([("PING",)])
+            await refused.close()
+    finally:
+        sentinel.close()
+        node.close()
 
 
 async def test_redis_is_reached_by_tls_and_shown_a_certificate(folder: Path, tmp_path: Path):

@@ -72,7 +72,7 @@ class RequestBook:
         self._requests[request_id] = MeteredRequest(request_id, tenant, is_hosted=True, payer_id=payer_id or request_id)
 
     def note_begun(self, begun: Begun) -> None:
-        """Know a sequence by its key."""
+        """Register a sequence that began, under its key."""
         request_id = request_id_of(begun.name)
         request = self._requests.get(request_id)
         if request is None:

@@ -89,6 +89,11 @@ async def test_a_cancelled_batch_says_which_requests_never_ran(start_gateway, ki
         assert counts.canceled > 0 and counts.canceled + counts.succeeded + counts.errored == 200
         kinds = [one.result.type async for one in await client.messages.batches.results(made.id)]
         assert kinds.count("canceled") == counts.canceled and len(kinds) == 200
+        files = gateway.sdk().files
+        async for file in files.list():
+            await files.delete(file.id)
+        again = await client.messages.batches.retrieve(made.id)  # which reads no file any more
+        assert again.request_counts == counts
 
 
 @pytest.mark.parametrize(
