@@ -18,7 +18,7 @@ from backends.store.client import StoreClient
 from backends.store.snapshot import has_rows
 from backends.store.tables import list_tables, list_views, quoted
 from backends.store.turns import StoreTurns
-from contracts.errors import ConfigurationError, NewerSchema, StoreUnavailable
+from contracts.errors import ConfigurationError, NewerSchema, StoreRefused, StoreUnavailable
 from migrations.cluster import ClusterRendering
 
 ResultT = TypeVar("ResultT")
@@ -107,6 +107,8 @@ def migrate_store(
     where the store has a migration this code does not know, ConfigurationError where an applied file has changed.
     """
     rendering = ClusterRendering(cluster) if cluster else None
+    if cluster:
+        _check_cluster(address, wait_seconds, cluster)
     _create_database(address, wait_seconds, rendering)
     client = StoreClient(address, answer_seconds=_STATEMENT_SECONDS)
     try:
@@ -197,9 +199,26 @@ def _held(turns: StoreTurns | None) -> Iterator[None]:
         yield
 
 
+_CLUSTERS: Final = "SELECT DISTINCT cluster FROM system.clusters ORDER BY cluster"
+
+
 def _create_database(address: StoreAddress, wait_seconds: float, rendering: ClusterRendering | None) -> None:
     statement = rendering.database if rendering else "CREATE DATABASE IF NOT EXISTS {name:Identifier}"
     _once_there(address, wait_seconds, lambda server: server.command(statement, {"name": address.database}))
+
+
+def _check_cluster(address: StoreAddress, wait_seconds: float, cluster: str) -> None:
+    """Raise ConfigurationError if the server knows no cluster of the name, naming those that it knows."""
+    try:
+        found = _once_there(address, wait_seconds, lambda server: server.query(_CLUSTERS))
+    except StoreRefused:  # the user may not look; the server itself refuses the first statement then
+        return
+    known = [str(row["cluster"]) for row in found]
+    if cluster not in known:
+        raise ConfigurationError(
+            f"the store at {address.shown_url} knows no cluster {cluster!r}; it knows {', '.join(known) or 'none'}. "
+            "Correct TOLLKEEPER_STORE_CLUSTER, or the server's remote_servers"
+        )
 
 
 def _once_there(address: StoreAddress, wait_seconds: float, ask: Callable[[StoreClient], ResultT]) -> ResultT:

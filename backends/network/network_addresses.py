@@ -2,16 +2,23 @@
 
 import ipaddress
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from typing import Final
 
 from contracts.errors import ConfigurationError
 
 Address = IPv4Address | IPv6Address
 Networks = tuple[IPv4Network | IPv6Network, ...]
+_LONGEST_REMEMBERED: Final = 64  # characters
 
 
 def address_of(text: str) -> Address | None:
     """Read an address, an IPv4 address in IPv6 form as IPv4; `None` if it is none."""
+    return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _read(text)
+
+
+def _read(text: str) -> Address | None:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -19,6 +26,9 @@ def address_of(text: str) -> Address | None:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
+
+
+_remembered: Final = lru_cache(maxsize=4096)(_read)  # every request of a connection comes from the same
 
 
 def is_loopback(text: str) -> bool:

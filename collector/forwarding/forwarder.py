@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from backends.segment_log.segments import Position
 from collector.counters import Counters
 from collector.exporters.backoff import Backoff
 from collector.spool import Spool, SpooledBatch, SpoolEntry
@@ -85,6 +86,7 @@ class Forwarder:
         self._clock_ns = clock_ns
         self._stopping = threading.Event()
         self._deadline = 0.0
+        self._oldest: tuple[Position, int] | None = None  # of the first that waits: its place, and when it came
         self.failure = ""  # why the last try failed; empty after one that did not
         self._thread = threading.Thread(target=self._run, name=f"forward {destination.name}", daemon=True)
 
@@ -150,11 +152,19 @@ class Forwarder:
         waiting, gathering = self._spool.pending_bytes, self._destination.gathering
         if waiting == 0 or gathering is None or waiting >= gathering.max_bytes:
             return waiting > 0
-        oldest = self._spool.oldest_received_at_ns()
+        oldest = self._oldest_ns()
         if oldest is None:
             return True
         age_seconds = (self._clock_ns() - oldest) / 1e9
         return not 0 <= age_seconds < gathering.seconds  # a clock that was set back holds up nothing
+
+    def _oldest_ns(self) -> int | None:
+        """Return when the first that waits was received; read once, since each arrival asks. `None`: unreadable."""
+        cursor = self._spool.cursor
+        if self._oldest is None or self._oldest[0] != cursor:
+            found = self._spool.oldest_received_at_ns()
+            self._oldest = None if found is None else (cursor, found)
+        return None if self._oldest is None else self._oldest[1]
 
     def _send_waiting(self) -> None:
         while self._is_due():

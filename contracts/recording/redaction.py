@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from typing import Final
 
 from contracts.errors import ConfigurationError
@@ -14,15 +16,23 @@ _DIGITS: Final = re.compile(r"\d+")
 _WORD: Final = r"(?:\b|(?<=\\[nrtbf]))"
 _ESCAPED: Final = r"(?<=\\[nrtbf])"
 _MOST_GROUPS: Final = 6  # of digits in a card number
+# What the digits of a card number count, by their bytes: every second one twice.
+_NO_DIGITS: Final = bytes(byte for byte in range(256) if byte not in b"0123456789")
+_VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
+_DOUBLED: Final = bytes.maketrans(b"0123456789", bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)))
 KEY_PREFIXES: Final = r"(?:sk|pk|rk|tk|gsk|xai|hf|npm|nvapi|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[abeoprs])"
 _MOST_BINARY: Final = 1000  # characters of base64 that are still taken for text
 
 
 def is_card_number(text: str) -> bool:
     """Return whether digits, with spaces or hyphens between, pass the check of card numbers (Luhn, ISO/IEC 7812-1)."""
-    digits = [int(digit) for digit in reversed(_DIGIT.findall(text))]
-    doubled = (digit * 2 - 9 if digit > 4 else digit * 2 for digit in digits[1::2])
-    return 13 <= len(digits) <= 19 and any(digits) and (sum(digits[::2]) + sum(doubled)) % 10 == 0
+    if text.isascii():
+        digits = text.encode().translate(None, _NO_DIGITS)
+    else:
+        digits = "".join([str(int(digit)) for digit in _DIGIT.findall(text)]).encode()
+    if not 13 <= len(digits) <= 19 or not digits.strip(b"0"):
+        return False
+    return (sum(digits[::-2].translate(_VALUES)) + sum(digits[-2::-2].translate(_DOUBLED))) % 10 == 0
 
 
 def card_spans(text: str) -> list[tuple[int, int]]:
@@ -30,6 +40,8 @@ def card_spans(text: str) -> list[tuple[int, int]]:
     if is_card_number(text):
         return [(0, len(text))]
     groups = list(_DIGITS.finditer(text))
+    if len(groups) == 1 and len(groups[0][0]) == len(text):
+        return []  # that was looked at
     found, at = [], 0
     while at < len(groups):
         end = _card_end(groups, at, text)
@@ -159,21 +171,30 @@ _MARKS: Final = ("eyJ", *_KEY_MARKS, "-----BEGIN")
 _BINARY: Final = re.compile(r"(?:data:[\w.+/-]{1,100};base64,)?[A-Za-z0-9+/_=-]+")
 
 
+_SHORTEST_NUMBER: Final = 8  # characters of a telephone number; cards have more
+# Patterns that follow each other and ask the same of a text, which is asked once.
+_BY_MARK: Final = tuple((ask, tuple(those)) for ask, those in groupby(DEFAULT_PATTERNS, lambda one: one.may_match))
+_NUMBERS: Final = tuple(one for one in DEFAULT_PATTERNS if one.may_match is _has_number)
+
+
 class Redactor:
     """Replaces what patterns find, the operator's own after ours."""
 
     def __init__(self, own: Iterable[Pattern] = ()) -> None:
         self._own = tuple(own)
-        self._patterns = (*DEFAULT_PATTERNS, *self._own)
 
     def redact(self, text: str) -> str:
         """Return a text without what the patterns find; images and the like, in base64, as their size alone."""
-        if is_binary(text):
-            return f"[{len(text)} characters of base64]"
-        for pattern in self._patterns if _may_match(text) else self._own:
-            if pattern.may_match(text):
-                text = pattern.form.sub(lambda found, one=pattern: _replaced(one, found[0]), text)  # type: ignore[misc]
-        return text
+        size = len(text)
+        if size > _MOST_BINARY and is_binary(text):
+            return f"[{size} characters of base64]"
+        if size >= _SHORTEST_SECRET or "@" in text:
+            for may_match, patterns in _BY_MARK:
+                if may_match(text):
+                    text = _without(patterns, text)
+        elif size >= _SHORTEST_NUMBER and _has_number(text):
+            text = _without(_NUMBERS, text)
+        return _without(self._own, text) if self._own else text
 
     def redact_all(self, value: object) -> object:
         """Redact every text and whole number in a JSON value, names of fields too."""
@@ -192,11 +213,6 @@ class Redactor:
 def is_binary(text: str) -> bool:
     """Return whether a text is a long piece of base64, such as an image, rather than words."""
     return len(text) > _MOST_BINARY and _BINARY.fullmatch(text) is not None
-
-
-def _may_match(text: str) -> bool:
-    """Return whether one of our patterns could find something in a text. Where it says no, none does."""
-    return may_hold_secrets(text) or _has_number(text)
 
 
 def may_hold_secrets(text: str) -> bool:
@@ -231,6 +247,16 @@ def read_patterns(text: str) -> list[Pattern]:
         except re.error as error:
             raise ConfigurationError(f"line {number} of the content patterns: {error}") from error
     return found
+
+
+def _without(patterns: Iterable[Pattern], text: str) -> str:
+    for pattern in patterns:
+        text = pattern.form.sub(partial(_replacement, pattern), text)
+    return text
+
+
+def _replacement(pattern: Pattern, found: re.Match[str]) -> str:
+    return _replaced(pattern, found[0])
 
 
 def _replaced(pattern: Pattern, text: str) -> str:

@@ -41,6 +41,8 @@ class RequestGuard:
     def verdicts(self) -> list[str]:
         """Return what was found on both sides, as records hold it."""
         found = self._found if self.filter is None else [*self._found, *self.filter.verdicts]
+        if not found and not self._told:
+            return []
         return [*[verdict.text for verdict in joined(found)], *self._told][:_MOST_VERDICTS]
 
     def note(self, verdicts: list[Verdict]) -> None:

@@ -19,7 +19,7 @@ from contracts.recording.ids import uuid7
 from contracts.recording.names import REQUESTS
 from contracts.recording.records import RequestRecord
 from migrations.cluster import ClusterRendering
-from migrations.store import read_migrations
+from migrations.store import migrate_store, read_migrations
 
 NOW_NS = time.time_ns()
 # What the test of two shards is about: the other tables are made in the same way, and making them takes seconds.
@@ -79,6 +79,15 @@ def without_keeper(statement: str) -> str:
     """What needs a Keeper, which the embedded engine has not, is left out: replicas, and one node telling another."""
     plain = statement.replace(" ON CLUSTER 'main'", "").replace("= Replicated", "= ").replace(" SYNC", "")
     return plain.replace("SETTINGS replicated_", "SETTINGS non_replicated_")
+
+
+def test_a_cluster_that_the_server_does_not_know_stops_before_anything_is_made(store: Any) -> None:
+    address = replace(store.address("supervisor"), database="elsewhere")
+    with pytest.raises(ConfigurationError, match="knows no cluster 'mian'; it knows "):
+        migrate_store(address, read_migrations(), wait_seconds=0, say=lambda line: None, cluster="mian")
+    client = store.client("supervisor")
+    assert client.query("SELECT name FROM system.databases WHERE name = 'elsewhere'") == []
+    client.close()
 
 
 @pytest.fixture

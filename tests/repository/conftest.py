@@ -14,6 +14,7 @@ from dashboard.settings import DashboardSettings
 from gateway.control.settings import ControlSettings
 from gateway.picker.settings import PickerSettings
 from gateway.settings import GatewaySettings
+from gateway.sidecar.settings import SidecarSettings
 from migrations.settings import MigrationSettings
 
 
@@ -30,5 +31,6 @@ def settings_classes() -> Mapping[str, type[BaseSettings]]:
         "gateway": GatewaySettings,
         "gateway.control": ControlSettings,
         "gateway.picker": PickerSettings,
+        "gateway.sidecar": SidecarSettings,
         "migrations": MigrationSettings,
     }

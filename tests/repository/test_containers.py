@@ -26,6 +26,7 @@ TARGETS = re.findall(r"^FROM \S+ AS ([a-z]+)$", DOCKERFILE, re.MULTILINE)
 INTERPOLATION = re.compile(r"\$\{([A-Z_]+)")
 
 PICKER = "gateway.picker"
+SIDECAR = "gateway.sidecar"
 Settings = Mapping[str, type[BaseSettings]]
 
 
@@ -74,7 +75,7 @@ def health_url(service: str) -> tuple[int, str]:
 
 
 def test_every_process_has_a_service(settings_classes: Settings) -> None:
-    assert {module_of(service) for service in OURS} == set(settings_classes) - {"backends.store", PICKER}
+    assert {module_of(service) for service in OURS} == set(settings_classes) - {"backends.store", PICKER, SIDECAR}
     assert {"store", "postgres", "redis", "engine", "proxy", "prometheus", "grafana", "backup"} <= set(SERVICES)
     assert {module_of(service) for service in GATEWAYS} == {"gateway"}
 
@@ -164,6 +165,7 @@ def test_all_settings_together_reach_some_service(settings_classes: Settings) ->
     everywhere = set().union(*(variables(settings_classes, module) for module in settings_classes))
     embedded = variables(settings_classes, "backends.store")  # a ClickHouse server has its place
     embedded |= variables(settings_classes, PICKER)  # Compose has no Envoy that would ask it
+    embedded |= variables(settings_classes, SIDECAR)  # nor a vLLM that is somebody else's
     assert everywhere - embedded <= reached and len(reached) > 170
 
 

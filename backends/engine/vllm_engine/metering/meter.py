@@ -35,7 +35,10 @@ _PHASES: Final[dict[str, Lifecycle | None]] = {"load": "load", "warmup": "warmup
 
 @dataclass(frozen=True, slots=True)
 class MeterOptions:
-    """`ranks` is how many workers step together, `directory` where the socket lies, empty for one of its own."""
+    """`ranks` is how many workers step together, `directory` where the socket lies, empty for one of its own.
+
+    `path` is the socket itself, if workers that are not ours send to it: they are told of it by whoever starts them.
+    """
 
     model: str
     ranks: int = 1
@@ -43,6 +46,7 @@ class MeterOptions:
     block_size: int = 16
     devices: tuple[str, ...] = ()
     make_executor: Callable[[], Executor] = other_process  # what fits of the step model run in
+    path: Path | None = None
 
 
 class VllmMeter:
@@ -62,8 +66,8 @@ class VllmMeter:
             block_size=options.block_size,
             make_executor=options.make_executor,
         )
-        self._folder = Path(tempfile.mkdtemp(prefix="meter-", dir=options.directory))
-        self._path = self._folder / "s"
+        self._folder = None if options.path else Path(tempfile.mkdtemp(prefix="meter-", dir=options.directory))
+        self._path = options.path or Path(f"{self._folder}/s")
         self.engine_args: dict[str, object] = {"worker_cls": WORKER}
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
@@ -72,6 +76,8 @@ class VllmMeter:
         self._unreadable = 0
         self._dropped: dict[int, int] = {}
         try:
+            if options.path is not None:
+                options.path.unlink(missing_ok=True)  # of an earlier process
             self._socket.bind(str(self._path))
         except OSError as error:
             self.close()
@@ -82,7 +88,8 @@ class VllmMeter:
         os.chmod(self._path, 0o600)
         # vLLM's processes inherit it. In vLLM's own configuration it would be part of what compiled code is kept by,
         # so that every start would compile anew.
-        os.environ[SOCKET_VARIABLE] = str(self._path)
+        if options.path is None:
+            os.environ[SOCKET_VARIABLE] = str(self._path)
 
     @property
     def socket_path(self) -> Path:
@@ -135,13 +142,17 @@ class VllmMeter:
         """Return whether nothing runs, and nothing that ran is still to be recorded."""
         return not self._requests.has_live and self._splitter.is_quiet
 
-    def take(self, *, idle: bool, facts: QueueFacts) -> list[StepRecord]:
-        """Return the records since the last call. `idle`: the host knows of nothing that could run."""
+    def take(self, *, idle: bool, facts: QueueFacts | None) -> list[StepRecord]:
+        """Return the records since the last call. `idle`: the host knows of nothing that could run.
+
+        `facts` are `None` if nobody knows the engine's queue.
+        """
         self._splitter.facts = facts
         if idle:
             self._splitter.record()
         if idle and self.is_quiet:
-            self._book.write_idle_time(kv_blocks_used=facts.kv_blocks_used, kv_blocks_total=facts.kv_blocks_total)
+            used, total = (None, None) if facts is None else (facts.kv_blocks_used, facts.kv_blocks_total)
+            self._book.write_idle_time(kv_blocks_used=used, kv_blocks_total=total)
         return self._book.take()
 
     def on_step(self, hear: Callable[[int, Sequence[StepRow]], None]) -> None:
@@ -174,8 +185,9 @@ class VllmMeter:
                 self._book.close()
         self._splitter.close()
         self._path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # something else was put into it: not ours to remove
-            self._folder.rmdir()
+        if self._folder is not None:
+            with contextlib.suppress(OSError):  # something else was put into it: not ours to remove
+                self._folder.rmdir()
 
     def _mark(self, mark: Mark) -> None:
         if mark.phase in _PHASES:

@@ -6,6 +6,10 @@ from typing import Final
 
 # Ours are a request's id in hex; vLLM puts a choice's number before it and eight random digits behind.
 _OURS: Final = re.compile(r"(?:\d+_)?(?P<id>[0-9a-f]{32})(?:-[0-9a-f]{8})?")
+# A `vllm serve` names a request by its x-request-id, which gateways send: chatcmpl-UUID, cmpl-UUID-0, ...
+_GATEWAYS: Final = re.compile(
+    r"(?:\d+_)?[a-z_]+-(?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-\d{1,4})?(?:-[0-9a-f]{8})?"
+)
 _THEIRS: Final = re.compile(r"(?:\d+_)?(?P<id>.+?)(?:-[0-9a-f]{8})?")
 _ID_BYTES: Final = 16
 
@@ -15,6 +19,9 @@ def request_id_of(name: str) -> bytes:
     ours = _OURS.fullmatch(name)
     if ours is not None:
         return bytes.fromhex(ours["id"])
+    gateways = _GATEWAYS.fullmatch(name)
+    if gateways is not None:
+        return bytes.fromhex(gateways["id"].replace("-", ""))
     theirs = _THEIRS.fullmatch(name)
     text = theirs["id"] if theirs is not None else name
     return hashlib.blake2b(text.encode(), digest_size=_ID_BYTES).digest()
