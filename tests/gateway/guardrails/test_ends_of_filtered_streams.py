@@ -154,6 +154,7 @@ async def test_an_engine_hosts_answers_end_so_too(start_gateway, kit, engine_hos
         assert record.usage.output_tokens
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_a_fault_of_ours_while_an_answer_is_taken_is_blamed_on_no_target(
     filtering, upstream, monkeypatch, caplog, is_streamed
