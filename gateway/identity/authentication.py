@@ -96,7 +96,7 @@ class Authenticator:
                 entry = self._key_entry(credential, snapshot)
             except UnknownCredential as failure:
                 raise self._counted(failure, exchange) from None
-            if len(sent) > 1:
+            if sent:
                 self._remember(sent, entry, snapshot)
         if entry.policy.addresses is not None:
             self._check_address(entry.policy.addresses, exchange)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from backends.processes.native import mypyc_attr
+from contracts.access.keys import KEY_PREFIX
 from contracts.api.requests import AnyRequest
 from contracts.errors import TollkeeperError
 from contracts.recording.ids import uuid7
@@ -13,6 +14,7 @@ from gateway.request.context import NO_CONTEXT, RequestContext, read_trace
 
 REQUEST_ID: Final = b"x-request-id"
 _OK: Final = b"200 OK"
+_KEY_BEGINS: Final = KEY_PREFIX.encode()
 _REASONS: Final = {
     202: b"Accepted",
     204: b"No Content",
@@ -86,8 +88,13 @@ class RequestHead:
         self.keep_alive = keep_alive
         self.is_plain = is_plain
         self.context = context
-        # A credential as it came, by which it is known again. No header's value begins with a line end.
-        self.authorization = headers.get(b"authorization") or b"\n" + headers.get(b"x-api-key", b"")
+        # The credential as it came, by which it is known again; empty: it came in another way, or not at all. No
+        # header's value begins with a line end, so a key in one header does not pass for one in the other.
+        sent = headers.get(b"authorization", b"")
+        if not sent:
+            key = headers.get(b"x-api-key", b"")
+            sent = b"\n" + key if key.startswith(_KEY_BEGINS) else b""
+        self.authorization = sent
 
     def traced(self, trace: bytes) -> "RequestHead":
         """Return a head that says the same, but belongs to another trace by its `traceparent`, which is well-formed."""

@@ -127,7 +127,7 @@ def _look(head: RequestHead) -> None:
     """Find out whether a head comes with a key and JSON, and what it says beside that."""
     headers = head.headers
     content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    head.is_plain = content_type == b"application/json" and len(head.authorization) > 1
+    head.is_plain = content_type == b"application/json" and bool(head.authorization)
     if head.is_plain and has_context(headers):
         context = head.context = read_context(headers, read_trace(headers))
         head.is_plain = context.fault is None and context.latency_budget_ms is None
