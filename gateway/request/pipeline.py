@@ -15,6 +15,7 @@ from contracts.api.requests import AnyRequest
 from contracts.serving.configuration import KeyEntry, ModelSpec, TargetSpec
 from contracts.serving.routes import RouteSpec
 from gateway.apis.operations import CHAT
+from gateway.guardrails.guardrails import Guardrails
 from gateway.guardrails.request_guard import RequestGuard, cut_by
 from gateway.limits.estimates.counting import prompt_bytes
 from gateway.records.trace_context import UNTRACED
@@ -102,11 +103,16 @@ class Understand(Stage):
         guard = life.guard = self._stages.guardrails.guard_for(life, life.exchange)
         if guard is None:
             return request
-        guard.began_ns = began_ns = self._clock.monotonic_ns()
-        try:
-            return await self._stages.guardrails.examine(guard, life, life.operation)
-        finally:
-            guard.spent_ns = self._clock.monotonic_ns() - began_ns
+        return await _examine(self._stages.guardrails, self._clock, guard, life)
+
+
+async def _examine(guardrails: Guardrails, clock: Clock, guard: RequestGuard, life: RequestState) -> AnyRequest:
+    """Return a request as guardrails leave it, and note how long that took. Raise what refuses it."""
+    guard.began_ns = clock.monotonic_ns()
+    try:
+        return await guardrails.examine(guard, life, life.operation)
+    finally:
+        guard.spent_ns = clock.monotonic_ns() - guard.began_ns
 
 
 def _filter_answer(guard: RequestGuard, life: RequestState, reply: GeneratedReply) -> None:
@@ -127,26 +133,15 @@ class Inspect(Stage):
         guard = life.guard = self._guardrails.guard_for(life, life.exchange)
         if guard is None:
             return None
-        guard.began_ns = self._clock.monotonic_ns()
         if not guard.plan.is_immediate:  # by policies that have come since the plan was made
             life.plan = None
-            return self._examine(life, guard)
-        try:
-            request = at_once(self._guardrails.examine(guard, life, life.operation))
-        finally:
-            guard.spent_ns = self._clock.monotonic_ns() - guard.began_ns
-        self._go_on(life, guard, request)
+            return self._inspect(life, guard)
+        at_once(self._inspect(life, guard))
         return None
 
-    async def _examine(self, life: RequestState, guard: RequestGuard) -> None:
-        try:
-            request = await self._guardrails.examine(guard, life, life.operation)
-        finally:
-            guard.spent_ns = self._clock.monotonic_ns() - guard.began_ns
-        self._go_on(life, guard, request)
-
-    def _go_on(self, life: RequestState, guard: RequestGuard, request: AnyRequest) -> None:
-        """Let a request go on as guardrails have left it, and its answer through them."""
+    async def _inspect(self, life: RequestState, guard: RequestGuard) -> None:
+        """Let a request go on as guardrails leave it, and its answer through them."""
+        request = await _examine(self._guardrails, self._clock, guard, life)
         if guard.has_changed:
             life.request = request
             if isinstance(request, TranslatedChat):

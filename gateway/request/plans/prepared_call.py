@@ -3,6 +3,7 @@
 from typing import Final
 
 from backends.llm.base import ModelCall
+from backends.processes.at_once import WouldWait, at_once
 from contracts.api.chat import ChatRequest
 from contracts.errors import TollkeeperError
 from contracts.rules.limits import PriorityClass
@@ -60,11 +61,7 @@ def prepare_at_once(
         return None
     counting = stages.targets.count_input(call, opened.snapshot.pools[opened.model.pool])
     try:
-        counting.send(None)
-    except StopIteration as counted:  # nothing of it had to be waited for
-        tokens: int | None = counted.value
-        return None if tokens is None else PreparedCall(call, tokens)
-    except TollkeeperError:
+        tokens = at_once(counting)
+    except (TollkeeperError, WouldWait):
         return None
-    counting.close()
-    return None
+    return None if tokens is None else PreparedCall(call, tokens)
