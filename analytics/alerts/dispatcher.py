@@ -45,12 +45,8 @@ class Dispatcher:
         """Send what is due as `send_due` does, unless nothing can be: notices are rows of the control database."""
         if not self._look.may_have_changed():
             return 0
-        self._look.begin_read()
-        try:
+        with self._look.reading():
             return await self.send_due()
-        except BaseException:
-            self._look.forget()
-            raise
 
     async def send_due(self) -> int:
         """Make one attempt for each notice that is due; return how many were delivered. Raises ControlUnavailable.

@@ -4,7 +4,8 @@ A query takes a thread and a millisecond of CPU time, several times a second in 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -51,8 +52,18 @@ class ChangeLook:
         is_settled = newest_ns is not None and self._wall_ns() - newest_ns >= _SETTLED_NS
         self._stamp = stamp if is_settled else None
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Begin to read, and forget that in case it fails."""
+        self.begin_read()
+        try:
+            yield
+        except BaseException:
+            self.forget()
+            raise
+
     def forget(self) -> None:
-        """Read at the next look: the last read failed."""
+        """Read at the next look: the last read failed, or left something."""
         self._stamp = None
 
     def _now(self) -> _Stamp:

@@ -42,9 +42,8 @@ class DatabaseSource:
         After a failure everything is read again, as the database may have been restored from a backup meanwhile: its
         revisions would then tell of another history than the one that is known.
         """
-        self._look.begin_read()
         try:
-            with self._database.session() as session:
+            with self._look.reading(), self._database.session() as session:
                 revision = read_revision(session)
                 self._has_answered = True
                 if revision == known_revision:
@@ -55,7 +54,6 @@ class DatabaseSource:
                 self._last = read_snapshot(session, last, is_whole=not is_known)
         except Exception:
             self._was_away = True
-            self._look.forget()
             raise
         finally:
             self._has_answered = False

@@ -135,19 +135,14 @@ class AuditWitness:
         return self._chain, self._tender
 
     def _read(self) -> list[tuple[int, str]]:
-        self._look.begin_read()
         found: list[tuple[int, str]] = []
-        try:
-            with self._database.session() as session:
-                for row in read_rows(session, after=self._seen):
-                    if not row.is_chained:
-                        continue  # not an entry that Tollkeeper wrote; verification names it
-                    found.append((row.id, row.hash))
-                    if len(found) >= _AT_ONCE:
-                        break
-        except BaseException:
-            self._look.forget()
-            raise
+        with self._look.reading(), self._database.session() as session:
+            for row in read_rows(session, after=self._seen):
+                if not row.is_chained:
+                    continue  # not an entry that Tollkeeper wrote; verification names it
+                found.append((row.id, row.hash))
+                if len(found) >= _AT_ONCE:
+                    break
         if len(found) >= _AT_ONCE:
             self._look.forget()  # there may be more
         return found

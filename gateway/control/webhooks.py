@@ -74,16 +74,14 @@ class WebhookDelivery:
         while True:
             try:
                 if self._look.may_have_changed():
-                    self._look.begin_read()
-                    await self.deliver_due()
+                    with self._look.reading():
+                        await self.deliver_due()
                 is_away = False
             except TollkeeperError as error:
-                self._look.forget()
                 if not is_away:
                     _log.warning("webhooks_wait", extra={"reason": error.message})
                 is_away = True
             except Exception:  # the edge of the task: were it to end, no event would be delivered any more
-                self._look.forget()
                 if not is_away:
                     _log.exception("webhooks_failed")
                 is_away = True
