@@ -13,12 +13,7 @@ FROM
         request_id, started_at, tenant, team, project, key_id, end_user, model, provider, adapter, prompt_name,
         prompt_version, price_version, operation, tags, conversation_id, tools, cost_usd, price_state
     FROM requests
-    WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
-        AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
-        AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-        AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-        AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-        AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+    WHERE {{requests_asked_for}}
         AND requests.attempts > 1
 ) AS tried
 INNER JOIN

@@ -35,12 +35,7 @@ SELECT
         'Int128'
     ) AS estimated_pico_sum
 FROM requests
-WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
-    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
-    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-    AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-    AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-    AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+WHERE {{requests_asked_for}}
     AND ({only_unpriced:Bool} = false OR price_state IN ('failed', 'unknown_usage', 'unpriced', 'partly_unpriced'))
 GROUP BY
     {{cost_label_names}}

@@ -5,12 +5,7 @@ SELECT
     {{cost_labels}},
     {{unit_sums}} AS unit_counts
 FROM requests
-WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
-    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
-    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-    AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-    AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-    AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+WHERE {{requests_asked_for}}
     AND isNotNull({{any_unit}})
 GROUP BY
     {{cost_label_names}}

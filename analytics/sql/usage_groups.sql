@@ -37,12 +37,7 @@ SELECT
     sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum,
     {{leaf_sums}} AS leaf_sums
 FROM requests
-WHERE started_at >= toDateTime64({start:UInt32}, 9, 'UTC')
-    AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
-    AND ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
-    AND ({team:Nullable(String)} IS NULL OR team = {team:Nullable(String)})
-    AND ({project:Nullable(String)} IS NULL OR project = {project:Nullable(String)})
-    AND ({model:Nullable(String)} IS NULL OR model = {model:Nullable(String)})
+WHERE {{requests_asked_for}}
     AND outcome != 'rejected'
 GROUP BY
     tenant_label, team_label, project_label, key_label, tags_label, model_label, provider_label, price_label, basis_label,

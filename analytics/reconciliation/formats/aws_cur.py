@@ -18,7 +18,7 @@ from analytics.reconciliation.formats.reading import (
     row_digest,
     shown,
 )
-from analytics.reconciliation.formats.words import counted_by, describe
+from analytics.reconciliation.formats.words import counted_by, describe, kind_of_usage
 from analytics.reconciliation.lines import CREDIT, FEE, TAX, BillLine, ReadBill
 
 PROVIDER: Final = "bedrock"
@@ -88,7 +88,7 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
         described = describe(row.get("line_item_line_item_description", ""))
         found = described if described.kind else found
     counted = counted_by(row["pricing_unit"])
-    used = found.kind or ("" if counted is None else counted.kind)
+    used = kind_of_usage(found, counted)
     names = ("line_item_iam_principal", "line_item_resource_id", "line_item_usage_account_id")
     keys = tuple(row[name] for name in names if row.get(name))
     if sort == "Tax":
@@ -108,7 +108,7 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
     if charge.is_beside_usage(kind):
         return charge.line(kind)
     tokens = price = None
-    if counted is not None and counted.kind in ("", kind):
+    if counted is not None and counted.fits(kind):
         tokens = read_tokens(row["line_item_usage_amount"], counted.per_unit)
         if tokens is None:
             what = (

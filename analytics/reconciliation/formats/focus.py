@@ -120,10 +120,10 @@ def _unit_kind(row: Mapping[str, str]) -> str:
 def _counts(number: int, kind: str, row: Mapping[str, str], problems: Problems) -> tuple[int | None, Decimal | None]:
     """Return what a line counts of a kind of usage, and how much of it a priced unit is; -1 after a problem."""
     priced = counted_by(row.get("PricingUnit", ""))
-    price_unit = None if priced is None or priced.kind not in ("", kind) else priced.per_unit
+    price_unit = None if priced is None or not priced.fits(kind) else priced.per_unit
     for quantity, unit in (("ConsumedQuantity", "ConsumedUnit"), ("PricingQuantity", "PricingUnit")):
         counted = counted_by(row.get(unit, ""))
-        if counted is None or counted.kind not in ("", kind) or not row.get(quantity):
+        if counted is None or not counted.fits(kind) or not row.get(quantity):
             continue
         count = read_tokens(row[quantity], counted.per_unit)
         if count is None:

@@ -24,7 +24,7 @@ from analytics.reconciliation.formats.reading import (
     require_columns,
     shown,
 )
-from analytics.reconciliation.formats.words import Counted, counted_by, describe
+from analytics.reconciliation.formats.words import Counted, counted_by, describe, kind_of_usage
 from analytics.reconciliation.lines import CREDIT, FEE, TAX, BillLine, ReadBill
 from contracts.metering.usage import TOKEN_LEAVES
 from contracts.pricing.service_tiers import BATCH, tier_name
@@ -148,7 +148,7 @@ def read_costs(text: str, month: str) -> ReadBill:
             problems.add(number, "line_item", "it is empty; export the report grouped by line_item")
             continue
         found, counted = describe(item), counted_by(str(row.get("quantity_unit") or ""))
-        used = found.kind or ("" if counted is None else counted.kind)
+        used = kind_of_usage(found, counted)
         kind = _kind(item, used)
         if amount.pico < 0 and kind != CREDIT:
             problems.add(number, "amount.value", f"{shown(value)} is below 0 and {shown(item)} is no credit")

@@ -18,7 +18,7 @@ from analytics.reconciliation.formats.reading import (
     row_digest,
     shown,
 )
-from analytics.reconciliation.formats.words import Counted, counted_by, describe
+from analytics.reconciliation.formats.words import Counted, counted_by, describe, kind_of_usage
 from analytics.reconciliation.lines import CREDIT, FEE, ROUNDING, TAX, BillLine, ReadBill
 
 PROVIDER: Final = "vertex_ai"
@@ -99,13 +99,13 @@ def _lines(number: int, day: str, row: Mapping[str, Any], problems: Problems) ->
     usage = row.get("usage") or {}
     unit = str(usage.get("unit") or "")
     counted = Counted("", Decimal(1)) if unit.lower() in _COUNTS else counted_by(unit)
-    used = found.kind or ("" if counted is None else counted.kind)
+    used = kind_of_usage(found, counted)
     kind = kind or used or FEE
     charge = Charge(number, day, "cost", row.get("cost"), amount, found, keys, detail)
     if charge.is_refused(kind, "a regular charge", problems):
         return []
     tokens = price = None
-    if kind == used and counted is not None and counted.kind in ("", kind):
+    if kind == used and counted is not None and counted.fits(kind):
         tokens = read_tokens(usage.get("amount"), counted.per_unit)
         if tokens is None:
             problems.add(number, "usage.amount", f"{shown(usage.get('amount'))} {unit} is no whole count, 0 or more")

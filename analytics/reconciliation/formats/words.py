@@ -97,6 +97,15 @@ class Counted(NamedTuple):
     kind: str
     per_unit: Decimal
 
+    def fits(self, kind: str) -> bool:
+        """Return whether it may count a kind of usage."""
+        return self.kind in ("", kind)
+
+
+def kind_of_usage(described: Described, counted: Counted | None) -> str:
+    """Return the kind of usage that a description names, else the one that the unit counts; empty: neither does."""
+    return described.kind or ("" if counted is None else counted.kind)
+
 
 def counted_by(unit: str) -> Counted | None:
     """Return what a unit such as "1K tokens", "Images" or "Minutes" counts; `None` if it is none of these."""
