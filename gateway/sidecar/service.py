@@ -58,22 +58,19 @@ class SidecarService:
     def look(self) -> None:
         """Read what workers have sent, and journal what came of it. What the journal has no room for is counted."""
         self.meter.collect()
-        records = self.meter.take(idle=self.meter.is_quiet, facts=None)
-        if records and not self._records.take_steps([encode_record(record) for record in records]):
-            _log.warning("step records dropped", extra={"count": len(records)})
+        self._journal_steps(is_idle=self.meter.is_quiet)
 
     async def stop(self) -> None:
         """Record what is left, ship what can be shipped, and remove the socket."""
         self.meter.close()
-        self.look_last()
+        self._journal_steps(is_idle=False)
         await self._shipper.flush(_FLUSH_SECONDS)
         self._journal.close()
 
-    def look_last(self) -> None:
-        """Journal what closing the meter has recorded."""
-        records = self.meter.take(idle=False, facts=None)
-        if records:
-            self._records.take_steps([encode_record(record) for record in records])
+    def _journal_steps(self, *, is_idle: bool) -> None:
+        records = self.meter.take(idle=is_idle, facts=None)
+        if records and not self._records.take_steps([encode_record(record) for record in records]):
+            _log.warning("step records dropped", extra={"count": len(records)})
 
 
 async def serve(settings: SidecarSettings) -> None:

@@ -6,20 +6,14 @@ import pytest
 
 from backends.endpoints.inference_pool_reader import InferencePoolReader
 from backends.endpoints.kubernetes_watch import KubernetesApi
-from backends.endpoints.source import Endpoint, InferencePoolSource, parse_source
+from backends.endpoints.source import InferencePoolSource, parse_source
 from backends.endpoints.watch import EndpointWatch
 from contracts.errors import ConfigurationError
 from tests.backends.endpoints.api_server import ApiServer, inference_pool_of, pod_of
+from tests.backends.endpoints.conftest import until
 from tests.conftest import poll
 
 Follow = Callable[..., EndpointWatch]
-
-
-@pytest.fixture
-def server() -> Iterator[ApiServer]:
-    made = ApiServer()
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -35,10 +29,6 @@ def follow(server: ApiServer) -> Iterator[Follow]:
     for watch in watches:
         watch.close()
         assert not watch._thread.is_alive(), "nothing is left waiting"
-
-
-def until(watch: EndpointWatch, *wanted: Endpoint) -> None:
-    poll(lambda: watch.endpoints == frozenset(wanted), f"{wanted}, found {watch.endpoints}", 10)
 
 
 def watched(server: ApiServer) -> None:

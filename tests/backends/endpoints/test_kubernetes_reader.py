@@ -7,20 +7,14 @@ import pytest
 
 from backends.endpoints.kubernetes_reader import KubernetesReader
 from backends.endpoints.kubernetes_watch import KubernetesApi, check_api
-from backends.endpoints.source import Endpoint, KubernetesSource
+from backends.endpoints.source import KubernetesSource
 from backends.endpoints.watch import EndpointWatch
 from contracts.errors import ConfigurationError
 from tests.backends.endpoints.api_server import ApiServer, slice_of
+from tests.backends.endpoints.conftest import until
 from tests.conftest import poll
 
 Follow = Callable[..., EndpointWatch]
-
-
-@pytest.fixture
-def server() -> Iterator[ApiServer]:
-    made = ApiServer()
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -35,10 +29,6 @@ def follow(server: ApiServer) -> Iterator[Follow]:
     yield begin
     for watch in watches:
         watch.close()
-
-
-def until(watch: EndpointWatch, *wanted: Endpoint) -> None:
-    poll(lambda: watch.endpoints == frozenset(wanted), f"{wanted}, found {watch.endpoints}", 10)
 
 
 def watched(server: ApiServer) -> None:

@@ -26,6 +26,7 @@ from backends.endpoints.source import (
 from backends.endpoints.watch import EndpointWatch
 from contracts.errors import ConfigurationError
 from contracts.serving.configuration import TargetSpec
+from tests.backends.endpoints.conftest import until
 from tests.conftest import poll
 
 
@@ -65,10 +66,6 @@ def dns_server() -> Iterator[DnsServer]:
     server = DnsServer()
     yield server
     server.close()
-
-
-def until(watch: EndpointWatch, *wanted: tuple[str, int]) -> None:
-    poll(lambda: watch.endpoints == frozenset(wanted), f"{wanted}, found {watch.endpoints}", 10)
 
 
 def test_srv_records_of_the_lowest_priority_are_followed(dns_server: DnsServer):
