@@ -11,6 +11,7 @@ from contracts.errors import UpstreamBroken
 from contracts.guardrails.finding import About, Shown, Verdict
 from contracts.guardrails.plain_text import plain_text
 from gateway.guardrails.plan import OutputPlan, Streams
+from gateway.guardrails.request_texts import TOOL_OBJECTS
 from gateway.guardrails.screening.spelling import AS_IS, IN_JSON, Spelling
 from gateway.guardrails.screening.stream_screen import StreamScreen
 
@@ -336,15 +337,20 @@ def _stop(choice: dict[str, object]) -> bool:
 _NO_WORDS: Final = frozenset(("id", "type", "role", "finish_reason", "stop_reason", "data", "signature"))
 
 
-def _places(value: object) -> Iterator[tuple[object, object, str, Spelling]]:
-    """Find texts in a JSON value, with what holds them."""
+def _places(value: object, *, is_tools: bool = False) -> Iterator[tuple[object, object, str, Spelling]]:
+    """Find texts in a JSON value, with what holds them. `is_tools`: it is what a tool is called with.
+
+    There a number is looked at as well: a stream has it as the text that it is written in.
+    """
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for at, one in list(pairs):
         if isinstance(one, str):
-            if one and at not in _NO_WORDS:
+            if one and (is_tools or at not in _NO_WORDS):
                 yield value, at, one, IN_JSON if at == "arguments" else AS_IS
+        elif is_tools and type(one) is int:
+            yield value, at, str(one), AS_IS
         elif at != "logprobs":
-            yield from _places(one)
+            yield from _places(one, is_tools=is_tools or (isinstance(one, dict) and at in TOOL_OBJECTS))
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The texts of a request: found in its JSON wherever they stand, and put back changed."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ import msgspec
 from contracts.errors import MalformedBody
 from contracts.guardrails.finding import Finding, Shown
 from contracts.recording.redaction import is_binary
+from gateway.cache.fingerprint import has_repeated_names
 from gateway.guardrails.screening.spelling import AS_IS, IN_JSON, Spelling, ends_quoted, stand_in
 
 _decode: Final = msgspec.json.Decoder().decode
@@ -49,8 +51,13 @@ _ROLES: Final[Mapping[str, str]] = {
 # Fields that hold images, sound and files. A long word anywhere else is read by the model, and so it is looked at.
 _BINARIES: Final = frozenset(("url", "image_url", "image", "data", "file_data", "b64_json", "audio"))
 _ARGUMENTS: Final = "arguments"  # of a tool's call: JSON within a text
+# Fields that hold a tool's arguments or result as an object, in Anthropic's and Google's APIs. What a field of a tool's
+# is called says nothing of what it holds.
+TOOL_OBJECTS: Final = frozenset(("input", "args", "response", _ARGUMENTS))
+_NO_NAMES: Final[frozenset[str]] = frozenset()
 _SHORTEST_NUMBER: Final = 10**8  # that may be somebody's: of nine digits
 _MOST_TEXTS: Final = 100_000
+_NAMED: Final = re.compile(rb'"[ \t\n\r]*:')  # behind each name, and at times within a text
 
 
 class _Place(msgspec.Struct, gc=False):
@@ -63,7 +70,10 @@ class _Place(msgspec.Struct, gc=False):
 
 
 class RequestTexts:
-    """The texts of one body. What is cut or set changes `body`; where nothing is, it stays byte for byte."""
+    """The texts of one body. What is cut or set changes `body`; where nothing is, it stays byte for byte.
+
+    So it does not if an object has a name twice, of which readers see different ones: then only what was read goes on.
+    """
 
     def __init__(self, body: bytes, names: frozenset[str] = _NAMES, *, system_field: str = "") -> None:
         """Raises MalformedBody; a body that was read once hardly is. `names` are the fields that hold no words.
@@ -75,17 +85,19 @@ class RequestTexts:
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise MalformedBody("the body cannot be read as JSON") from error
         self._body = body
-        self._names = names
         self._system_field = system_field
         self.is_changed = False
         self.is_cut = False  # something was taken out of a text
         self.set_fields: dict[str, object] = {}
         self.lines: list[str] = []  # that were added to the system prompt
         self._places: list[_Place] = []
+        self._named = 0  # values that have a name
         self.shown: list[Shown] = []
         if isinstance(self.fields, dict):
+            self._named = len(self.fields)
             for name, value in self.fields.items():
-                self._find(self.fields, name, value, _ROLES.get(name, ""))
+                self._find(self.fields, name, value, _ROLES.get(name, ""), names)
+            self.is_changed = _repeats_names(body, self._named)
 
     @property
     def body(self) -> bytes:
@@ -157,19 +169,22 @@ class RequestTexts:
             twin.mark(line)
         return twin.body
 
-    def _find(self, holder: Any, at: Any, value: Any, role: str) -> None:
+    def _find(self, holder: Any, at: Any, value: Any, role: str, names: frozenset[str]) -> None:
         kind = type(value)
         if kind is str:
-            if value and at not in self._names and not (at in _BINARIES and is_binary(value)):
+            if value and at not in names and not (at in _BINARIES and is_binary(value)):
                 self._add(holder, at, value, role)
         elif kind is dict:
+            self._named += len(value)
+            if at in TOOL_OBJECTS:
+                names = _NO_NAMES
             spoken = value.get("role")
-            inner = spoken if type(spoken) is str else role
+            inner = spoken if type(spoken) is str and "role" in names else role
             for name, one in value.items():
-                self._find(value, name, one, inner)
+                self._find(value, name, one, inner, names)
         elif kind is list:
             for number, one in enumerate(value):
-                self._find(value, number, one, role)
+                self._find(value, number, one, role, names)
         elif kind is int and value >= _SHORTEST_NUMBER:
             self._add(holder, at, str(value), role)
 
@@ -179,6 +194,14 @@ class RequestTexts:
         spelling: Spelling = IN_JSON if at == _ARGUMENTS else AS_IS
         self._places.append(_Place(holder, at, text, spelling))
         self.shown.append(Shown(spelling.plain(text), role))
+
+
+def _repeats_names(body: bytes, named: int) -> bool:
+    """Return whether an object of a body has a name twice; `named` values were read of it.
+
+    Most often the count of colons, or of those behind quotes, says that none has.
+    """
+    return body.count(b":") != named and len(_NAMED.findall(body)) != named and has_repeated_names(body)
 
 
 def without(text: str, findings: Sequence[Finding], spelling: Spelling = AS_IS) -> str:

@@ -321,10 +321,13 @@ class Dispatcher(Driver):
             _be_whole(life)
             return
         self._stop(life, ClientGone(_LEFT))
-        if life.guard is not None and not is_blocked:
-            verdict = at_once(reply.inspect())
-            why = why if verdict is None else cut_by(verdict)
-        self._cut(life, why)
+        try:
+            if life.guard is not None and not is_blocked:
+                verdict = at_once(reply.inspect())
+                why = why if verdict is None else cut_by(verdict)
+            self._cut(life, why)
+        except Exception:  # nobody else would end it
+            self._fault(life)
         self._finish(life)
 
     def prepare(self, life: RequestState) -> None:

@@ -67,9 +67,9 @@ class CacheHits:
             self.give_back(life)
             return False
         self._answers.note_hit(cost.total_pico_usd, plan.prices[named.name][2])
-        self._give(life, plan, named.request, kept, cost)
         if named is not question:
-            self._known.note(exchange.headers[b"authorization"], exchange.body, named)
+            self._known.note(exchange.head.authorization, exchange.body, named)
+        self._give(life, plan, named.request, kept, cost)  # last: once an answer has begun, no stage may give another
         return True
 
     def give_back(self, life: RequestState) -> None:

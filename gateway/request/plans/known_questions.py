@@ -30,7 +30,7 @@ class Question:
 
 
 class KnownQuestions:
-    """Questions by Authorization header and body, so that none is found by another's key.
+    """Questions by credential, as it was sent, and body, so that none is found by another's key.
 
     Two generations: the older is dropped when the newer is full, which is nearly the least recently used.
     """
@@ -43,7 +43,7 @@ class KnownQuestions:
         self._size = 0  # of the newer, in bytes
 
     def find(self, sent: bytes, body: bytes) -> Question | None:
-        """Return what a body asks for, if it came with this header before."""
+        """Return what a body asks for, if it came with this credential before."""
         if not self._newer and not self._older:
             return None  # nor is the body hashed, which where nothing is kept would be for nothing
         found = self._newer.get((sent, body))

@@ -80,35 +80,53 @@ class PlannedRequests:
     def _take(self, life: RequestState, opened: RequestPlan, request: ChatRequest) -> bool:
         newer = request.max_completion_tokens
         limit = request.max_tokens if newer is None else newer  # `output_limit`, without asking
-        if limit is not None and opened.context_tokens is not None and limit > opened.context_tokens:
-            return False  # to be refused
-        if request.stream and opened.lines is not None and opened.lines.quick is None:
-            return False  # what a stream needs beyond its reservation may have to be asked for while it runs
-        context, who = life.exchange.head.context, opened.identity
+        context = life.exchange.head.context
         priority = _priority_of(context, opened)
-        if priority is None:
+        if priority is None or not _fits(opened, request, limit):
             return False
-        if context.tags or request.user:
-            who = who.with_caller((request.user or "")[:MAX_USER_LENGTH], context.tags)
-        if opened.is_counted:
-            if is_looked_into(request):
-                return False
-            prepared = prepare_at_once(self._stages, opened, life, request, context, priority)
-            if prepared is None:
-                return False
-            life.call, life.counted_input = prepared.call, prepared.tokens_in
+        if opened.is_counted and not self._is_counted(life, opened, request, priority):
+            return False
         if context.trace.trace_id:
             life.follow(context.trace, has_spans=self._stages.recorder.sends_spans)
+        self._note_caller(life, opened, request, context)
+        life.priority = priority
         life.prompt_bytes = prompt_bytes(life.body)
-        life.key, life.who, life.is_authenticated = opened.key, who, True
         life.request, life.requested_model, life.model = request, request.model, opened.model
         life.output_limit, life.choices, life.is_streamed = limit, request.n or 1, request.stream is True
-        life.run_id, life.conversation_id, life.priority = context.run_id, context.conversation_id, priority
         facts = ReplyFacts(life.exchange, life.id_text, life.started_at_ns // 1_000_000_000, self._clock)
         life.reply = life.operation.reply(facts, request) if opened.is_native else ChatReply(facts, request)
         life.plan = opened
-        life.is_like_its_plan = context is NO_CONTEXT and who is opened.identity and not opened.is_guarded
         return True
+
+    def _is_counted(
+        self, life: RequestState, opened: RequestPlan, request: ChatRequest, priority: PriorityClass
+    ) -> bool:
+        """Prepare the call of a chat for an engine host; return whether that was possible at once."""
+        if is_looked_into(request):
+            return False
+        prepared = prepare_at_once(self._stages, opened, life, request, life.exchange.head.context, priority)
+        if prepared is None:
+            return False
+        life.call, life.counted_input = prepared.call, prepared.tokens_in
+        return True
+
+    @staticmethod
+    def _note_caller(life: RequestState, opened: RequestPlan, request: ChatRequest, context: RequestContext) -> None:
+        """Note who asks, and what the caller says of the request beside its body."""
+        who = opened.identity
+        if context.tags or request.user:
+            who = who.with_caller((request.user or "")[:MAX_USER_LENGTH], context.tags)
+        life.key, life.who, life.is_authenticated = opened.key, who, True
+        life.run_id, life.conversation_id = context.run_id, context.conversation_id
+        life.is_like_its_plan = context is NO_CONTEXT and who is opened.identity and not opened.is_guarded
+
+
+def _fits(opened: RequestPlan, request: ChatRequest, limit: int | None) -> bool:
+    """Return whether a plan may serve a request whose answer has this limit."""
+    if limit is not None and opened.context_tokens is not None and limit > opened.context_tokens:
+        return False  # to be refused
+    # What a stream needs beyond its reservation may have to be asked for while it runs.
+    return not request.stream or opened.lines is None or opened.lines.quick is not None
 
 
 def _priority_of(context: RequestContext, opened: RequestPlan) -> PriorityClass | None:

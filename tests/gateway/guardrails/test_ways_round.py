@@ -241,3 +241,37 @@ def test_a_request_that_began_before_a_change_goes_by_the_newer_policies_and_und
     guard = guardrails.guard_for(life, exchange)
     assert guard is not None and guard.plan.input_stages[0].spec.settings == {"keywords": ["blue"]}
     assert guard.plan.input_stages[0].detector is not gone and guardrails.sync(newer) == []
+
+
+HIDDEN: Any = b'[{"role":"user","content":"I have %b"}]' % CARD.encode()
+CLEAN: Any = b'[{"role":"user","content":"I have \\": none"}]'
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"%b","max_tokens":9,"messages":%b,"messages":%b}' % (MODEL.encode(), HIDDEN, CLEAN),
+        b'{"model":"%b","max_tokens":9,"mess\\u0061ges" \t:%b,"messages"\n:%b}' % (MODEL.encode(), HIDDEN, CLEAN),
+        b'{"model":"%b","max_tokens":9,"messages":%b}'
+        % (MODEL.encode(), CLEAN.replace(b'"content"', b'"content":"%b","content"' % CARD.encode())),
+    ],
+    ids=["at the top", "spelt otherwise", "within"],
+)
+async def test_a_name_that_is_there_twice_hides_nothing_from_guardrails(guarded, kit, upstream, path, body):
+    target = kit.http_target(upstream.url, settings={"apis": ["chat", "messages"]})
+    gateway = await guarded(CARDS, target=target)
+    message = {"type": "message", "role": "assistant", "model": "m", "content": [], "usage": {}}
+    upstream.always(upstream.whole(upstream.completion() if path.endswith("completions") else message))
+    for _ in range(2):  # along all stages, and by a plan
+        await gateway.ask(gateway.request(body, path=path))
+    assert len(upstream.requests) == 2
+    for sent in upstream.requests:
+        assert CARD.encode() not in sent.body and sent.json["messages"] == json.loads(CLEAN)
+    assert gateway.requests()[-1].verdicts == []
+
+
+@pytest.mark.parametrize("said", ['": "', '\\": ', ":", ' " : {"a":1}', "plain", ""])
+def test_what_only_looks_like_a_name_changes_nothing(said):
+    body = json.dumps({"messages": [{"role": "user", "content": [said, said]}], "a": {"b:c": said}}, indent=1).encode()
+    assert not RequestTexts(body).is_changed and RequestTexts(body[:-1] + b',"a":1}').is_changed

@@ -101,6 +101,20 @@ async def test_a_stream_s_hit_is_the_same_stream_with_the_same_record(cached, up
         client.close()
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_a_key_in_another_header_gets_the_same_hit(cached, upstream, stream, caplog):
+    both = await cached(limits=[], budgets=[])
+    if stream:
+        events = [upstream.chunk("one"), upstream.chunk(finish="stop"), upstream.event(b"[DONE]")]
+        upstream.always(upstream.streamed(*events))
+    for _ in range(3):
+        answer = await both.ask(headers={"Authorization": "", "x-api-key": KEY}, stream=stream)
+    assert both.taken == [False, True, True] and answer.headers["x-cache"] == "hit"
+    assert "plan failed" not in caplog.text and len(upstream.requests) == 2
+    if not stream:
+        both.compare_books()
+
+
 @pytest.mark.parametrize(
     ("header", "taken"),
     [("no-store", False), ("no-cache", False), ("max-age=0", False), ("max-age=3600", True), ("private", True)],
