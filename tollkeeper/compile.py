@@ -87,7 +87,11 @@ HOT: Final = tuple(
     gateway/cache/cache_control
     gateway/config/directory
     gateway/guardrails/answer_filter
+    gateway/guardrails/guardrails
+    gateway/guardrails/request_guard
+    gateway/guardrails/request_texts
     gateway/guardrails/screening/expression
+    gateway/guardrails/screening/screen
     gateway/guardrails/screening/stream_screen
     gateway/request/plans/planned_requests
     gateway/request/endings
@@ -107,6 +111,10 @@ HOT: Final = tuple(
     gateway/limits/counters/base
     gateway/limits/counters/escrow
     gateway/limits/counters/held_places
+    gateway/limits/counters/lease_grant
+    gateway/limits/counters/lease_link
+    gateway/limits/counters/leased_sliding
+    gateway/limits/counters/open_charges
     gateway/limits/counters/sliding
     gateway/limits/demand
     gateway/limits/estimates/counting

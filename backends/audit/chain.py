@@ -9,7 +9,7 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -106,13 +106,26 @@ class AuditChain:
 
     def append(self, kind: str, facts: Facts) -> bool:
         """Write one entry; it survives the process's death. Gives False, and counts, where it cannot be written."""
-        if self._is_gone or (self.missed and not self._tell_gap()) or not self._put(kind, facts):
-            self.missed += 1
-            return False
-        self._unsigned += 1
-        if self._unsigned >= self._bounds.checkpoint_entries:
-            self.checkpoint()
-        return True
+        return self.append_each(kind, (facts,)) == 1
+
+    def append_each(self, kind: str, each: Sequence[Facts]) -> int:
+        """Write entries by one `write()`, in their order; return how many. The others are counted as missed.
+
+        A checkpoint comes as soon as with single entries.
+        """
+        done = 0
+        while done < len(each):
+            room = self._bounds.checkpoint_entries - self._unsigned
+            some = each[done : done + max(room, 1)]
+            put = 0 if self._is_gone or (self.missed and not self._tell_gap()) else self._put_each(kind, some)
+            done += put
+            self._unsigned += put
+            if put < len(some):
+                self.missed += len(each) - done
+                break
+            if self._unsigned >= self._bounds.checkpoint_entries:
+                self.checkpoint()
+        return done
 
     def tend(self) -> None:
         """Do what is due by time: a checkpoint, a new segment, another try after a failure. Call it every second.
@@ -207,26 +220,48 @@ class AuditChain:
         return False
 
     def _put(self, kind: str, facts: Facts) -> bool:
+        return self._put_each(kind, (facts,)) == 1
+
+    def _put_each(self, kind: str, each: Sequence[Facts]) -> int:
+        """Write entries behind each other; return how many are whole."""
         if self._opening is not None and not self._open():
-            return False
-        digest, line = line_of(self._prev, self._seq + 1, kind, facts)
+            return 0
+        entries: list[tuple[str, bytes]] = []
+        prev = self._prev
+        for seq, facts in enumerate(each, self._seq + 1):
+            entries.append(line_of(prev, seq, kind, facts))
+            prev = entries[-1][0]
+        done = 0
         try:
-            written = os.write(self._descriptor, line)
-            if written < len(line):
-                self._leave_torn(line[:written], facts)
+            written = os.write(self._descriptor, b"".join([line for _, line in entries]))
+            done = self._note_written(entries, written)
+            if done < len(entries):
+                torn = written - sum([len(line) for _, line in entries[:done]])
+                if torn:
+                    self._leave_torn(entries[done][1][:torn], each[done])
                 raise OSError(0, "the disk took a part of an entry")
         except OSError as error:
             self._note_broken(error)
-            return False
-        self._seq += 1
-        self._prev = digest
-        self._size += len(line)
-        self._has_content = True
-        self._last_line = line
+            return done
         if self._broken_at_ns is not None:
             self._broken_at_ns = None
             _log.info("audit chain is written again", extra={"directory": str(self.directory)})
-        return True
+        return done
+
+    def _note_written(self, entries: Sequence[tuple[str, bytes]], written: int) -> int:
+        """Note the entries that are whole in what the disk took; return how many that are."""
+        done = 0
+        for digest, line in entries:
+            written -= len(line)
+            if written < 0:
+                break
+            done += 1
+            self._seq += 1
+            self._prev = digest
+            self._size += len(line)
+            self._has_content = True
+            self._last_line = line
+        return done
 
     def _leave_torn(self, torn: bytes, facts: Facts) -> None:
         """Go on in a new segment behind a part of an entry, which is named there as after a crash."""

@@ -92,6 +92,11 @@ def _has_number(text: str) -> bool:
     return _NUMBER_LIKE.search(text) is not None
 
 
+def _may_hold_key(text: str) -> bool:
+    is_joined = ("-" in text or "_" in text) and _KEY_LIKE.search(text) is not None
+    return is_joined or any([mark in text for mark in _KEY_MARKS])
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """A form that is replaced by `[name]`, where `holds` says that it is one, or by what `replace` gives for it."""
@@ -141,7 +146,7 @@ DEFAULT_PATTERNS: Final = (
             + _WORD
             + r"AIza[A-Za-z0-9_-]{35}"
         ),
-        may_match=lambda text: _KEY_LIKE.search(text) is not None or any(mark in text for mark in _KEY_MARKS),
+        may_match=_may_hold_key,
     ),
     Pattern(
         "email",
@@ -175,6 +180,9 @@ _SHORTEST_NUMBER: Final = 8  # characters of a telephone number; cards have more
 # Patterns that follow each other and ask the same of a text, which is asked once.
 _BY_MARK: Final = tuple((ask, tuple(those)) for ask, those in groupby(DEFAULT_PATTERNS, lambda one: one.may_match))
 _NUMBERS: Final = tuple(one for one in DEFAULT_PATTERNS if one.may_match is _has_number)
+# All that the patterns of numbers match consists of these characters, but for a "+" or "(" before the first digit.
+_NUMBER_RUN: Final = re.compile(r"\d[\d ().+-]{6,}")
+_BEFORE_NUMBER: Final = 3  # characters that these patterns look at or begin with, before a run
 
 
 class Redactor:
@@ -190,10 +198,12 @@ class Redactor:
             return f"[{size} characters of base64]"
         if size >= _SHORTEST_SECRET or "@" in text:
             for may_match, patterns in _BY_MARK:
-                if may_match(text):
+                if may_match is _has_number:
+                    text = _without_numbers(text)
+                elif may_match(text):
                     text = _without(patterns, text)
-        elif size >= _SHORTEST_NUMBER and _has_number(text):
-            text = _without(_NUMBERS, text)
+        elif size >= _SHORTEST_NUMBER:
+            text = _without_numbers(text)
         return _without(self._own, text) if self._own else text
 
     def redact_all(self, value: object) -> object:
@@ -253,6 +263,19 @@ def _without(patterns: Iterable[Pattern], text: str) -> str:
     for pattern in patterns:
         text = pattern.form.sub(partial(_replacement, pattern), text)
     return text
+
+
+def _without_numbers(text: str) -> str:
+    """Return a text without cards and telephone numbers, which are looked for only where digits are."""
+    left: list[str] = []
+    done = 0
+    for run in _NUMBER_RUN.finditer(text):
+        start, end = max(run.start() - _BEFORE_NUMBER, 0), run.end()
+        behind = text[end : end + 1]  # looked at, and no part of a number
+        cut = _without(_NUMBERS, text[start:end] + behind)
+        left += [text[done:start], cut[max(done - start, 0) : len(cut) - len(behind)]]
+        done = end
+    return "".join([*left, text[done:]]) if left else text
 
 
 def _replacement(pattern: Pattern, found: re.Match[str]) -> str:

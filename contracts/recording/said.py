@@ -4,10 +4,15 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import msgspec
+
 # The fields of every API's requests, and of whole answers, that hold what was said.
 _ASKED: Final = ("system", "instructions", "messages", "prompt", "input", "query", "documents")
 _ANSWERED: Final = ("choices", "content", "output")
 Redact = Callable[[object], object]
+
+_decode: Final = msgspec.json.Decoder().decode
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def asked(body: bytes, redact: Redact) -> str:
@@ -33,14 +38,23 @@ def _part(value: object, names: tuple[str, ...], redact: Redact) -> str:
     if not isinstance(value, dict):
         return ""
     said = {name: value[name] for name in names if name in value}
-    return json.dumps(redact(said), ensure_ascii=False) if said else ""
+    if not said:
+        return ""
+    redacted = redact(said)
+    try:
+        return _encode(redacted).decode()
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # half of a surrogate pair
+        return json.dumps(redacted, ensure_ascii=False)
 
 
 def _decoded(body: bytes) -> Any:
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
+        return _decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        try:  # which takes half of a surrogate pair as well
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            return None
 
 
 def _pieces(sent: bytes) -> Iterator[tuple[str, str]]:

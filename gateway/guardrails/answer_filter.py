@@ -283,7 +283,12 @@ class AnswerFilter:
     def _judge_choice(self, choice: dict[str, object]) -> bool:
         """Cut out of a choice what is to be cut; return whether anything was."""
         changed = False
+        acting, watching = self._streams.acting, self._streams.watching
         for holder, at, text, spelling in _places(choice):
+            plain = spelling.plain(text)
+            is_acted_on = acting is not None and acting.may_find(plain)
+            if not is_acted_on and (watching is None or not watching.may_find(plain)):
+                continue
             channel = _Channel(self._streams, spelling)
             self._channels[len(self._channels), "whole"] = channel
             if channel.watching is not None:

@@ -192,24 +192,39 @@ class Recorder:
             self.recorded_requests += self._journal.append(*packed[0])
         else:
             self.recorded_requests += self._journal.append_each(packed)
+        watched: list[RequestState] = []
         for life in lives:
             if isinstance(life, RequestState):
                 self.forget_sent(life.sent_slot)
                 if life.plan is not None and life.plan.is_watched:
-                    self._show_anyhow(life)
+                    watched.append(life)
+        if watched:
+            self._show_each(watched)
 
     def show(self, life: RequestState) -> None:
         """Show a request whose record is written to those who look at all of its tenant's."""
         if self.content is not None and self.content.wants(life):
             self.content.keep(life, life.reply)
         if self.audit is not None and self.audit.wants(life):
-            self.audit.note(life, life.exchange, life.reply)
+            self.audit.note((life,))
 
-    def _show_anyhow(self, life: RequestState) -> None:
+    def _show_each(self, lives: list[RequestState]) -> None:
+        """Show requests that end together: the audit writes their entries at once."""
+        content, audit = self.content, self.audit
+        for life in lives if content is not None else ():
+            try:
+                if content is not None and content.wants(life):
+                    content.keep(life, life.reply)
+            except Exception:  # the others that end in this turn are kept all the same
+                _log.exception("a request's content could not be kept", extra={"request_id": life.id_text})
+        if audit is None:
+            return
         try:
-            self.show(life)
-        except Exception:  # the others that end in this turn are shown all the same
-            _log.exception("a request could not be kept or audited", extra={"request_id": life.id_text})
+            audited = [life for life in lives if audit.wants(life)]
+            if audited:
+                audit.note(audited)
+        except Exception:
+            _log.exception("requests could not be audited", extra={"requests": len(lives)})
 
     def count(self, life: RequestState) -> None:
         """Count a request that `write` has recorded, and show it to tracing."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -85,14 +85,14 @@ class RequestAudit:
             )
         reply.digest = AnswerDigest(hashes, life.who.tenant)
 
-    def note(self, life: RequestState, exchange: Exchange, reply: Reply | None) -> None:
-        """Write a request's entry. It is over, and only its answer's end is not sent yet."""
+    def note(self, lives: Sequence[RequestState]) -> None:
+        """Write requests' entries, by one write. They are over, and only their answers' ends are not sent yet."""
         try:
             chain, hashes = self._opened()
         except Unavailable:
-            self._unopened += 1
+            self._unopened += len(lives)
             return
-        chain.append(KIND_REQUEST, _facts(life, exchange, reply, hashes, self._address_of(exchange)))
+        chain.append_each(KIND_REQUEST, [_facts(life, hashes, self._address_of(life.exchange)) for life in lives])
 
     async def run(self) -> None:
         """Do what is due every second, until cancelled: checkpoints, segments to the sink."""
@@ -147,10 +147,8 @@ def _shut() -> Unavailable:
     )
 
 
-def _facts(
-    life: RequestState, exchange: Exchange, reply: Reply | None, hashes: KeyedHash, address: str
-) -> RequestFacts:
-    who, last = life.who, life.last_attempt
+def _facts(life: RequestState, hashes: KeyedHash, address: str) -> RequestFacts:
+    who, last, reply, body = life.who, life.last_attempt, life.reply, life.exchange.body
     target = None if last is None else last.target
     return RequestFacts(
         at_ns=life.started_at_ns,
@@ -169,7 +167,7 @@ def _facts(
         status=life.status,
         outcome=life.outcome,
         error=life.error.error_code if life.error is not None else "",
-        prompt_hash=hashes.digest(who.tenant, exchange.body) if exchange.body else None,
+        prompt_hash=hashes.digest(who.tenant, body) if body else None,
         response_hash=None if reply is None else reply.hashed(is_whole=life.error is None),
         is_whole=life.error is None,
     )

@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
 from contracts.recording.redaction import (
+    _NUMBERS,
     DEFAULT_PATTERNS,
     EMAIL,
     SECRETS,
     Redactor,
+    _without,
+    _without_numbers,
     is_card_number,
     may_hold_secrets,
     read_patterns,
@@ -191,3 +194,20 @@ def test_a_text_that_is_not_searched_by_each_pattern_holds_nothing_that_one_woul
             if match is not None and pattern.replace is None and pattern.holds(match[0])
         ]
         assert kept == []
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.text("0123456789 ().+-", max_size=24),
+            st.text("0123456789 ().+-\\nab\u0663", max_size=8),
+            st.sampled_from(
+                ["4111 1111 1111 1111", "+49 170 1234567", "(555) 123-4567", "0049301234567", "\\n+4930123456"]
+            ),
+        ),
+        max_size=6,
+    )
+)
+def test_numbers_are_found_in_their_runs_as_in_the_whole_text(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert _without_numbers(text) == _without(_NUMBERS, text)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -33,21 +33,25 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class Screen:
-    """Stages in their order, each with its detector."""
+    """Stages in their order, each with its detector. Expressions are built once they are needed."""
+
+    __slots__ = ("_always", "_candidates", "_is_anchored", "_ways", "patterns", "stages")
 
     def __init__(self, stages: Sequence[Stage[Detector]]) -> None:
         self.stages = tuple(stages)
-        self._always = tuple(stage for stage in stages if not stage.detector.patterns)
+        self.patterns = tuple(dict.fromkeys([one for stage in stages for one in stage.detector.patterns]))
+        self._always = tuple([stage for stage in stages if not stage.detector.patterns])
+        self._candidates: Expression | None = None
+        self._is_anchored: bool | None = None
+        # Of each stage, what matches wherever it may find something; `None`: it looks at every text.
+        self._ways: list[Expression | None] = []
 
-    @cached_property
-    def patterns(self) -> tuple[str, ...]:
-        """Return all expressions in which something may be found, each once."""
-        return tuple(dict.fromkeys(pattern for stage in self.stages for pattern in stage.detector.patterns))
-
-    @cached_property
+    @property
     def candidates(self) -> Expression | None:
         """Return what matches wherever a detector with expressions may find something; `None` if there is none."""
-        return Expression(*self.patterns) if self.patterns else None
+        if self._candidates is None and self.patterns:
+            self._candidates = Expression(*self.patterns)
+        return self._candidates
 
     def check(self, texts: Sequence[Shown]) -> Screening:
         """Look at plain texts, all of a request or an answer."""
@@ -59,9 +63,9 @@ class Screen:
             return screening
         found: dict[Stage[Detector], list[Finding]] = {}
         for number, shown in enumerate(texts):
-            # Those with expressions look at no text in which none of these matches.
             is_candidate = candidates is not None and (len(texts) == 1 or candidates.start(shown.text) >= 0)
-            for look in self.looks(shown.text, shown.role, self.stages if is_candidate else self._always):
+            stages = self._led_to(shown.text) if is_candidate else self._always
+            for look in self.looks(shown.text, shown.role, stages):
                 found.setdefault(look.stage, []).append(look.finding)
                 if look.stage.acts:
                     screening.cuts.setdefault(number, []).append(look.finding)
@@ -73,17 +77,23 @@ class Screen:
                 screening.blocked = verdict
         return screening
 
+    def _led_to(self, text: str) -> list[Stage[Detector]]:
+        """Return the stages that may find something in a text: one with expressions only if one of them matches."""
+        if not self._ways:
+            patterns = [tuple(stage.detector.patterns) for stage in self.stages]
+            self._ways = [_expression_of(those) if those else None for those in patterns]
+        return [
+            stage for stage, way in zip(self.stages, self._ways, strict=True) if way is None or way.start(text) >= 0
+        ]
+
     def _may_match(self, candidates: Expression, texts: Sequence[Shown]) -> bool:
-        if self._is_anchored:
-            return any(candidates.start(shown.text) >= 0 for shown in texts)
+        if self._is_anchored is None:
+            self._is_anchored = any([_ANCHOR.search(_NO_ANCHOR.sub("", one)) is not None for one in self.patterns])
+        if self._is_anchored:  # of texts joined not each has a beginning and an end
+            return any([candidates.start(shown.text) >= 0 for shown in texts])
         # One look at all texts together costs a part of one at each.
         joined = texts[0].text if len(texts) == 1 else "\n\n".join([shown.text for shown in texts])
         return candidates.start(joined) >= 0
-
-    @cached_property
-    def _is_anchored(self) -> bool:
-        """Return whether an expression asks for a text's beginning or end, which texts joined do not have each."""
-        return any(_ANCHOR.search(_NO_ANCHOR.sub("", pattern)) is not None for pattern in self.patterns)
 
     def looks(self, text: str, role: str, stages: Sequence[Stage[Detector]] | None = None) -> list[Look]:
         """Return what the stages find in one plain text, each place by the first stage that does something about it.
@@ -99,3 +109,8 @@ class Screen:
                     if stage.acts and not finding.is_of_whole:
                         claimed.take(finding.start, finding.end)
         return found
+
+
+@lru_cache(maxsize=256)  # a screen is made for each request where a stage is
+def _expression_of(patterns: tuple[str, ...]) -> Expression:
+    return Expression(*patterns)

@@ -42,6 +42,11 @@ class StreamPlan:
         """Return from where on a text could become a match; its length where that is nowhere."""
         return self._begins.start(text, since)
 
+    def may_find(self, text: str) -> bool:
+        """Return whether anything may be found in a whole text, which is plain."""
+        candidates = self.screen.candidates
+        return candidates is not None and candidates.start(text) >= 0
+
     def stream(self, spelling: Spelling = AS_IS) -> "StreamScreen":
         """Begin a text."""
         return StreamScreen(self, spelling)

@@ -1,0 +1,228 @@
+"""What this gateway was granted of one stretch of a shared budget, of slots or of a conversation, and how it stands."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from backends.counters.amounts import joined, split
+from backends.counters.courier import Keys
+from gateway.limits.budgets.budget import PeriodLedger
+from gateway.limits.counters.escrow import Ledger
+from gateway.limits.counters.lease_link import Consumption, Link, Pace
+
+if TYPE_CHECKING:
+    from gateway.limits.counters.leased_escrow import LeasedEscrow
+
+_SECOND_NS: Final = 1_000_000_000
+_ESCROW: Final = 2  # what the script calls this kind of line
+_AHEAD_SECONDS: Final = 0.3
+_KEPT_SECONDS: Final = 1.0  # what is granted without demand is given back after this
+_EVERY_SECONDS: Final = 0.1
+_LEAST_SECONDS: Final = 0.05
+_WATCHED_SECONDS: Final = 2.0  # what is granted or counted for others is looked at this often
+_LEASE_WATCHED_SECONDS: Final = 1.0  # a lease that others may be short of
+_RESTING_WATCHED_SECONDS: Final = 10.0  # a small one, of a budget that nobody uses now
+_LEASED_PART: Final = 4  # a lease is at most this part of what is left of a budget,
+_RESTING_PART: Final = 100  # and of one that nobody uses now this part
+
+
+class Grant:
+    """What this gateway was granted of one stretch of time, and what all others have of it."""
+
+    __slots__ = (
+        "_clock",
+        "_link",
+        "_own_sent",
+        "_reserved_sent",
+        "_told",
+        "_told_ns",
+        "alone",
+        "changed_ns",
+        "consumption",
+        "base",
+        "counter",
+        "granted",
+        "is_fresh",
+        "is_refused",
+        "is_short",
+        "key",
+        "ledger",
+        "others",
+        "pace",
+        "theirs",
+    )
+
+    def __init__(self, counter: "LeasedEscrow", ledger: Ledger, key: str, link: Link) -> None:
+        self.counter = counter
+        self.ledger = ledger
+        self.key = key
+        self._link = link
+        self._clock = link.clock
+        self.pace = Pace()
+        self.consumption = Consumption()
+        self.granted = 0  # of what is reserved and settled since this process began to count
+        self.base = 0  # settled under this gateway's name before
+        self.others = 0  # all that others may use
+        self.theirs = 0  # what they have settled
+        self.alone: int | None = None  # what this gateway may use while Redis is away
+        self.is_fresh = True  # Redis has not yet said what was settled under this name
+        self.is_short = False
+        self.is_refused = False  # a request, for want of a lease, since Redis has been away
+        self._told: tuple[int, int, int] | None = None
+        self._told_ns = 0
+        self.changed_ns = link.clock.now_ns()  # when anything was last reserved or settled (monotonic)
+        self._own_sent = self._reserved_sent = 0
+
+    @property
+    def restored(self) -> int:
+        """Return what of the ledger's total was settled before this process."""
+        return self.ledger.restored if isinstance(self.ledger, PeriodLedger) else 0
+
+    @property
+    def settled_before(self) -> int:
+        """Return what was settled under this gateway's name before this process, by its own books or by Redis'."""
+        return max(self.base, self.restored)
+
+    @property
+    def own(self) -> int:
+        """Return what this process has settled."""
+        return self.ledger.settled - self.restored
+
+    @property
+    def spare(self) -> int:
+        """Return what is granted and not in use."""
+        return self.granted - self.own - self.ledger.reserved
+
+    @property
+    def used(self) -> int:
+        """Return what counts of this gateway: settled by its name, and reserved."""
+        return self.settled_before + self.own + self.ledger.reserved
+
+    def pack(self, keys: Keys, need: int, is_seek: bool) -> list[object]:
+        """Return the line to send. From this moment on no more is used than will surely be left."""
+        mono_ns = self._clock.now_ns()
+        ahead = 0 if self.counter.is_counting_only else self.target(mono_ns)
+        own, reserved = self.own, self.ledger.reserved
+        kept = max(need, ahead) if is_seek and self.counter.is_leased else max(need, 0) if is_seek else ahead
+        self.granted = own + reserved + min(self.spare, kept)
+        self._own_sent, self._reserved_sent = own, reserved
+        self._told_ns = mono_ns
+        self._told = (own, reserved, self.settled_before)
+        return [
+            _ESCROW,
+            keys.place(self.key),
+            0,
+            split(self.counter.amount_of(self.ledger)),
+            self.counter.keep_seconds,
+            int(self.is_fresh),
+            max(mono_ns - self.changed_ns, 0) // 1000,
+            split(self.settled_before),
+            split(own),
+            split(reserved),
+            split(need),
+            split(max(need, 0) + ahead if is_seek else ahead),
+            int(self.counter.is_leased),
+        ]
+
+    def deliver(self, result: Sequence[Any]) -> None:
+        """Receive what was granted, and how it stands for all gateways."""
+        base, spare, others, settled, is_short, _ = result
+        before = None if self.is_fresh else self.total
+        self.base = joined(base)
+        self.is_fresh = False
+        self.granted = self._own_sent + self._reserved_sent + joined(spare)
+        self.others = joined(others)
+        self.theirs = joined(settled) - self.base - self._own_sent
+        self.is_short = bool(is_short)
+        if before is not None and self.total > before:
+            self.counter.on_total(self, before, self.total)
+
+    def undo(self) -> None:
+        """Report again what was not taken."""
+        self._told = None
+        self._link.active[self] = None
+
+    @property
+    def total(self) -> int:
+        """Return what all gateways have settled, as far as is known."""
+        return self.theirs + self.settled_before + self.own
+
+    def target(self, now_ns: int) -> int:
+        """Return how much should be granted and not in use."""
+        if self.is_short or self._link.is_closing:
+            return 0
+        soon = min(self.pace.expected(_AHEAD_SECONDS, _KEPT_SECONDS, now_ns), self.counter.rule.amount)
+        if not self.counter.is_leased:
+            return soon
+        left = max(self.counter.amount_of(self.ledger) - self.others - self.used, 0)
+        minute = min(self.consumption.minute(self.own + self.ledger.reserved, now_ns), left // _LEASED_PART)
+        return max(soon, minute, min(self.consumption.resting(now_ns), left // _RESTING_PART))
+
+    def is_due(self, now_ns: int) -> bool:
+        """Return whether grants run low or are too many, or uses have waited long enough to be told."""
+        passed = (now_ns - self._told_ns) / _SECOND_NS
+        if passed < _LEAST_SECONDS:
+            return False
+        if self._told != (self.own, self.ledger.reserved, self.settled_before) and passed >= _EVERY_SECONDS:
+            return True
+        if passed >= self._watched_seconds(now_ns) or self._told is None:
+            return True
+        if self.counter.is_counting_only:
+            return False
+        target = self.target(now_ns)
+        if self.is_short:
+            return self.spare > 0 or passed >= 1.0
+        return 2 * self.spare < target or self.spare > 3 * target
+
+    def _watched_seconds(self, now_ns: int) -> float:
+        if not self.counter.is_leased or self.counter.is_counting_only:
+            return _WATCHED_SECONDS
+        return _RESTING_WATCHED_SECONDS if self.consumption.is_resting(now_ns) else _LEASE_WATCHED_SECONDS
+
+    def is_settled(self) -> bool:
+        """Return whether nothing is granted beyond what was settled, and all of that told."""
+        return not self.ledger.reserved and self.spare <= 0 and self._told == (self.own, 0, self.settled_before)
+
+    def forget_grants(self, *, keeps_lease: bool = False) -> None:
+        """Use no more of what was granted until it is granted again."""
+        if not (keeps_lease and self.counter.is_leased):
+            self.granted = self.own + self.ledger.reserved
+        self._told = None
+        self._link.active[self] = None
+
+    def forget_data(self) -> None:
+        """Report again what this gateway has settled, whatever it was before."""
+        self.forget_grants()
+        self.others = self.theirs = 0
+
+    def give_up_excess(self) -> None:
+        """Release what the rule, lowered since, does not allow any more."""
+        excess = self.spare - max(self.counter.amount_of(self.ledger) - self.used, 0)
+        if excess > 0 and not self.counter.is_counting_only:
+            self.granted -= excess
+
+    def room(self, mono_ns: int) -> int:
+        """Return how much may be used now."""
+        if not self._link.is_away:
+            self.alone = None
+        until_ns = self._link.lease_until_ns if self.counter.is_leased else self._link.usable_until_ns
+        usable = self.spare if mono_ns < until_ns else min(self.spare, 0)
+        if self._link.is_away and self.counter.rule.when_away == "share":
+            return max(usable, self._share())
+        return usable
+
+    def is_used_up(self, away_ns: int, now_ns: int) -> bool | None:
+        """Return whether requests are refused while Redis is away (since `away_ns`); `None` if there were none."""
+        if self.consumption.is_resting(away_ns) and not self.is_refused:
+            return None
+        return self.room(now_ns) < max(int(self.pace.portion), 1)
+
+    def _share(self) -> int:
+        """Return what is left of this gateway's share, set when Redis went away: of all slots, else of what
+        remained.
+        """
+        if self.alone is None:
+            remained = max(self.counter.amount_of(self.ledger) - self.others - self.used, 0)
+            self.alone = self.used + remained // self._link.gateways
+        if self.counter.has_slots:
+            return self.counter.rule.amount // self._link.gateways - self.ledger.reserved
+        return self.alone - self.used
