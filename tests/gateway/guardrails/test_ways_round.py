@@ -219,6 +219,7 @@ def test_policies_of_detectors_that_ask_others_can_be_checked_where_nobody_is_as
     assert len(compile_plan([policy], means_of_checks()).awaited) == 1
 
 
+@pytest.mark.interpreted  # its request is a double
 def test_a_request_that_began_before_a_change_goes_by_the_newer_policies_and_undoes_nothing():
     older, newer = (
         replace(EMPTY_SNAPSHOT, guardrails=(policy_of("p", {"stages": [stage("w", "deny", keywords=[word])]}),))
