@@ -47,9 +47,9 @@ _COMPLETION: Final = json.dumps(
         "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4},
     }
 ).encode()
-_ANSWER: Final = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
-    % (len(_COMPLETION), _COMPLETION)
+_ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+    len(_COMPLETION),
+    _COMPLETION,
 )
 _KEY: Final = "tk-" + "A" * 43
 
@@ -239,7 +239,9 @@ async def _call(port: int) -> None:
         while True:
             number += 1
             text = f"question {number}"
-            answer = await connection.ask(chat_request(_KEY, {"model": "m", "messages": [{"role": "user", "content": text}]}))
+            answer = await connection.ask(
+                chat_request(_KEY, {"model": "m", "messages": [{"role": "user", "content": text}]})
+            )
             if answer.status != 200:
                 raise RuntimeError(f"the gateway answered {answer.status}: {answer.body.decode()[:300]}")
             await asyncio.sleep(0.005)

@@ -2,7 +2,8 @@
 
 Real servers on loopback: a Redis Cluster of three primaries, Sentinels with a primary and two replicas, a PostgreSQL
 primary with a synchronous standby, and such a pair under Patroni with etcd. Each primary is killed and frozen under
-load, round after round; so is each part of an installation of four gateways, two control planes and two collectors. A run that was interrupted goes on where it was with `--state FILE`.
+load, round after round; so is each part of an installation of four gateways, two control planes and two collectors. A
+run that was interrupted goes on where it was with `--state FILE`.
 """
 
 import argparse
@@ -69,7 +70,9 @@ def measure(report: Report) -> None:
     missing = {
         "redis": "" if has_redis else "there is no redis-server: apt-get install redis-server",
         "postgresql": "" if binaries else "there is no PostgreSQL: apt-get install postgresql",
-        "patroni": "" if is_patroni_installed() else "there is no Patroni or no etcd: apt-get install patroni etcd-server",
+        "patroni": ""
+        if is_patroni_installed()
+        else "there is no Patroni or no etcd: apt-get install patroni etcd-server",
     }
     needs = {"redis": ("redis",), "postgresql": ("postgresql",), "patroni": ("postgresql", "patroni")}
     needs["doubled"] = ("redis", "postgresql")

@@ -66,10 +66,10 @@ async def _compare_fleets(
             sum(len(times) for one in counts for key, times in one.items() if key.startswith(name))
             for name in ("alone", "fleet")
         ]
-        each = [
-            (then - now) / requests * 1e6 for now, then, requests in zip(before, after, asked, strict=True)
-        ]
-        report.add("gateways_cpu", each[1] / each[0], "x one gateway", must=MUST_CPU, stretch=1.03, better="lower", n=asked[1])
+        each = [(then - now) / requests * 1e6 for now, then, requests in zip(before, after, asked, strict=True)]
+        report.add(
+            "gateways_cpu", each[1] / each[0], "x one gateway", must=MUST_CPU, stretch=1.03, better="lower", n=asked[1]
+        )
         for name, value, n in zip(("one_gateway_cpu", "four_gateways_cpu"), each, asked, strict=True):
             report.add(name, value, "us of gateways and Redis for each request", better="lower", n=n)
         await _spend(fleet.gateways)
@@ -143,7 +143,9 @@ async def _spend(gateways: Sequence[GatewayProcess]) -> None:
                     refused += 1
                     await asyncio.sleep(0.1)
                 else:
-                    raise RuntimeError(f"gateway {gateway.name!r} answered {answer.status}: {answer.body.decode()[:300]}")
+                    raise RuntimeError(
+                        f"gateway {gateway.name!r} answered {answer.status}: {answer.body.decode()[:300]}"
+                    )
         finally:
             connection.close()
 

@@ -18,6 +18,7 @@ import msgspec
 from contracts.control import SCHEMA_HEAD
 from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, StandardCostCard
 from contracts.serving.configuration import Snapshot
+from contracts.serving.sampling import SamplingPolicy, SamplingValues
 
 _log = logging.getLogger(__name__)
 
@@ -136,14 +137,20 @@ def _plain(value: Any) -> object:
             [card for card in value.cards if isinstance(card, PriceCard)],
             [card for card in value.cards if isinstance(card, StandardCostCard)],
         )
+    if isinstance(value, SamplingPolicy):
+        return {"defaults": value.defaults, "pinned": value.pinned}
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not kept")
 
 
 def _made(kind: type, value: Any) -> object:
+    if kind is object:  # a target's settings, which are what JSON can say
+        return value
     if kind is PriceBook:
         cards = msgspec.convert(value, _Cards)
         every: list[AnyCard] = [*cards.priced, *cards.standard]
         return PriceBook(every)
+    if kind is SamplingPolicy:
+        return SamplingPolicy(*(msgspec.convert(value[name], SamplingValues) for name in ("defaults", "pinned")))
     raise TypeError(f"{kind.__name__} is not kept")

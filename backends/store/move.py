@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from backends.store.client import StoreClient
-from backends.store.location import StoreLocation
 from backends.store.copies import drop_copies
+from backends.store.location import StoreLocation
 from backends.store.snapshot import cut, snapshot_of
 from backends.store.tables import StoreTable, find_cluster, list_tables
 from backends.store.transfer import copy_arrivals, load_table, read_table, require_empty
@@ -46,7 +46,7 @@ def move_store(
     if cluster := find_cluster(source):
         raise ConfigurationError(
             f"the store at {source.address.shown_url} is the cluster {cluster!r}: its nodes' clocks do not say in one "
-            "order what arrived, so it cannot be moved while it is written to. Use a backup instead: `tollkeeper backup`"
+            "order what arrived, so it cannot be moved while it is in use. Use a backup instead: `tollkeeper backup`"
         )
     drop_copies(target)
     pairs = _common_tables(source, target)

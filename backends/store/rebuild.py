@@ -10,8 +10,8 @@ import msgspec
 
 from backends.store.checks.rollups import SKETCH_TOLERANCE, RollupPair, comparable_rows, pair_of, plain_type
 from backends.store.client import StoreClient
-from backends.store.retention import RetentionRule, list_rules
 from backends.store.copies import drop_copies
+from backends.store.retention import RetentionRule, list_rules
 from backends.store.snapshot import cut, snapshot_of
 from backends.store.tables import (
     COPY_PREFIX,

@@ -154,7 +154,9 @@ class Doubled:
         self.redis.start()
         self.store.start()
         migrate_store(self._address, read_migrations(), wait_seconds=_MIGRATE_SECONDS, say=lambda line: None)
-        migrate_database(databases["TOLLKEEPER_DATABASE_URL"], say=lambda line: None, secrets=SecretFiles(self._secrets))
+        migrate_database(
+            databases["TOLLKEEPER_DATABASE_URL"], say=lambda line: None, secrets=SecretFiles(self._secrets)
+        )
         self.planes = [self._plane(n, port, databases) for n, port in enumerate(self._plane_ports, 1)]
         self.gateways = [self._gateway(n, port, databases) for n, port in enumerate(self.gateway_ports, 1)]
         for service in (*self.planes, *self.collectors, *self.gateways):
@@ -167,7 +169,11 @@ class Doubled:
         return service
 
     def _plane(self, number: int, port: int, databases: dict[str, str]) -> Service:
-        environment = {**databases, "TOLLKEEPER_CONTROL_PORT": str(port), "TOLLKEEPER_AUDIT_SINK": str(self._home / "sink")}
+        environment = {
+            **databases,
+            "TOLLKEEPER_CONTROL_PORT": str(port),
+            "TOLLKEEPER_AUDIT_SINK": str(self._home / "sink"),
+        }
         return self._service(f"control-{number}", "gateway.control", f"http://127.0.0.1:{port}/ready", environment)
 
     def _gateway(self, number: int, port: int, databases: dict[str, str]) -> Service:

@@ -33,8 +33,6 @@ _ALLOWED: Final = {"redis": {"counters_unavailable"}}
 PARTS: Final = ("gateway", "collector", "control", "redis", "postgresql", "store")
 
 
-
-
 @dataclass(slots=True)
 class Seen:
     """What callers and the one who changes things were answered."""
@@ -124,7 +122,7 @@ class Load:
 
 
 async def lose_each_part(installation: Doubled, source: random.Random, how: How) -> dict[str, float]:
-    """Lose each part once under load; return what was lost, doubled and refused, and each part's recovery in seconds."""
+    """Lose each part once under load; return what was lost, doubled and refused, and how long each took to recover."""
     spender_key = await asyncio.to_thread(_make_spender, installation)
     await asyncio.sleep(_STEADY_SECONDS)  # until gateways know it
     load = Load(installation, source, spender_key)
@@ -208,7 +206,9 @@ def _judge(installation: Doubled, seen: Seen) -> dict[str, float]:
     client = installation.client()
     try:
         books = compare(client, seen.tokens)
-        asked = "SELECT toUInt64(sum(ifNull(charged_usd, 0)) * 1e12) AS spent FROM requests WHERE tenant = {tenant:String}"
+        asked = (
+            "SELECT toUInt64(sum(ifNull(charged_usd, 0)) * 1e12) AS spent FROM requests WHERE tenant = {tenant:String}"
+        )
         (row,) = client.query(asked, {"tenant": _SPENDER})
     finally:
         client.close()

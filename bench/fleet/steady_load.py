@@ -21,7 +21,8 @@ _TENANT: Final = "acme"
 class SteadyLoad:
     """Requests at a fixed pace, each to the next gateway, so that all meet the same machine.
 
-    The limits allow twice this load of one gateway: tokens a minute of the tenant, requests a minute of each key, and a budget.
+    The limits allow twice this load of one gateway: tokens a minute of the tenant, requests a minute of each key, and a
+    budget.
     """
 
     def __init__(

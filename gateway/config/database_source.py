@@ -33,7 +33,7 @@ class DatabaseSource:
         return self._has_answered
 
     def load(self) -> Snapshot:
-        """Read everything once, or what was kept. Raises ControlUnavailable, or ConfigurationError for another schema."""
+        """Read everything once, or what was kept. Raises ControlUnavailable, ConfigurationError for another schema."""
         try:
             self._database.check_schema()
             with self._database.session() as session:

@@ -148,9 +148,7 @@ def ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, le
     return tokens_out
 
 
-def fitting(
-    lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, now_ns: int, claimant: str, least: int
-) -> int:
+def fitting(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, now_ns: int, claimant: str, least: int) -> int:
     """Return the output that fits into the room there is, with what is held for the claimant; at most `tokens_out`.
 
     An estimate may have grown since the place was held: the answer begins with what it was promised.

@@ -1,4 +1,4 @@
-"""A gateway that starts while the control database is away serves by the snapshot that it kept, for as long as keys may."""
+"""A gateway that starts while the control database is away serves by the snapshot that it kept."""
 
 import shutil
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ import pytest
 
 from backends.control import keys, organisation, serving
 from backends.control.database import ControlDatabase
-from backends.control.keys import KeyRequest
 from backends.control.kept_snapshot import SnapshotKeeper
+from backends.control.keys import KeyRequest
 from backends.control.serving import NewTarget
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ControlUnavailable
@@ -25,7 +25,7 @@ from tests.gateway.test_stored_keys import author
 OTHER_KEY = "tk-" + "C" * 43
 EVERYTHING = """
 keys:
-  - {key: tk-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA, tenant: acme, team: search, user: ada, models: [m]}
+  - {key: tk-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA, tenant: acme, team: search, models: [m]}
 tenants: [{id: acme, weight: 3, keeps_content: true}]
 pools:
   - name: p
@@ -37,12 +37,12 @@ pools:
       - {name: b, kind: openai_http, url: "http://10.0.0.1/v1", model: x, weight: 2, settings: {headers: {x-a: b}}}
   - {name: q, targets: [{name: c, kind: scripted}]}
 models:
-  - {name: m, pool: p, context_tokens: 8000, defaults: {temperature: 0.5, seed: 7}, cache: {mode: exact, ttl_seconds: 60}}
+  - {name: m, pool: p, context_tokens: 8000, defaults: {temperature: 0.5, seed: 7}, cache: {ttl_seconds: 60}}
   - {name: n, pool: q}
 routes:
-  - {name: front, choose: [{model: m, weight: 3}, {model: n}], fallbacks: [{model: n}]}
-rollouts: [{name: try, route: front, candidate: n, percent: 10}]
-playbooks: [{provider: openai, serve: q}]
+  - {name: front, choose: [{model: m, weight: 3}], fallbacks: [{model: n}]}
+rollouts: [{name: try, route: front, incumbent: m, candidate: n, percent: 10}]
+playbooks: [{provider: openai}]
 prices:
   - {model: m, version: m/1, usd_per_mtok: {input_text: "0.15", output_text: "0.6"}, usd_per_request: "0.001"}
 limits: [{id: l, tenant: acme, level: tenant, metric: tokens, window: minute, amount: 5}]
@@ -50,7 +50,7 @@ budgets: [{id: b, tenant: acme, level: key, subject: "*", period: month, amount_
 issuers: [{issuer: "https://id.example", audience: tollkeeper, tenant: acme}]
 guardrails: [{name: g, stages: [{name: pii, detector: pii, direction: both, action: redact}]}]
 mcp_servers: [{name: tools, url: "https://tools.example/mcp"}]
-tool_rules: [{name: r, server: tools, tools: ["*"], tenants: [acme]}]
+tool_rules: [{name: r, effect: deny, tools: ["tools_x"], tenant: acme}]
 """
 
 
@@ -61,7 +61,9 @@ def keeper(folder: Path, secret: bytes = b"secret", **clocks: Any) -> SnapshotKe
 def test_everything_that_a_gateway_serves_by_is_kept(tmp_path: Path) -> None:
     (tmp_path / "gateway.yaml").write_text(EVERYTHING)
     snapshot = FileSource(tmp_path / "gateway.yaml", b"pepper").load(7)
-    assert all(getattr(snapshot, name) for name in snapshot.__dataclass_fields__ if name not in ("misconfigured", "holds"))
+    assert all(
+        getattr(snapshot, name) for name in snapshot.__dataclass_fields__ if name not in ("misconfigured", "holds")
+    )
     kept = keeper(tmp_path / "snapshot")
     assert kept.read() is None
     kept.keep(snapshot)
@@ -191,7 +193,9 @@ async def test_a_gateway_starts_while_the_database_is_away(
         keys.create_key(session, author(), KeyRequest(tenant_id="acme", name="other"), OTHER_KEY, pepper)
     await eventually(lambda: not running.gateway.directory.is_source_away, 30.0)
     for _ in range(100):
-        if (reply := await running.chat(headers={"Authorization": f"Bearer {OTHER_KEY}"}, model="hosted")).status == 200:
+        if (
+            reply := await running.chat(headers={"Authorization": f"Bearer {OTHER_KEY}"}, model="hosted")
+        ).status == 200:
             break
     assert reply.status == 200
     await running.close()

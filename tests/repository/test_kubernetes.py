@@ -242,9 +242,10 @@ def test_the_picker_of_a_foreign_gateway_starts_with_the_configuration_that_it_i
     (container,) = pod["containers"]
     settings = {variable["name"]: variable["value"] for variable in container["env"]}
     assert set(settings) <= SETTING_NAMES
-    assert container["ports"][0]["containerPort"] == settings_classes[container["command"][2]].model_fields[
-        "picker_port"
-    ].default
+    assert (
+        container["ports"][0]["containerPort"]
+        == settings_classes[container["command"][2]].model_fields["picker_port"].default
+    )
     (name,) = (name for kind, name in found if kind == "ConfigMap")
     assert pod["volumes"][0]["configMap"]["name"] == name
     mounted = Path(container["volumeMounts"][0]["mountPath"])

@@ -79,7 +79,9 @@ def test_a_server_s_store_moves_into_a_cluster_under_load_and_is_sound_there(
         assert count(client, "SELECT uniqExact(request_id) FROM requests") == there + writer.rows
         for rollup in ("requests_minute", "requests_hour", "requests_day"):
             assert count(client, f"SELECT sum(requests) FROM {rollup}") == rolled + writer.rows, rollup
-    one, two = ({tenant for (tenant,) in rows} for rows in cluster.own_rows("SELECT DISTINCT tenant FROM requests_local"))
+    one, two = (
+        {tenant for (tenant,) in rows} for rows in cluster.own_rows("SELECT DISTINCT tenant FROM requests_local")
+    )
     assert one and two and not one & two, "a tenant's rows are on one shard"
     assert cluster.own_rows(COPIES) == [[], []]
     assert {"`requests_local`", f"`{COPY_PREFIX}for_requests_local`"} <= set(shard.waited_for)  # type: ignore[attr-defined]
@@ -95,14 +97,14 @@ def test_a_cluster_is_checked_and_backed_up_as_one_server_is(
     fill(shard)
     turns = StoreTurns(tmp_path)
     assert check_store(shard, turns, 24, say_nothing).findings == []
-    written = write_store(shard, turns, tmp_path / "backup", say_nothing) if (tmp_path / "backup").mkdir() is None else None
+    written = (
+        write_store(shard, turns, tmp_path / "backup", say_nothing) if (tmp_path / "backup").mkdir() is None else None
+    )
     assert written is not None and written.tables["requests"].rows == sum(20 + number for number in range(9))
     target = other_store.client()
     load_store(target, tmp_path / "backup", written, say_nothing)
     for name in ("requests", "requests_day", "latency_day"):
-        here, there = (
-            next(table for table in list_tables(client) if table.name == name) for client in (shard, target)
-        )
+        here, there = (next(table for table in list_tables(client) if table.name == name) for client in (shard, target))
         assert digest_of(shard, here) == digest_of(target, there), name
     target.close()
     # A rollup that lost a shard's rows is found, wherever the question is asked.
