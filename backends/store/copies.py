@@ -68,7 +68,7 @@ def sync_replicas(client: StoreClient, table: StoreTable, copy: str = "") -> Non
 
 
 def keep_expired(client: StoreClient, table: StoreTable, copy: str) -> None:
-    """Let a copy keep what expires meanwhile, as it is compared with what was copied; a cluster's copies do so anyway."""
+    """Let a copy keep what expires meanwhile, as it is compared with what was copied; those of a cluster do anyway."""
     if table.ttl and table.shards is None:
         client.command("ALTER TABLE {copy:Identifier} REMOVE TTL", {"copy": copy})
 
