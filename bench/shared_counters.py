@@ -66,7 +66,7 @@ async def _compare_fleets(
             sum(len(times) for one in counts for key, times in one.items() if key.startswith(name))
             for name in ("alone", "fleet")
         ]
-        each = [(then - now) / requests * 1e6 for now, then, requests in zip(before, after, asked, strict=True)]
+        each = [(end - begin) / requests * 1e6 for begin, end, requests in zip(before, after, asked, strict=True)]
         report.add(
             "gateways_cpu", each[1] / each[0], "x one gateway", must=MUST_CPU, stretch=1.03, better="lower", n=asked[1]
         )
