@@ -177,8 +177,9 @@ def other_value(name: str, field: FieldInfo) -> str:
         return VALUES[name]
     default = field.get_default(call_default_factory=True)
     kinds = [field.annotation, *get_args(field.annotation)]
-    words = [str(word) for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
-    read = TypeAdapter(Annotated[field.annotation, field])
+    words = [str(word) for each in kinds if get_origin(each) is Literal for word in get_args(each)]
+    kind: Any = Annotated[field.annotation, field]
+    read: TypeAdapter[Any] = TypeAdapter(kind)
     for guess in (*words, *GUESSES):
         try:
             if read.validate_strings(guess) != default:

@@ -97,10 +97,9 @@ def test_a_cluster_is_checked_and_backed_up_as_one_server_is(
     fill(shard)
     turns = StoreTurns(tmp_path)
     assert check_store(shard, turns, 24, say_nothing).findings == []
-    written = (
-        write_store(shard, turns, tmp_path / "backup", say_nothing) if (tmp_path / "backup").mkdir() is None else None
-    )
-    assert written is not None and written.tables["requests"].rows == sum(20 + number for number in range(9))
+    (tmp_path / "backup").mkdir()
+    written = write_store(shard, turns, tmp_path / "backup", say_nothing)
+    assert written.tables["requests"].rows == sum(20 + number for number in range(9))
     target = other_store.client()
     load_store(target, tmp_path / "backup", written, say_nothing)
     for name in ("requests", "requests_day", "latency_day"):

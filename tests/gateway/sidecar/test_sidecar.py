@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.dataset
 import pytest
+from pydantic import SecretStr
 
 from backends.engine.vllm_engine.metering.frame_sender import FrameSender
 from backends.engine.vllm_engine.metering.frames import Begun, Ended, Mark, MeasuredStep
@@ -98,7 +99,9 @@ def test_steps_of_a_worker_reach_the_collector_and_a_restart_loses_none(
 
 async def test_what_ends_the_sidecar_is_raised_and_its_socket_removed(tmp_path: Path, monkeypatch) -> None:
     socket = tmp_path / "m.sock"
-    settings = SidecarSettings(data=tmp_path, meter_socket=socket, meter_model="llama", record_signing_key="k" * 32)
+    settings = SidecarSettings(
+        data=tmp_path, meter_socket=socket, meter_model="llama", record_signing_key=SecretStr("k" * 32)
+    )
     for broken in ("look", "_shipper"):
         service = SidecarService(settings)
         assert socket.exists()
