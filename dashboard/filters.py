@@ -132,7 +132,7 @@ def _time(address: Mapping[str, str], name: str) -> datetime:
         time = datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidRequest(
-            f"{text!r} is no date and time; write it like {datetime(2026, 11, 1, tzinfo=UTC):{TIME_FORMAT}}",
+            f"{text!r} is not a date and time; write it like {datetime(2026, 11, 1, tzinfo=UTC):{TIME_FORMAT}}",
             param=name,
         ) from error
     outside = InvalidRequest(f"{text!r} is outside the supported range of dates; choose another", param=name)

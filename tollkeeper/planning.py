@@ -83,7 +83,7 @@ def answer(asked: Asked) -> dict[str, object]:
 def _found(asked: Asked) -> tuple[Workload, ReplicaSetup]:
     workload, setup = None, None if asked.setup is None else read_setup(asked.setup)
     if asked.trace is not None and asked.made is not None:
-        raise InvalidRequest("--trace contradicts --made; give one workload")
+        raise InvalidRequest("--trace contradicts --generate; give one workload")
     if asked.trace is not None:
         workload = _traced(asked.trace)
     elif asked.made is not None:

@@ -39,7 +39,7 @@ class Ports:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Ports":
-        """Accept the defaults, and TOLLKEEPER_*_PORT where set. Raises ConfigurationError on one that is no port."""
+        """Accept the defaults, and TOLLKEEPER_*_PORT where set. Raises ConfigurationError on one that is not a port."""
         chosen: dict[str, int] = {}
         for name in port_names():
             text = environment.get(variable_of(name), "")

@@ -139,7 +139,7 @@ def read_outcome(text: str | None) -> Outcome | None:
     if not text:
         return None
     if text not in OUTCOMES:
-        raise InvalidRequest(f"{text!r} is no outcome; choose of {', '.join(OUTCOMES)}", param="outcome")
+        raise InvalidRequest(f"{text!r} is not an outcome; choose of {', '.join(OUTCOMES)}", param="outcome")
     return text
 
 

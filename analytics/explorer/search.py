@@ -113,7 +113,7 @@ def _with_term(search: Search, term: str) -> Search | None:
         return replace(search, tag_name=name.removeprefix("tag."), tag_value=value)
     if name == "trace":
         if not _TRACE.fullmatch(value):
-            raise InvalidRequest(f"{value!r} is no trace id; it has 32 hexadecimal digits", param="search")
+            raise InvalidRequest(f"{value!r} is not a trace id; it has 32 hexadecimal digits", param="search")
         return replace(search, trace=value.lower())
     if name in ("status", "upstream_status"):
         if not (value.isascii() and value.isdigit() and len(value) == len("429")):

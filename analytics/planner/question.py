@@ -71,4 +71,4 @@ class PlanJob:
         try:
             return msgspec.json.decode(data, type=cls)
         except msgspec.MsgspecError as error:
-            raise InvalidRequest(f"this is no plan: {error}") from error
+            raise InvalidRequest(f"this is not a plan: {error}") from error

@@ -67,7 +67,7 @@ class Simulation:
         for setup in self._setups:
             if workload.unit_tokens % setup.block_tokens:
                 raise InvalidRequest(
-                    f"prefixes of {workload.unit_tokens} tokens are no whole blocks of {setup.block_tokens}"
+                    f"prefixes of {workload.unit_tokens} tokens are not whole blocks of {setup.block_tokens}"
                 )
         run = _Run(self._setups, self._policy, self._seed, self._outages, workload)
         with without_collections():

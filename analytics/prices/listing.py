@@ -129,7 +129,7 @@ def not_yet_there(
 ) -> list[PriceCard]:
     """Leave out what a card that holds now already prices, and cards that have ended; begin where the last one ended.
 
-    With a tenant, its own cards alone count: what all pay is no price of its own.
+    With a tenant, its own cards alone count: what all pay is not a price of its own.
     """
     own = [card for card in known if not tenant or card.tenant == tenant]
     book = PriceBook(own)

@@ -24,7 +24,7 @@ from contracts.recording.ids import uuid7
 
 @dataclass(frozen=True, slots=True)
 class ChainEnd:
-    """The last entry's number and hash, and what follows it that is no entry. `lost_entries`: before `seq`."""
+    """The last entry's number and hash, and what follows it that is not an entry. `lost_entries`: before `seq`."""
 
     chain: str
     seq: int

@@ -57,7 +57,7 @@ class ControlFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class TornEnd(msgspec.Struct, frozen=True, gc=False):
-    """What stands at a segment's end and is no whole entry: it stays there for good."""
+    """What stands at a segment's end and is not a whole entry: it stays there for good."""
 
     segment: str
     size: int  # bytes

@@ -274,7 +274,7 @@ def load_rules(session: Session) -> LoadedRules:
 
 
 def _rule_of_budget(budget: Budget) -> Rule:
-    """Return the rule that a budget with channels stands for. Its id is no slug, so no stored rule has it."""
+    """Return the rule that a budget with channels stands for. Its id is not a slug, so no stored rule has it."""
     stated = Rule.of(budget.id, "budget_threshold", budget.tenant_id, tuple(budget.channels), {})
     return replace(stated, budget=budget.id)
 

@@ -246,7 +246,7 @@ def _refuse_unknown(session: Session, tenant_id: str, members: Iterable[str]) ->
     )
     if missing := sorted(wanted - known):
         raise InvalidRequest(
-            f"member {missing[0][:80]!r} is no user of this directory; provision it first", param="members"
+            f"member {missing[0][:80]!r} is not a user of this directory; provision it first", param="members"
         )
 
 

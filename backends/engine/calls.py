@@ -237,7 +237,7 @@ class Calls:
 
 
 def _memory_option(call: Call) -> tuple[int | None, Facts]:
-    """Remove the option `gpu_memory_bytes` from a call's. Raises InvalidRequest if it is no size."""
+    """Remove the option `gpu_memory_bytes` from a call's. Raises InvalidRequest if it is not a size."""
     options = dict(call.options)
     needed = options.pop("gpu_memory_bytes", None)
     if needed is None:

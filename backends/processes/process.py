@@ -20,7 +20,7 @@ SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 
 def require_known_variables(variables: Iterable[str] = os.environ) -> None:
-    """Raise ConfigurationError if a variable with our prefix is no setting: a misspelt one would have no effect."""
+    """Raise ConfigurationError if a variable with our prefix is not a setting: a misspelt one would have no effect."""
     unknown = list(find_unknown(variables))
     if unknown:
         raise ConfigurationError("; ".join(unknown))

@@ -23,7 +23,7 @@ class Role(StrEnum):
     DIRECTORY = "directory"
 
 
-# Kept as the role's own word, and checked going in: a word that is no role could never be read again.
+# Kept as the role's own word, and checked going in: a word that is not a role could never be read again.
 _ROLE: Final = Enum(
     Role,
     native_enum=False,

@@ -85,7 +85,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     characters: int | None = None
     requests: int | None = None
 
-    __post_init__ = check_counts  # type: ignore[misc]  # what the compiler makes is no function to the checker
+    __post_init__ = check_counts  # type: ignore[misc]  # what the compiler makes is not a function to the checker
 
     @property
     def input_tokens(self) -> int | None:
@@ -111,7 +111,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def has_units(self) -> bool:
-        """Return whether anything that is no token was counted."""
+        """Return whether anything that is not a token was counted."""
         return astuple(self)[_TOKENS:] != _NO_UNITS
 
     @property

@@ -29,7 +29,7 @@ _READ_APART: Final = frozenset(("semantic", "cache"))
 
 
 def check_share(name: str, value: float | None) -> None:
-    """Hold a share or a threshold to [0, 1]. Raises ConfigurationError; also on what is no number."""
+    """Hold a share or a threshold to [0, 1]. Raises ConfigurationError; also on what is not a number."""
     if value is not None and not 0 <= value <= 1:
         raise ConfigurationError(f"{name} must be 0 to 1, not {value}")
 

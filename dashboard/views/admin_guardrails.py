@@ -106,7 +106,7 @@ def _findings(visit: Visit) -> None:
         columns=_FOUND,
         data=lambda: _found_whole(counts),
         help="Counted from requests' verdicts, which have the kind of finding, never the text. Same as "
-        f"`tollkeeper guardrails report --last {hours}`.",
+        f"`tollkeeper guardrails report --hours {hours}`.",
         empty=f"No guardrail stage found anything in {words}.",
     )
 

@@ -136,11 +136,11 @@ def _limit(visit: Visit, tenant: str, limit: Mapping[str, Any]) -> None:
 
 
 def _written(metric: str, amount: str) -> dict[str, object]:
-    """Put an amount into the field that the control plane has for it. Raises InvalidRequest on what is no number."""
+    """Put an amount into the field that the control plane has for it. Raises InvalidRequest on what is not a number."""
     text = amount.strip().replace(",", "").removeprefix("$")
     try:
         if metric == _MONEY:
             return {"amount_usd": format(Decimal(text), "f")}
         return {"amount": int(text)}
     except (ValueError, InvalidOperation) as error:
-        raise InvalidRequest(f"{amount[:40]!r} is no number of {_UNITS[metric]}", param="amount") from error
+        raise InvalidRequest(f"{amount[:40]!r} is not a number of {_UNITS[metric]}", param="amount") from error

@@ -191,7 +191,9 @@ def _rate(leaf: str, text: str) -> str:
     try:
         return format(Decimal(text.strip().removeprefix("$")), "f")
     except InvalidOperation as error:
-        raise InvalidRequest(f"{text[:40]!r} is no price of {_LEAVES[leaf].lower()}; write USD such as 0.15") from error
+        raise InvalidRequest(
+            f"{text[:40]!r} is not a price of {_LEAVES[leaf].lower()}; write USD such as 0.15"
+        ) from error
 
 
 def _units(text: str) -> dict[str, str]:
@@ -202,9 +204,9 @@ def _units(text: str) -> dict[str, str]:
         try:
             found[word] = format(Decimal(price.removeprefix("$")), "f")
         except InvalidOperation as error:
-            raise InvalidRequest(f"{pair[:40]!r} is no price by unit; write UNIT=USD such as image=0.04") from error
+            raise InvalidRequest(f"{pair[:40]!r} is not a price by unit; write UNIT=USD such as image=0.04") from error
         if not equals:
-            raise InvalidRequest(f"{pair[:40]!r} is no price by unit; write UNIT=USD such as image=0.04")
+            raise InvalidRequest(f"{pair[:40]!r} is not a price by unit; write UNIT=USD such as image=0.04")
     return found
 
 

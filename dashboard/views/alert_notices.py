@@ -31,7 +31,7 @@ def draw_notices(visit: Visit) -> None:
             "State": st.column_config.TextColumn(help="No further attempt after a day; it may have been delivered"),
             "Last fault": st.column_config.TextColumn(width="large"),
         },
-        help=f"The latest {_MOST}, as `tollkeeper alerts deliveries` has them.",
+        help=f"The latest {_MOST}, as `tollkeeper alerts notifications` has them.",
         empty="Nothing was sent yet.",
     )
 

@@ -104,7 +104,7 @@ def delete_button(visit: Visit, path: str, whom: str) -> None:
 
 
 def percents(text: str) -> list[int | str]:
-    """Read percents with commas between; what is no whole number goes on as it is, to be refused by name."""
+    """Read percents with commas between; what is not a whole number goes on as it is, to be refused by name."""
     words = [word.strip().removesuffix("%").strip() for word in text.split(",")]
     return [int(word) if word.isdecimal() else word for word in words if word]
 

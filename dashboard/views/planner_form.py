@@ -133,7 +133,7 @@ def command_of(job: PlanJob) -> str:
     words = ["tollkeeper plan"]
     if job.made is not None:
         made = job.made
-        words.append(f"--made {made.requests} --rate {_word(made.per_second)}")
+        words.append(f"--generate {made.requests} --rate {_word(made.per_second)}")
         words.append(f"--input-tokens {_word(made.input_tokens)} --output-tokens {_word(made.output_tokens)}")
     words.append(f"--hours {_word(job.hours)}")
     words += [f"--model {_word(job.model)}"] if job.model else []

@@ -58,12 +58,12 @@ _FACTS: Final = (
 
 
 def draw_request(visit: Visit, named: str) -> None:
-    """Draw one request by its id. Raises InvalidRequest if it is no id, NotFound where it is not the viewer's."""
+    """Draw one request by its id. Raises InvalidRequest if it is not an id, NotFound where it is not the viewer's."""
     st.button("All requests", icon=":material/arrow_back:", on_click=address.change, args=({"request": None},))
     try:
         identifier = UUID(named)
     except ValueError as error:
-        raise InvalidRequest(f"{named!r} is no request id; it is in the reply's header x-request-id") from error
+        raise InvalidRequest(f"{named!r} is not a request id; it is in the reply's header x-request-id") from error
     request = visit.read(single_request, identifier, visit.viewer.tenant, visit.viewer.team)
     slow = slowest_of_own(visit.viewer.reach, request)
     _heading(visit, request)

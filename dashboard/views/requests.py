@@ -126,7 +126,7 @@ def _asked(visit: Visit) -> RequestQuestion:
 def _page() -> int:
     written = address.get("p") or "1"
     if not (written.isascii() and written.isdigit() and len(written) <= len(str(MAX_PAGES))):
-        raise InvalidRequest(f"{written!r} is no page; pages are 1 to {MAX_PAGES}", param="p")
+        raise InvalidRequest(f"{written!r} is not a page; pages are 1 to {MAX_PAGES}", param="p")
     return int(written)
 
 

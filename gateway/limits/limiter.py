@@ -459,7 +459,7 @@ class Limiter:
             return
         if not isinstance(request, GenerationRequest | MediaRequest):
             return
-        whole = "stop" if isinstance(request, MediaRequest) else ""  # what is no text is never cut
+        whole = "stop" if isinstance(request, MediaRequest) else ""  # what is not text is never cut
         tokens_out = life.tokens_out
         if tokens_out is not None and life.count_method != "estimate":
             self.outputs.learn(

@@ -231,7 +231,7 @@ class ToolCalls:
         try:
             result: dict[str, Any] = dict(_result(raw))
         except (msgspec.MsgspecError, UnicodeError):
-            raise UpstreamBroken(f"the MCP server {tool.server.id!r} sent a result that is no object") from None
+            raise UpstreamBroken(f"the MCP server {tool.server.id!r} sent a result that is not an object") from None
         kind = _text(result.get("resultType"))
         if kind not in ("", "complete") and call.revision != MODERN:
             raise UpstreamBroken(

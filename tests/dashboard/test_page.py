@@ -254,7 +254,7 @@ def test_a_store_that_is_down_is_a_sentence_with_a_way_on() -> None:
         ({"from": "2026-11-02", "to": "2026-11-01"}, "before it begins"),
         ({"range": "9y"}, "No range is called '9y'"),
         ({"by": "colour"}, "Cannot group by 'colour'"),
-        ({"from": "soon", "to": "later"}, "'soon' is no date and time"),
+        ({"from": "soon", "to": "later"}, "'soon' is not a date and time"),
     ],
 )
 def test_a_senseless_address_is_a_sentence_with_a_way_on(address: dict[str, str], sentence: str) -> None:

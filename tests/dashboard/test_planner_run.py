@@ -85,7 +85,7 @@ def test_the_shown_command_is_the_plan_word_for_word() -> None:
         requests=10, per_second=1234.5678, input_tokens=1_000_001.5, output_tokens=128.0
     ))  # fmt: skip
     assert shlex.split(command_of(job)) == [
-        *("tollkeeper", "plan", "--made", "10", "--rate", "1234.5678", "--input-tokens", "1000001.5"),
+        *("tollkeeper", "plan", "--generate", "10", "--rate", "1234.5678", "--input-tokens", "1000001.5"),
         *("--output-tokens", "128", "--hours", "1", "--model", "x; echo $HOME", "--without", "a b"),
         *("--usd-per-gpu-hour", "2.50", "--kv-token-bytes", "1048576.25", "--spot-share", "0.07"),
     ]

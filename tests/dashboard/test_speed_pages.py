@@ -225,7 +225,7 @@ def test_requests_are_searched_and_counted(fill: Fill) -> None:
     [
         ({"q": "colour:red"}, "Nothing is searched by 'colour'"),
         ({"p": "201"}, "pages are 1 to 200"),
-        ({"request": "nope"}, "'nope' is no request id"),
+        ({"request": "nope"}, "'nope' is not a request id"),
         ({"request": "0192f3a4-5b6c-7def-8123-456789abcdef"}, "was not found"),
     ],
 )

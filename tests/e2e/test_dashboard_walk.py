@@ -151,7 +151,7 @@ def test_one_request_says_what_the_command_line_says(walk: Walk, page: Any) -> N
 
 def test_requests_are_as_many_as_the_command_line_finds(walk: Walk, page: Any) -> None:
     def found() -> int:
-        return int(walk.told("request", "find", "--last", "168", "--tenant", walk.acme)["total"])
+        return int(walk.told("request", "find", "--hours", "168", "--tenant", walk.acme)["total"])
 
     walk.visit(page, f"requests?range=7d&tenant={walk.acme}")
     # A row of a week ago may leave the range between the two looks: then the next one agrees.
@@ -167,7 +167,7 @@ def test_a_plan_comes_to_what_the_command_line_says(walk: Walk, page: Any, tmp_p
     setup = tmp_path / "replica.json"
     setup.write_text(json.dumps({"steps": steps, "kv_blocks": 3000}))
     said = walk.told(
-        "plan", "--made", "300", "--rate", "20", "--input-tokens", "512", "--output-tokens", "128",
+        "plan", "--generate", "300", "--rate", "20", "--input-tokens", "512", "--output-tokens", "128",
         "--setup", str(setup), "--usd-per-gpu-hour", "2.50",
     )["now"]  # fmt: skip
     walk.visit(page, "planner")

@@ -56,7 +56,7 @@ def replay_command(
 ) -> None:
     """Replay a recorded workload through the gateway. Status 1 if an answer failed, 130 if interrupted.
 
-    Requests arrive at their recorded times, however long the answers take. Answers are forced to their recorded
+    Requests arrive at their recorded times, regardless of how long answers take. Answers are forced to their recorded
     lengths; longer ones are scaled down to the model's context. Missing tenants, teams and projects are created;
     keys are created for the run only.
     """

@@ -74,7 +74,7 @@ class Watch:
 def metrics_urls(gateway_url: str, environment: Mapping[str, str]) -> list[str]:
     """Return where a gateway's metrics are: at its own port, or at those that its settings name, one a worker.
 
-    Raises MetricsUnreadable if these settings are no numbers.
+    Raises MetricsUnreadable if these settings are not numbers.
     """
     port, workers = environment.get("TOLLKEEPER_METRICS_PORT", ""), environment.get("TOLLKEEPER_WORKERS", "")
     try:

@@ -1,6 +1,6 @@
 """Tool calls as Llama 3 writes them: the answer is `{"name": ..., "parameters": {...}}`, or follows `<|python_tag|>`.
 
-An answer may as well be JSON that is no call, so a call is what names a tool that there is.
+An answer may as well be JSON that is not a call, so a call is what names a tool that there is.
 """
 
 import re

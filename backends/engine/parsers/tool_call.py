@@ -46,7 +46,7 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def read_call(text: str) -> ToolCall | None:
-    """Read `{"name": ..., "arguments" or "parameters": {...}}`; `None` if it is no call."""
+    """Read `{"name": ..., "arguments" or "parameters": {...}}`; `None` if it is not a call."""
     try:
         stated = _stated_decoder.decode(text)
         arguments = bytes(stated.arguments) or bytes(stated.parameters)

@@ -106,7 +106,7 @@ class ChoiceText:
                 self.parser.push(piece.text, (token_id,), (self.text.characters - before,), is_given=True)
 
     def push(self, token_ids: Sequence[int], finish_reason: str | None) -> TextStep:
-        """Add the tokens of one step. With finish reason "stop" the last of them is an end token, which is no text."""
+        """Add the tokens of one step. With finish reason "stop" the last of them is an end token, which is not text."""
         said = None if finish_reason is None else _REASONS.get(finish_reason, "stop")
         if len(token_ids) == 1 and said is None and self.parser is None:  # nearly every step of nearly every answer
             self.outputs += 1

@@ -173,7 +173,7 @@ class EngineTarget:
         return [await prompt_of(request, call.body, model, form, call.reasoning_effort, is_limit_asked=asked)]
 
     async def prompt_blocks(self, call: ModelCall) -> PromptBlocks | None:
-        """Return the prompt's blocks as this host names them; `None` if it is away, or the request is no generation.
+        """Return the prompt's blocks as this host names them; `None` if it is away, or the request is not a generation.
 
         Also of a request that `call` will refuse: it says why. Prompts with images have lengths and no names.
         """

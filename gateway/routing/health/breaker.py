@@ -73,7 +73,7 @@ class Breaker:
         self.opened = 0  # times
         self.successes = 0  # in this window, as the next
         self.failures_in_a_row = 0
-        self.slow_bar_ns: int | None = None  # a probe that takes longer is no good one
+        self.slow_bar_ns: int | None = None  # a probe that takes longer is not a good one
         self._failures = 0
         self._last_successes = 0
         self._last_failures = 0

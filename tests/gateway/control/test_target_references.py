@@ -1,4 +1,4 @@
-"""What the control plane refuses in targets: references to what is no provider's key, and settings of no use."""
+"""What the control plane refuses in targets: references to what is not a provider's key, and settings of no use."""
 
 import pytest
 from fastapi.testclient import TestClient
