@@ -19,7 +19,7 @@ def export_menu(name: str, data: FrameSource) -> None:
         "",
         icon=":material/download:",
         type="tertiary",
-        help="Export these numbers",
+        help="Export this data",
         key=f"export_{name}",
         on_change="rerun",  # closed, it costs one element and no data
     )

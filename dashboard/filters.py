@@ -127,12 +127,12 @@ def written(moment: datetime) -> str:
 def _time(address: Mapping[str, str], name: str) -> datetime:
     text = address.get(name)
     if text is None:
-        raise InvalidRequest("a range of dates needs both a beginning and an end", param=name)
+        raise InvalidRequest("a date range needs a start and an end", param=name)
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidRequest(
-            f"{text!r} is not a date and time; write it like {datetime(2026, 11, 1, tzinfo=UTC):{TIME_FORMAT}}",
+            f"{text!r} is not a valid date and time; use the form {datetime(2026, 11, 1, tzinfo=UTC):{TIME_FORMAT}}",
             param=name,
         ) from error
     outside = InvalidRequest(f"{text!r} is outside the supported range of dates; choose another", param=name)

@@ -118,7 +118,11 @@ class Formats:
     @property
     def money_note(self) -> str:
         """Return at what rate amounts are shown; empty if they are the USD that were charged."""
-        return "" if self.currency == "USD" else f"{self.currency} at {self.usd_rate.normalize():f} for 1 USD, as set"
+        return (
+            ""
+            if self.currency == "USD"
+            else f"{self.currency} at {self.usd_rate.normalize():f} for 1 USD, configured rate"
+        )
 
     def count(self, number: int | None) -> str:
         """Write a count: 999,999, then 1.23 M, then 4.56 B."""

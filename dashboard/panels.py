@@ -105,7 +105,7 @@ def show_table(
     data: FrameSource | None = None,
     on_select: Callable[[], None] | Literal["ignore", "rerun"] = "ignore",
     selection_mode: Literal["single-row", "multi-row"] = "single-row",
-    empty: str = "Nothing here.",
+    empty: str = "No data.",
     formats: Formats | None = None,
 ) -> Any:
     """Draw a card with a table and its exports (`data` where these are to hold more than is shown).

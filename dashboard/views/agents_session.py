@@ -185,7 +185,7 @@ def _table(visit: Visit, turns: Sequence[Turn]) -> None:
             "Prefix broken by": st.column_config.TextColumn(width="medium"),
         },
         formats=visit.formats,
-        help="Requests of the session in order. Choose a line to open its request.",
+        help="Requests of the session in order. Select a row to open its request.",
         on_select=partial(_open, list(turns)),
     )
 

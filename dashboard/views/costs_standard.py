@@ -41,7 +41,7 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
     difference = None if total.cost_usd is None else total.cost_usd - charged
     show_figures(
         [
-            Figure("Cost", formats.money(total.cost_usd), "at the price of each request", "What requests cost."),
+            Figure("Cost", formats.money(total.cost_usd), "at the price of each request", "Recorded cost of requests."),
             Figure(
                 "Charged to budgets",
                 formats.money(charged),
@@ -53,8 +53,8 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
                 "Cost less charged",
                 signed_money(formats, difference),
                 _difference_words(difference),
-                "Above 0: what no budget was charged for, such as requests without a budget and what went beyond a "
-                "reservation. Below 0: the standard rate charged budgets more than requests cost.",
+                "Above 0: cost that no budget was charged, such as requests without a budget or above their "
+                "reservation. Below 0: budgets were charged more than requests cost.",
             ),
         ]
     )
@@ -63,7 +63,7 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
         _charged_frame(answer),
         key="costs_charged",
         columns={
-            "Cost": Money(6, "Of what has a price"),
+            "Cost": Money(6, "Cost of priced requests"),
             "Charged": Money(6, "Charged to budgets"),
             "Difference": Money(6, "Cost less charged", is_signed=True),
             "Requests": st.column_config.NumberColumn(format="localized"),
@@ -74,7 +74,7 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
         formats=visit.formats,
         help="Most expensive first.",
         data=lambda: _charged_export(answer),
-        empty="No request was recorded in this range.",
+        empty="No requests in this range.",
     )
 
 
@@ -138,7 +138,7 @@ def _gpus(visit: Visit) -> None:
     )
     said = f"The last {_HOURS} whole hours: {visit.formats.period(period.start, period.end)}."
     if known.unfit:
-        said += f" Set by an operator, so nothing explains a variance: {', '.join(known.unfit)}."
+        said += f" Cards set by an operator have no variance analysis: {', '.join(known.unfit)}."
     note(said)
 
 
@@ -165,7 +165,7 @@ def _variance_export(one: CostVariance) -> dict[str, object]:
 def _variance_columns() -> dict[str, Any]:
     return {
         "Standard": Money(4, "By the fitted card"),
-        "Actual": Money(4, "What the GPUs cost, idleness included"),
+        "Actual": Money(4, "Cost of the GPUs, idle time included"),
         "Actual less standard": Money(4, "Above 0 the platform has paid more than it charged", is_signed=True),
         "Co-tenancy": Money(4, "Requests took more or less GPU time than the card's rates imply", is_signed=True),
         "Idle": Money(4, "Idle and wasted time cost more than planned, or less", is_signed=True),

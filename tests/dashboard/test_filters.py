@@ -42,7 +42,7 @@ def test_an_end_in_the_future_means_until_now() -> None:
         ({"by": "colour"}, "cannot group by 'colour'"),
         (
             {"from": "yesterday", "to": "2026-11-02"},
-            "'yesterday' is not a date and time; write it like 2026-11-01T00:00Z",
+            "'yesterday' is not a valid date and time; use the form 2026-11-01T00:00Z",
         ),
         ({"from": "2026-11-01"}, "needs both a beginning and an end"),
         ({"from": "2026-11-02", "to": "2026-11-01"}, "before it begins"),

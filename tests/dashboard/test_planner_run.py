@@ -40,17 +40,17 @@ def test_a_refusal_is_in_the_planner_s_words() -> None:
 def test_a_planner_that_dies_is_said_to_have() -> None:
     run = PlannerRuns(child("sys.exit(3)")).begin(JOB)
     assert run.wait(PATIENCE_SECONDS)
-    assert run.refused == "the planner ended without an answer (status 3)"
+    assert run.refused == "the simulation ended without a result (status 3)"
 
 
 def test_a_cancelled_plan_gives_its_place_back() -> None:
     runs = PlannerRuns(child("time.sleep(600)"), most=1)
     first = runs.begin(JOB)
-    with pytest.raises(Unavailable, match="1 plans are being played"):
+    with pytest.raises(Unavailable, match=r"limit of concurrent simulations \(1\)"):
         runs.begin(JOB)
     first.cancel()
     assert first.wait(PATIENCE_SECONDS)
-    assert first.refused == "it was cancelled"
+    assert first.refused == "the simulation was cancelled"
     second = runs.begin(JOB)
     second.cancel()
     assert second.wait(PATIENCE_SECONDS)
@@ -63,7 +63,7 @@ def test_a_plan_that_nobody_looks_at_gives_way_to_another() -> None:
     now[0] = 14.0
     first.look()
     now[0] = 14.0 + UNSEEN_SECONDS - 0.001
-    with pytest.raises(Unavailable, match="1 plans are being played"):
+    with pytest.raises(Unavailable, match=r"limit of concurrent simulations \(1\)"):
         runs.begin(JOB)
     now[0] = 14.0 + UNSEEN_SECONDS
     second = runs.begin(JOB)
