@@ -55,11 +55,11 @@ def _caption(answer: Overview, visit: Visit) -> None:
 
 
 def _copies(count: int) -> str:
-    """Return of copies that requests, tokens and cost count them; nothing where there are none."""
+    """Return a sentence about shadow requests; empty if there are none."""
     if not count:
         return ""
-    return f" {formats.count(count)} shadow requests of rollouts: "
-            "included in tokens and cost, excluded from errors and latency."
+    said = "shadow requests of rollouts: included in tokens and cost, excluded from errors and latency."
+    return f" {formats.count(count)} {said}"
 
 
 def _key_figures(visit: Visit, answer: Overview) -> None:
