@@ -38,7 +38,7 @@ class Incident:
     patience_seconds: float = _PATIENCE_SECONDS
 
     async def play(self) -> bool:
-        """Play the incident; return False if a notification did not arrive in time. Raise the gateway client's errors."""
+        """Play the incident; return False if a notification did not arrive in time. Raise the client's errors."""
         payers = await asyncio.to_thread(
             create_payers, self.control, [self.place], self.model, f"{self.run_id}-incident", datetime.now(UTC), 600.0
         )

@@ -95,11 +95,11 @@ class ConnectionTable:
         return True
 
     def holds(self, connection: Held) -> bool:
-        """Return whether a connection is held, and has not given way."""
+        """Return whether a connection is in the table (not evicted)."""
         return connection in self._network_of or connection in self._probes
 
     def replace(self, connection: Held, by: Held, now: float) -> None:
-        """Put a connection in the place of another, such as of its handshake."""
+        """Replace a connection's entry by another's, such as the handshake's by the established connection's."""
         if self._probes.discard(connection):
             self._probes.add(by, now)
             return

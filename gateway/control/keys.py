@@ -150,7 +150,7 @@ def get(tenant: TenantPath, key: KeyPath, author: Admin, database: Database) -> 
 
 @router.patch("/{key}", summary="Change a key's name, end or scopes")
 def update(tenant: TenantPath, key: KeyPath, body: KeyPatch, author: Admin, database: Database) -> KeyOut:
-    """Every gateway holds it to the new scopes within a second; null takes an end or a scope away."""
+    """Every gateway applies the new scopes within a second. null removes an expiry or a scope."""
     with database.session() as session:
         changes = body.model_dump(exclude_unset=True)
         return KeyOut.model_validate(keys.update_key(session, author, tenant, key, changes))
@@ -160,9 +160,9 @@ def update(tenant: TenantPath, key: KeyPath, body: KeyPatch, author: Admin, data
 def rotate(
     tenant: TenantPath, key: KeyPath, body: RotationBody, author: Admin, database: Database, request: Request
 ) -> NewKeyOut:
-    """The key stays, with its id, scopes, limits and budgets. The present secret works on for the overlap.
+    """Id, scopes, limits and budgets stay. The current secret keeps working for the overlap.
 
-    A rotation without overlap ends every secret but the new one.
+    A rotation without overlap ends all other secrets at once.
     """
     secret = new_key(os.urandom(KEY_RANDOM_BYTES))
     pepper: bytes = request.app.state.key_pepper
