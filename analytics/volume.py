@@ -37,7 +37,7 @@ class Volume:
 
     @property
     def admitted(self) -> int:
-        """Count the requests that were not refused."""
+        """Return the number of requests that were not refused."""
         return self.requests - self.rejected
 
     @property

@@ -112,7 +112,7 @@ class Formats:
 
     @property
     def zone_name(self) -> str:
-        """Name the time zone for people, such as `Europe/Berlin`."""
+        """Return the name of the time zone for people, such as `Europe/Berlin`."""
         return self.zone.key
 
     @property

@@ -54,7 +54,7 @@ def show_figures(figures: Sequence[Figure]) -> None:
 
 
 def figures_key(figures: Sequence[Figure]) -> str:
-    """Name a row of figures by its labels; styles find all of them by how the name begins."""
+    """Return the name of a row of figures by its labels; styles find all of them by how the name begins."""
     return "figures_" + "_".join("".join(filter(str.isalnum, figure.label)) for figure in figures)
 
 

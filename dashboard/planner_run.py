@@ -1,4 +1,4 @@
-"""A plan under way in a process of its own: how far it is, what it came to, and its end where it is not wanted."""
+"""A plan in progress in a process of its own: how far it is, what it came to, and its end if it is not wanted."""
 
 import json
 import subprocess
@@ -60,7 +60,7 @@ class PlannerRun:
         return is_under_way and self._clock() - self._looked_at >= UNSEEN_SECONDS
 
     def look(self) -> None:
-        """Note that someone looks at it now."""
+        """Record that someone looks at it now."""
         self._looked_at = self._clock()
 
     def cancel(self, why: str = "the simulation was cancelled") -> None:
@@ -116,7 +116,7 @@ class PlannerRuns:
         self._runs: list[PlannerRun] = []  # begun, and not known to be over
 
     def begin(self, job: PlanJob) -> PlannerRun:
-        """Begin a plan, in the place of one that nobody looks at any more where there is no other. Raises Unavailable
+        """Start a plan, in the place of one that nobody looks at any more if there is no other. Raises Unavailable
         where as many run as may.
         """
         if not self._places.acquire(blocking=False) and not self._take_place():

@@ -50,7 +50,7 @@ class Preferences:
 
 @cache
 def _zones() -> frozenset[str]:
-    """Name the zones that this machine knows: a walk over a directory, and every page's run asks."""
+    """Return the name of the zones that this machine knows: a walk over a directory, and every page's run asks."""
     return frozenset(available_timezones())
 
 

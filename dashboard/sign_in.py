@@ -112,7 +112,7 @@ def with_session(request: Request, response: Response, token: str) -> Response:
 
 
 class Gate:
-    """ASGI middleware: pages lead to the sign-in where nobody has signed in, and files are for signed-in people alone.
+    """ASGI middleware: pages lead to the sign-in if nobody has signed in, and files are for signed-in people alone.
 
     A page's own numbers come over its WebSocket, whose every run asks `arrive` again. Nobody uploads anything.
     """

@@ -84,7 +84,7 @@ class Incident:
         try:
             rows = self.analytics.get_all("/v1/alerts")
         except TollkeeperError:
-            return []  # it is busy or starting anew: asked again in a moment
+            return []  # it is busy or starting again: asked again in a moment
         return [row for row in rows if row["rule"] == slo_rule_of(self.run_id)]
 
     def _is_raised(self) -> bool:

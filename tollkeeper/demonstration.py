@@ -172,7 +172,7 @@ def has_display(environment: Mapping[str, str]) -> bool:
 
 
 def open_page(url: str) -> None:
-    """Open a page in the browser. Where there is none, the printed address has to do."""
+    """Open a page in the browser. If there is none, the printed address has to do."""
     try:
         webbrowser.open(url)
     except webbrowser.Error:

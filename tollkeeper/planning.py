@@ -55,7 +55,7 @@ class Asked:
 def answer(asked: Asked) -> dict[str, object]:
     """Find the workload and the replica, and play the plan as it is and as it would be.
 
-    Raises our errors: on options that contradict each other, where the store has too little, where it is not there.
+    Raises our errors: on options that contradict each other, where the store has too little, if it is not there.
     """
     workload, setup = _found(asked)
     question = WhatIf(

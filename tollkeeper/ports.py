@@ -98,7 +98,7 @@ def _obstacle(host: str, port: int) -> OSError | None:
 
 
 def holder_of(port: int) -> str:
-    """Name the process that listens on a port, as far as this user may know."""
+    """Return the name of the process that listens on a port, as far as this user may know."""
     try:
         connections = psutil.net_connections(kind="tcp")
     except (psutil.AccessDenied, OSError):  # macOS shows other processes' sockets to root only

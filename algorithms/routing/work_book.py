@@ -32,7 +32,7 @@ class WorkBook:
         return weight
 
     def join(self, name: str) -> None:
-        """Begin with a replica, which is taken to have had as much as the others."""
+        """Start with a replica, which is taken to have had as much as the others."""
         self.of[name] = self.total / len(self.of) if self.of else 0.0
         self.total += self.of[name]
 

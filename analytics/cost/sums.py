@@ -72,12 +72,12 @@ class CostSum:
 
     @property
     def admitted(self) -> int:
-        """Count the requests that were not refused."""
+        """Return the number of requests that were not refused."""
         return self.requests - self.rejected
 
     @property
     def priced_requests(self) -> int:
-        """Count the requests that have an amount, whole or in part."""
+        """Return the number of requests that have an amount, whole or in part."""
         return self.admitted - self.failed_requests - self.unknown_usage_requests - self.unpriced_requests
 
     @property

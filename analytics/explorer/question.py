@@ -139,14 +139,14 @@ def read_outcome(text: str | None) -> Outcome | None:
     if not text:
         return None
     if text not in OUTCOMES:
-        raise InvalidRequest(f"{text!r} is not an outcome; choose of {', '.join(OUTCOMES)}", param="outcome")
+        raise InvalidRequest(f"{text!r} is not an outcome; choose one of {', '.join(OUTCOMES)}", param="outcome")
     return text
 
 
 def read_sort(text: str) -> Sort:
     """Read an order's name. Raises InvalidRequest."""
     if text not in SORTS:
-        raise InvalidRequest(f"requests cannot be sorted by {text!r}; choose of {', '.join(SORTS)}", param="sort")
+        raise InvalidRequest(f"requests cannot be sorted by {text!r}; choose one of {', '.join(SORTS)}", param="sort")
     return text
 
 

@@ -22,7 +22,7 @@ class OutlookTask:
     level: float = LEVEL
 
     def forecast(self) -> SpendForecast:
-        """Make the forecast. Takes a tenth of a second, and seconds and 100 MB the first time in a process."""
+        """Create the forecast. Takes a tenth of a second, and seconds and 100 MB the first time in a process."""
         return forecast_of(self.history.tenant, self.history, self.today, days=self.days, level=self.level)
 
 

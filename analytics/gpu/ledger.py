@@ -46,7 +46,7 @@ class GpuMinute:
 
     @property
     def machine(self) -> str:
-        """Name what is paid once whatever runs on it: the GPU, or without one the engine host."""
+        """Return the name of what is paid once whatever runs on it: the GPU, or without one the engine host."""
         return self.device if self.is_gpu else self.replica or self.device
 
 

@@ -24,7 +24,7 @@ _UNIT_TOKENS: Final = 128  # of a prefix, where prompts themselves are not kept
 def recorded_workload(
     store: StoreClient, period: Period, *, model: str | None = None, tenant: str | None = None
 ) -> Workload:
-    """Read a time's requests as a workload. Raises StoreUnavailable, and InvalidRequest where there are none.
+    """Read a time's requests as a workload. Raises StoreUnavailable, and InvalidRequest if there are none.
 
     Prompts are not kept, so shared beginnings are inferred: the turns of a conversation continue each other, and what
     else was found in a cache is a beginning that the tenant's prompts have in common.

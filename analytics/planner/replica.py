@@ -54,7 +54,7 @@ class SimulatedReplica:
         self._listener = listener
         self._luck = luck  # None: every step takes what the model says
         self._line: WaitingLine[SimulatedSequence] = WaitingLine()
-        self._prompts: list[SimulatedSequence] = []  # under way
+        self._prompts: list[SimulatedSequence] = []  # in progress
         self._rows: list[tuple[SimulatedSequence, int]] = []  # prompts' parts of the step in flight
         self._decodes = DecodeRun(setup)
         self._leap = 0  # steps of the leap in flight; 0: a single step, or nothing
@@ -126,23 +126,23 @@ class SimulatedReplica:
 
     @property
     def steps(self) -> int:
-        """Count the steps that were computed."""
+        """Return the number of steps that were computed."""
         return self._decodes.steps
 
     @property
     def running(self) -> int:
-        """Count the sequences that have a seat."""
+        """Return the number of sequences that have a seat."""
         return len(self._decodes.members) + len(self._prompts)
 
     @property
     def waiting(self) -> int:
-        """Count the sequences in the queue."""
+        """Return the number of sequences in the queue."""
         return len(self._line)
 
     # a step's beginning
 
     def _begin(self, now: float) -> None:
-        """Begin what comes next, at the boundary of a step."""
+        """Start what comes next, at the boundary of a step."""
         decodes, kv = self._decodes, self.kv
         self._leap = 0
         self._began_ns = now

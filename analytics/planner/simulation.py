@@ -75,7 +75,7 @@ class Simulation:
 
 
 class _Run:
-    """What is under way in one run. It listens to its replicas."""
+    """What is in progress in one run. It listens to its replicas."""
 
     def __init__(
         self, setups: Sequence[ReplicaSetup], policy: str, seed: int, outages: Sequence[Outage], workload: Workload

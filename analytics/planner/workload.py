@@ -101,7 +101,7 @@ def poisson(
     tenants: int = 8,
     seed: int = 0,
 ) -> Workload:
-    """Make requests that come independently of each other, with log-normal lengths; the same for the same seed.
+    """Create requests that come independently of each other, with log-normal lengths; the same for the same seed.
 
     `input_tokens` and `output_tokens` are means; `spread` is the standard deviation of the lengths' logarithm.
     """

@@ -44,7 +44,7 @@ class InwardAddress(Exception):
 
 
 async def reachable_address(host: str, port: int, allowed: Sequence[Network]) -> str:
-    """Look a host up and return an address of it that may be called. Raises InwardAddress, and OSError where
+    """Look a host up and return an address of it that may be called. Raises InwardAddress, and OSError if
     unknown.
     """
     loop = asyncio.get_running_loop()

@@ -31,7 +31,7 @@ _GRANTS: Final[dict[Role, Collection[Role]]] = {
 }
 _OF_A_TENANT: Final = (Role.DEVELOPER, Role.DIRECTORY)
 REVOKED: Final = "revoked"
-# Each token with what the account that made it may do now: nothing where it was removed, or is kept out.
+# Each token with what the account that made it may do now: nothing if it was removed, or is kept out.
 _WITH_ACCOUNT: Final = (
     select(AdminToken, RoleGrant)
     .outerjoin(User, and_(User.id == AdminToken.user_id, User.is_active))
@@ -110,7 +110,7 @@ def create_token(
 def list_tokens(
     session: Session, now: datetime, *, tenant_id: str = "", after: str = "", limit: int = 100
 ) -> list[ListedToken]:
-    """Return up to `limit` tokens after an id, refused ones too, oldest first; of one tenant where it is not empty."""
+    """Return up to `limit` tokens after an id, refused ones too, oldest first; of one tenant if it is not empty."""
     wanted = _WITH_ACCOUNT.where(AdminToken.id > after).order_by(AdminToken.id).limit(limit)
     if tenant_id:
         wanted = wanted.where(AdminToken.tenant_id == tenant_id)

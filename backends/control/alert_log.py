@@ -332,7 +332,7 @@ def list_alerts(
 
 
 def acknowledge_alert(session: Session, author: Author, alert_id: str) -> Alert:
-    """Note who has taken an alert up; of several, the first. It stays open for as long as its condition holds.
+    """Record who has taken an alert up; of several, the first. It stays open for as long as its condition holds.
 
     Raises NotFound, also for an alert that is not about the author's tenant or team.
     """

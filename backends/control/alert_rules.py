@@ -211,7 +211,7 @@ def create_silence(session: Session, author: Author, new: NewSilence) -> AlertSi
 def list_rows(
     session: Session, table: type[RowT], *, tenant: str = "", after: str = "", limit: int = 100
 ) -> list[RowT]:
-    """Return up to `limit` rows after an id, of one tenant where it is not empty."""
+    """Return up to `limit` rows after an id, of one tenant if it is not empty."""
     wanted = select(table).where(table.id > after).order_by(table.id).limit(limit)
     return list(session.scalars(wanted.where(table.tenant_id == tenant) if tenant else wanted))
 

@@ -102,7 +102,7 @@ def list_keys(
 ) -> list[ApiKey]:
     """Return up to `limit` keys of a tenant, revoked ones too, oldest first. Raises NotFound on the tenant.
 
-    `team_id` keeps to one team, where it is not empty; `is_service_account` to one kind.
+    `team_id` keeps to one team, if it is not empty; `is_service_account` to one kind.
     """
     get_tenant(session, tenant_id)
     wanted = select(ApiKey).where(ApiKey.tenant_id == tenant_id, ApiKey.id > after).order_by(ApiKey.id).limit(limit)

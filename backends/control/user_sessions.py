@@ -30,7 +30,7 @@ class Found:
 
 
 def new_secret() -> str:
-    """Make the secret of a session: 256 random bits."""
+    """Create the secret of a session: 256 random bits."""
     return SESSION_PREFIX + randomness.token_urlsafe(KEY_RANDOM_BYTES)
 
 
@@ -42,7 +42,7 @@ def is_session_like(secret: str) -> bool:
 def begin_session(
     session: Session, author: Author, account: Account, method: str, secret: str, length: timedelta, pepper: bytes
 ) -> UserSession:
-    """Begin a session for a user who has signed in. `author.at` is its first moment.
+    """Start a session for a user who has signed in. `author.at` is its first moment.
 
     `account` is what the proof was held against. Raises AuthenticationFailed if it no longer counts: the account was
     closed or removed, or its password changed, after it was read.

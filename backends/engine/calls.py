@@ -36,7 +36,7 @@ class Calls:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, connection: Connection, call: Call) -> None:
-        """Begin to do what is asked."""
+        """Start to do what is asked."""
         verbs: dict[str, Callable[[Call], Awaitable[Facts]]] = {
             "load": self._load,
             "unload": self._unload,

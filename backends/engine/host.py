@@ -103,7 +103,7 @@ class EngineHost:
 
     @property
     def requests(self) -> int:
-        """Count the requests being served."""
+        """Return the number of requests being served."""
         return len(self._tickets)
 
     @property

@@ -32,12 +32,12 @@ class ModelCard:
 
     @property
     def template_hash(self) -> str:
-        """Hash the chat template; that of the empty text where there is none."""
+        """Hash the chat template; that of the empty text if there is none."""
         return sha256(self.chat_template.encode()).hexdigest()
 
 
 def hash_of_files(paths: Iterable[Path]) -> "hashlib._Hash":
-    """Begin a SHA-256 with the files' names and contents, in the order given. Reads them all."""
+    """Start a SHA-256 with the files' names and contents, in the order given. Reads them all."""
     digest = sha256()
     for path in paths:
         digest.update(path.name.encode() + b"\0")

@@ -31,7 +31,7 @@ class Served(Protocol):
         """Return why the state is failed."""
 
     def start(self) -> None:
-        """Begin to load."""
+        """Start to load."""
 
     def set_state(self, state: ModelState, failure: str = "") -> None:
         """Change what the model is said to be."""

@@ -43,7 +43,7 @@ def require_gpu() -> list[GpuReader]:
 
 
 def visible(devices: Iterable[DeviceIdentity], environment: Mapping[str, str] | None = None) -> list[DeviceIdentity]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves this process, in its order; all of them where it is not set.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves this process, in its order; all of them if it is not set.
 
     Numbers are in the driver's order, as with CUDA_DEVICE_ORDER=PCI_BUS_ID. A whole GPU that is cut into slices is not
     among them: programs are given the slices. Raises ConfigurationError on a name that no GPU has.

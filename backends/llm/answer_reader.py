@@ -325,7 +325,7 @@ def only_delta(event: bytes) -> Delta | None:
 
 
 def _given(value: msgspec.Raw) -> bytes:
-    """Return a field's JSON; nothing where it is `null`, as from servers that state every field."""
+    """Return a field's JSON; nothing if it is `null`, as from servers that state every field."""
     given = bytes(value)
     return b"" if given == b"null" else given
 

@@ -139,7 +139,7 @@ def _until(
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Count the ids that two sequences begin with alike."""
+    """Return the number of ids that two sequences begin with alike."""
     shorter = min(len(one), len(other))
     if one[:shorter] == other[:shorter]:
         return shorter

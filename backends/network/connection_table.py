@@ -26,7 +26,7 @@ class Held(Hashable, Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Return since when no request has been under way, on the clock of `admit`; `None` while one is."""
+        """Return since when no request has been in progress, on the clock of `admit`; `None` while one is."""
 
     def give_way(self) -> None:
         """Close now."""

@@ -23,7 +23,7 @@ class DetailAccess:
     """Checks callers against TOLLKEEPER_METRICS_TOKEN, or the secret file `metrics_token` if that is not set."""
 
     def __init__(self, stated: str, data: Path) -> None:
-        """Make the secret file if nothing is stated and it is missing."""
+        """Create the secret file if nothing is stated and it is missing."""
         self._is_stated = bool(stated)
         token = stated or SecretFiles(data / "secrets").get_or_create(_SECRET, prefix="tk-metrics-")
         self._expected = f"Bearer {token}".encode()

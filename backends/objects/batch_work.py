@@ -48,8 +48,8 @@ class BatchWork:
     """One gateway's hold on batches.
 
     `owner` is `place`, which names the gateway and its data directory, "#", and what tells this process from those
-    before it in the same place. Methods that write for a batch raise LeaseLost where it is another gateway's by now;
-    all raise ObjectsUnavailable where the database cannot be used.
+    before it in the same place. Methods that write for a batch raise LeaseLost if it is another gateway's by now;
+    all raise ObjectsUnavailable if the database cannot be used.
     """
 
     def __init__(self, database: ObjectsDatabase, owner: str) -> None:

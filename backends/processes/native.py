@@ -1,4 +1,4 @@
-"""What says to the compiler how a class is to be compiled; where nothing is compiled it says nothing."""
+"""What says to the compiler how a class is to be compiled; if nothing is compiled it says nothing."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar

@@ -27,7 +27,7 @@ def require_known_variables(variables: Iterable[str] = os.environ) -> None:
 
 
 def run_process(name: str, settings_class: Callable[[], SettingsT], run: Callable[[SettingsT], None]) -> int:
-    """Run a process to its end. Gives its exit status: 0, or 2 where it cannot start.
+    """Run a process to its end. Gives its exit status: 0, or 2 if it cannot start.
 
     What keeps it from starting (a bad variable, a port in use, a directory that cannot be written) is printed as one
     line, `name: what is wrong and what to do`.

@@ -136,7 +136,7 @@ def _manner(order: Order) -> dict[str, Any]:
 
 
 def _served(answer: Any) -> str:
-    """Name the model that answered, as the provider does."""
+    """Return the name of the model that answered, as the provider does."""
     hidden = getattr(answer, "_hidden_params", None) or {}
     return str(hidden.get("provider_response_model") or "")
 

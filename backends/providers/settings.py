@@ -53,7 +53,7 @@ class ProviderHostSettings(LogSettings):
 
     @property
     def host_name(self) -> str:
-        """Name this host among others."""
+        """Return the name of this host among others."""
         return f"providers@{socket.gethostname()}"
 
 

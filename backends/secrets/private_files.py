@@ -20,7 +20,7 @@ _OURS: Final = (
 
 
 def keep_private(data: Path) -> None:
-    """Make what this process writes from now on private, and mend what lies in the data directory.
+    """Create what this process writes from now on private, and mend what lies in the data directory.
 
     The directory itself is mended only if nothing else is likely to need it: it is ours, not shared (sticky), and
     neither the root, the home nor the current directory.
@@ -40,7 +40,7 @@ def keep_private(data: Path) -> None:
 
 
 def make_database_file(path: Path) -> None:
-    """Make a SQLite file for its owner alone, if it is not there; SQLite gives the files beside it the same rights.
+    """Create a SQLite file for its owner alone, if it is not there; SQLite gives the files beside it the same rights.
 
     One that is there is never opened: closing a file gives up every lock that this process holds on it, SQLite's too,
     and another process that ends would then delete the log that open connections still write to.

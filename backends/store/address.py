@@ -42,7 +42,7 @@ class StoreAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the store is on this machine, where compressing costs more than sending."""
+        """Return whether the store is on this machine, where compressing costs more than sending."""
         return urlsplit(self.url).hostname in ("127.0.0.1", "::1", "localhost")
 
     @classmethod

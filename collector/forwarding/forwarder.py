@@ -113,7 +113,7 @@ class Forwarder:
             self._counters.noticed(f"not_forwarded_to_{self.name}", len(wanted))
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start to send."""
         self._thread.start()
 
     def stop(self, seconds: float) -> None:

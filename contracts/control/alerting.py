@@ -45,7 +45,7 @@ class AlertChannel(Base):
 
 
 class AlertSilence(Base):
-    """Alerts of a rule or, where it is empty, of all rules are raised but not sent, for a while.
+    """Alerts of a rule or, if it is empty, of all rules are raised but not sent, for a while.
 
     `subject` keeps to alerts whose fingerprint begins with it.
     """

@@ -24,7 +24,7 @@ def bounded_id(sent: str) -> str:
 
 
 def uuid7(unix_ns: int) -> UUID:
-    """Make a UUIDv7 from a Unix time in nanoseconds.
+    """Create a UUIDv7 from a Unix time in nanoseconds.
 
     48 bits of milliseconds, then 74 random bits: two ids of one millisecond collide with probability 2^-74.
     The caller passes the clock's reading, so that an id and the record's start agree.

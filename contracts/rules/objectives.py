@@ -212,7 +212,7 @@ class BurnPair:
 
     @property
     def name(self) -> str:
-        """Name the pair as people write it, such as "14.4x 1h/5m"."""
+        """Return the name of the pair as people write it, such as "14.4x 1h/5m"."""
         return f"{float(self.factor):g}x {span_text(self.long)}/{span_text(self.short)}"
 
 

@@ -88,7 +88,7 @@ class FailurePolicy:
     `between_tokens_seconds` and `total_seconds` (of all tries together) hold whatever kind its targets are; `None`:
     only the targets' own times do. An answer that is wanted whole is asked for by a stream if one of the first two is
     set; if that is impossible, `whole_answer_seconds` bounds each try. Without a breaker every target is called in its
-    turn. `when_all_away` says whether a request is sent to a target that is left alone where there is no other, or
+    turn. `when_all_away` says whether a request is sent to a target that is left alone if there is no other, or
     refused at once.
     """
 

@@ -20,7 +20,7 @@ _USD, _GPU = "USD", "GPU milliseconds"
 
 
 def tenant_choice(visit: Visit, key: str, *, platform: str = "") -> str:
-    """Draw the choice of a tenant that the viewer may name; `platform` is offered first where it is not empty."""
+    """Draw the choice of a tenant that the viewer may name; `platform` is offered first if it is not empty."""
     own = visit.viewer.tenant
     ids = [own] if own is not None else [str(row["id"]) for row in visit.control.get_all("/v1/tenants")]
     options = [*([""] if platform and own is None else []), *ids]

@@ -26,7 +26,7 @@ KINDS: Final[Mapping[CostLevel, str]] = {"tenant": "tenant", "team": "team", "pr
 
 
 def label_of(name: str) -> str:
-    """Name a group for people."""
+    """Return the name of a group for people."""
     return name or NO_NAME
 
 

@@ -190,7 +190,7 @@ def _by_prompt(visit: Visit, found: LatencyOverTime) -> None:
 
 
 def prompt_name(prompt: PromptClass) -> str:
-    """Name a class of prompts by its bounds."""
+    """Return the name of a class of prompts by its bounds."""
     below = PROMPT_CLASS_BELOW_TOKENS
     names: dict[PromptClass, str] = {
         "short": f"below {below['short']:,}",
@@ -203,7 +203,7 @@ def prompt_name(prompt: PromptClass) -> str:
 
 
 def prompt_frame(found: LatencyOverTime) -> Table:
-    """Return a row per class of prompts, times in milliseconds; missing where nothing was measured."""
+    """Return a row per class of prompts, times in milliseconds; missing if nothing was measured."""
     rows: list[dict[str, object]] = []
     for prompt, times in found.by_prompt.items():
         requests = _most(times["ttft"], times["end_to_end"])

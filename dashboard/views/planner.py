@@ -102,7 +102,7 @@ def _progress(run: PlannerRun) -> None:
 
 
 def _begin(visit: Visit) -> None:
-    """Begin to look for recommendations, which takes seconds once an hour."""
+    """Start to look for recommendations, which takes seconds once an hour."""
     visit.ahead_slow(recommended, *_question(visit), keep_seconds=RECOMMENDED_SECONDS)
 
 

@@ -58,7 +58,7 @@ _FACTS: Final = (
 
 
 def draw_request(visit: Visit, named: str) -> None:
-    """Draw one request by its id. Raises InvalidRequest if it is not an id, NotFound where it is not the viewer's."""
+    """Draw one request by its id. Raises InvalidRequest if it is not an id, NotFound if it is not the viewer's."""
     st.button("All requests", icon=":material/arrow_back:", on_click=address.change, args=({"request": None},))
     try:
         identifier = UUID(named)
@@ -156,7 +156,7 @@ def _figures(visit: Visit, request: SingleRequest) -> None:
 
 
 def _priced_as(request: SingleRequest) -> str:
-    """Name the price card, or what has no price and why."""
+    """Return the name of the price card, or what has no price and why."""
     if request.unpriced_leaves:
         return f"without {', '.join(request.unpriced_leaves)}: no price"
     tier = request.labels["service_tier"]

@@ -126,7 +126,7 @@ def _row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _choose(ids: Sequence[str]) -> None:
-    """Name the chosen line in the address, by the lines as they were drawn."""
+    """Return the name of the chosen line in the address, by the lines as they were drawn."""
     places = st.session_state[_TABLE].selection.rows
     address.change({_CHOSEN: ids[places[0]] if places and places[0] < len(ids) else None})
 

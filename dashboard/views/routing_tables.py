@@ -77,7 +77,7 @@ DECISION_COLUMNS: Final[dict[str, Any]] = {
 
 
 def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None, zone: ZoneInfo) -> Table:
-    """Return a row for each target. What only a gateway tells is left out where nobody asked it."""
+    """Return a row for each target. What only a gateway tells is left out if nobody asked it."""
     rows = []
     for line in lines:
         name = f"{line.pool}/{line.target}"

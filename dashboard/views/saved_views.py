@@ -116,9 +116,9 @@ def _change(visit: Visit, page: str, row: Mapping[str, Any]) -> None:
         is_shared = st.checkbox(
             _share_words(visit), bool(row["is_shared"]), key=f"saved_view_reshare_{row['id']}", help=_SHARING
         )
-        anew = st.checkbox("Replace the saved filters with the current ones", key=f"saved_view_anew_{row['id']}")
+        again = st.checkbox("Replace the saved filters with the current ones", key=f"saved_view_anew_{row['id']}")
         change: dict[str, object] = {"name": name, "is_shared": is_shared}
-        change |= {"parameters": present(page)} if anew else {}
+        change |= {"parameters": present(page)} if again else {}
         with st.container(horizontal=True):
             if st.button("Save", type="primary", key="saved_view_save"):
                 with outcome(f"{name} changed"):

@@ -90,7 +90,7 @@ class AnswerCache:
             self._warming = asyncio.ensure_future(self._meanings().embed("", "warm up"))
 
     def begin(self, life: RequestState) -> Visit:
-        """Begin a request's visit. Whoever has begun one ends it with `end`."""
+        """Start a request's visit. Whoever has begun one ends it with `end`."""
         policy, model, exchange = life.cache, life.model, life.exchange
         assert policy is not None and model is not None
         wish = read_cache_control(exchange.header(b"cache-control"))
@@ -217,7 +217,7 @@ class AnswerCache:
     def _name(
         self, life: RequestState, model: ModelSpec, operation: Operation, body: bytes, policy: CachePolicy
     ) -> Fingerprint | None:
-        """Name a request, with all that its answer depends on; `None` if it cannot be."""
+        """Return the name of a request, with all that its answer depends on; `None` if it cannot be."""
         share = share_of(life.who, policy.share)
         if share is None:
             return None
@@ -240,7 +240,7 @@ class AnswerCache:
         return None
 
     async def _wait(self, life: RequestState, name: Fingerprint, wish: CacheWish) -> "tuple[Entry, KeptAnswer] | None":
-        """Wait for the answer to a request that is the same and under way; `None` if none comes of it."""
+        """Wait for the answer to a request that is the same and in progress; `None` if none comes of it."""
         has_waited = False
         for _ in range(_MAX_WAITS):
             flight = self._flights.find(life.who.tenant, name.exact)

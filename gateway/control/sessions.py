@@ -148,7 +148,7 @@ def _caller_of(request: Request, stated: str) -> str:
 
 
 def open_session(request: Request, account: Account, method: str, address: str, hours: int) -> NewSessionOut:
-    """Begin a session for a user who has signed in."""
+    """Start a session for a user who has signed in."""
     pepper: bytes = request.app.state.key_pepper
     now, secret = datetime.now(UTC), new_secret()
     author = Author(account.user.email, now, address, account.tenant_id, account.team_id)

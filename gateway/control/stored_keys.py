@@ -48,7 +48,7 @@ class ResealedOut(BaseModel):
 
 @router.put("/{name}", summary="Store a provider's key, or another in its place")
 def put(name: KeyName, body: StoredKeyBody, author: Admin, database: Database, sealer: Seal) -> StoredKeyOut:
-    """Gateways use it within a second; calls under way end with the one that they began with."""
+    """Gateways use it within a second; calls in progress end with the one that they began with."""
     with database.session() as session:
         return StoredKeyOut.model_validate(stored_keys.put_key(session, author, name, body.value, sealer))
 

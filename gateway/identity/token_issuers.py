@@ -126,7 +126,7 @@ class TokenIssuers:
         return {issuer.spec.issuer: issuer.keys.status() for issuer in self._all()}
 
     async def close(self) -> None:
-        """End what is under way and close the connections."""
+        """End what is in progress and close the connections."""
         await asyncio.gather(*(issuer.keys.close() for issuer in self._all()))
         await self._documents.close()
 
@@ -175,7 +175,7 @@ def _read(token: str) -> tuple[dict[str, Any], Claims]:
 
 
 async def _key_for(header: dict[str, Any], issuer: _Issuer) -> jwt.PyJWK:
-    """Find the key that a token names, asking its issuer once more where it is not known."""
+    """Find the key that a token names, asking its issuer once more if it is not known."""
     spec, keys = issuer.spec, issuer.keys
     algorithm, key_id = header.get("alg"), header.get("kid", "")
     if not isinstance(algorithm, str) or algorithm not in spec.algorithms:

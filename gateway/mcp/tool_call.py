@@ -268,7 +268,7 @@ class ToolCalls:
         return f"traceparent: {header}\r\n{state}"
 
     def _leave(self, call: "_Call") -> None:
-        """Note that the call was cancelled: by the client, which has left, or by the gateway, which stops."""
+        """Record that the call was cancelled: by the client, which has left, or by the gateway, which stops."""
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()
@@ -339,7 +339,7 @@ class ToolCalls:
 
 
 class _Call:
-    """One call under way, and what it holds."""
+    """One call in progress, and what it holds."""
 
     __slots__ = ("exchange", "has_result", "life", "message", "revision", "status", "tool")
 

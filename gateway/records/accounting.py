@@ -64,7 +64,7 @@ class Accounting:
             "clock": self.clock.watch(),
             "budgets": self.watch.run(),
             "audit": self.audit.run(),
-            "requests under way": self.sent.run(),
+            "requests in progress": self.sent.run(),
         }
         if self.spans is not None:
             running["spans"] = self.spans.run()

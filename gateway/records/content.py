@@ -83,7 +83,7 @@ class ContentKeeper:
             self._worker = asyncio.get_running_loop().create_task(self._work(), name="content")
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for what is in progress."""
         if self._worker is not None:
             await self._worker
 

@@ -16,7 +16,7 @@ class JournalledEngineRecords:
         self.dropped_kv_records = 0
 
     def take_steps(self, packed: Sequence[bytes]) -> bool:
-        """Journal step records, all or none. Where there is no room their host keeps them."""
+        """Journal step records, all or none. If there is no room their host keeps them."""
         now = time.time_ns()
         if not self._journal.append_all((now, record) for record in packed):
             return False

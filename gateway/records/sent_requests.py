@@ -51,7 +51,7 @@ class SentRequests:
             self._table = SlotTable(path)
         except OSError as error:
             _log.error(
-                "requests under way cannot be written down: a crash would leave no record of them",
+                "requests in progress cannot be written down: a crash would leave no record of them",
                 extra={"path": str(path), "reason": error.strerror},
             )
         self._watched: dict[int, tuple[Growing, Reservation | None]] = {}
@@ -140,7 +140,7 @@ class SentRequests:
     def _tell(self, why: str) -> None:
         if not self._has_told:
             self._has_told = True
-            _log.error("a request under way cannot be written down", extra={"reason": why})
+            _log.error("a request in progress cannot be written down", extra={"reason": why})
 
     def end(self, slot: int) -> None:
         """Forget an entry: its request has its record, or was not sent. Does nothing for `NO_SLOT`."""
@@ -158,7 +158,7 @@ class SentRequests:
             self.note_progress()
 
     def note_progress(self) -> None:
-        """Write down how far the answers under way are, and that this process still runs."""
+        """Write down how far the answers in progress are, and that this process still runs."""
         table = self._table
         if table is None or not table.used:
             return

@@ -32,7 +32,7 @@ class Purse(Protocol):
         """Reserve more, asking the counters that are shared."""
 
     def why_not(self) -> TollkeeperError:
-        """Name the rule that has no more to give."""
+        """Return the name of the rule that has no more to give."""
 
 
 class Allowance:
@@ -122,7 +122,7 @@ class Allowance:
         self._on_answer = call
 
     def defer(self, tokens: int, reasoning: int) -> None:
-        """Note that these tokens, which `Progress` has counted, are not delivered yet."""
+        """Record that these tokens, which `Progress` has counted, are not delivered yet."""
         self._undelivered += tokens
         self._undelivered_thoughts += reasoning
 

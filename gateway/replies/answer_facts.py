@@ -105,7 +105,7 @@ class AnswerFacts:
         self._calls, self._open, self._whole_calls, self._whole_called = [], {}, None, []
 
     def take(self, delta: Delta) -> None:
-        """Note the tool calls that a delta begins. A call is told by its place, and by its id where places repeat."""
+        """Record the tool calls that a delta begins. A call is told by its place, and by its id where places repeat."""
         if not self._offers_tools:
             return
         try:

@@ -229,7 +229,7 @@ class Finish:
 
 
 def fail(life: RequestState, error: TollkeeperError) -> None:
-    """Let a request, and its try under way, fail with an error."""
+    """Let a request, and its try in progress, fail with an error."""
     life.error = error
     last = life.last_attempt
     if last is not None and last.error is None:

@@ -68,7 +68,7 @@ class Driver(ABC):
 
     @abstractmethod
     def reply_ended(self, life: "RequestState", error: Exception | None) -> None:
-        """Note that the reply to a request that was sent at once has ended."""
+        """Record that the reply to a request that was sent at once has ended."""
 
     @abstractmethod
     def send(self, life: "RequestState") -> None:
@@ -115,7 +115,7 @@ class RequestState(Ending):
         self.plan: RequestPlan | None = None  # what is alike of all requests of its key for its model
         self.to: PlannedTarget | None = None  # the target that it was sent to at once
         self.candidates: Sequence[TargetSpec] = ()
-        self.run: AttemptRun | None = None  # the try that is under way without a task
+        self.run: AttemptRun | None = None  # the try that is in progress without a task
         self.sent: SentRequest | None = None  # and its reply
         self.again: SendAgain | None = None  # that try did no work
         self.call: ModelCall | None = None  # prepared, where its prompt had to be counted

@@ -35,7 +35,7 @@ class Reserving:
     def __init__(self, stages: Stages, clock: Clock) -> None:
         self._stages = stages
         self._clock = clock
-        self.open_grants = 0  # held by requests under way
+        self.open_grants = 0  # held by requests in progress
 
     async def admit(self, life: RequestState, pool: PoolSpec) -> ModelCall:
         """Reserve what the request needs and wait for its turn; return the call as it may be made.

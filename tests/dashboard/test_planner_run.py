@@ -1,4 +1,4 @@
-"""A plan under way: its stages are seen as they begin, its end is taken whole, and there are never too many."""
+"""A plan in progress: its stages are seen as they begin, its end is taken whole, and there are never too many."""
 
 import shlex
 import sys

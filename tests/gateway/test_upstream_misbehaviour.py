@@ -47,7 +47,7 @@ class Case:
 
     @property
     def model(self) -> str:
-        """The one that is asked for it: where nothing is meant to time out, one that waits for long."""
+        """The one that is asked for it: if nothing is meant to time out, one that waits for long."""
         if self.code != "upstream_timeout":
             return "halting" if up.STALL in self.script and self.is_free else "mock"
         return "late" if "before" in self.words else "slow" if "in total" in self.words else "halting"

@@ -67,7 +67,7 @@ class TopApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         self.sub_title = "output tokens a second, newest on the right"
         self.set_interval(self._interval_seconds, self._tick)
         self.set_interval(_SPEND_SECONDS, self._tick_spend)

@@ -1,4 +1,4 @@
-"""Reads the gateway's metrics, of one process or of all its workers, and says what is wrong where it cannot."""
+"""Reads the gateway's metrics, of one process or of all its workers, and says what is wrong if it cannot."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

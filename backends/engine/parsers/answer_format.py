@@ -43,7 +43,7 @@ class AnswerFormat:
         return cls(_reasoning(chat_template, reasoning_tags), _tools(chat_template, tool_parser))
 
     def parser(self, submit: Submit, choice: int, prompt_tail: str) -> AnswerParser | None:
-        """Make the parser of one choice; `None` if its text is all there is. Raises InvalidRequest.
+        """Create the parser of one choice; `None` if its text is all there is. Raises InvalidRequest.
 
         `prompt_tail` is the text of the prompt's last PROMPT_TAIL_TOKENS, special tokens included.
         """

@@ -113,7 +113,7 @@ class BlockManager:
         return key in self._only_pinned
 
     def only_pinned(self, but: Collection[bytes] = ()) -> int:
-        """Count the blocks that `unpin` would free, other than those under the keys `but`."""
+        """Return the number of blocks that `unpin` would free, other than those under the keys `but`."""
         return len(self._only_pinned) - sum(1 for key in but if key in self._only_pinned)
 
     def keys_of_adapter(self, adapter: str) -> list[bytes]:
@@ -140,7 +140,7 @@ class BlockManager:
         return len(found) * self.block_size
 
     def grow(self, owner: int, tokens: int) -> bool:
-        """Make an owner's table cover `tokens`; `False`, with nothing changed, when there are not enough blocks."""
+        """Create an owner's table cover `tokens`; `False`, with nothing changed, when there are not enough blocks."""
         table = self._tables[owner]
         missing = self.blocks_for(tokens) - len(table.blocks)
         if missing <= 0:

@@ -42,7 +42,7 @@ class Vocabulary:
         return text
 
     def stream(self, context: Sequence[int], markers: Collection[str] = ()) -> "_Characters":
-        """Begin decoding after these tokens (the end of a prompt). Special tokens are no text, but for `markers`."""
+        """Start decoding after these tokens (the end of a prompt). Special tokens are no text, but for `markers`."""
         if self._bytes is not None:
             characters: _Characters = _ByteCharacters(self._bytes)
         else:

@@ -18,7 +18,7 @@ class ChoiceParser(Protocol):
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Count the tokens of reasoning; `None` if reasoning is not looked for."""
+        """Return the number of tokens of reasoning; `None` if reasoning is not looked for."""
 
     def push(
         self,
@@ -48,7 +48,7 @@ class TagParser:
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Count the tokens of reasoning; `None` if reasoning is not looked for."""
+        """Return the number of tokens of reasoning; `None` if reasoning is not looked for."""
         return self._parser.reasoning_tokens
 
     def push(

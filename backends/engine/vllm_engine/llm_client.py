@@ -139,10 +139,10 @@ class LlmClient(Protocol):
     can_sleep: bool
 
     def add(self, request: LlmRequest, sink: Sink) -> None:
-        """Begin a generation; what is wrong with it comes to the sink as an exception."""
+        """Start a generation; what is wrong with it comes to the sink as an exception."""
 
     def embed(self, name: str, prompt: LlmPrompt, sink: Sink) -> None:
-        """Begin an embedding of one input."""
+        """Start an embedding of one input."""
 
     def abort(self, name: str, choice: int | None = None, *, then: Callable[[], object] = lambda: None) -> None:
         """End a request, or one choice of it. Its last output may still come.

@@ -1,4 +1,4 @@
-"""Whether a model fits its GPUs, reckoned before anything is loaded, and the sum shown where it does not. Pure.
+"""Whether a model fits its GPUs, reckoned before anything is loaded, and the sum shown if it does not. Pure.
 
 Reckoned are what a model cannot do without: its weights, and the keys and values of one context. Activations and CUDA
 graphs come on top, so what passes here may still fail at vLLM's own measurement; what fails here cannot work.

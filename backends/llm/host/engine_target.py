@@ -40,7 +40,7 @@ from contracts.errors import (
 from contracts.metering.usage import Usage
 from contracts.serving.configuration import TargetSpec
 
-# How long a cancelled call waits for the engine's account of it: a step that is under way is measured at its end.
+# How long a cancelled call waits for the engine's account of it: a step that is in progress is measured at its end.
 _ACCOUNT_SECONDS: Final = 1.0  # while a client or another try waits for this one to end
 _UNATTENDED_ACCOUNT_SECONDS: Final = 5.0  # if the client has left
 

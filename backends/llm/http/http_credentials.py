@@ -73,7 +73,7 @@ class HttpCredentials:
                 on_change()
 
     def _take(self, lines: list[str]) -> str:
-        """Keep the values of lines, and those before: a call under way may have been sent these."""
+        """Keep the values of lines, and those before: a call in progress may have been sent these."""
         values = tuple(line.partition(": ")[2].rstrip("\r\n") for line in lines)
         self.values = (*values, *self.values[: len(lines)])
         return "".join(lines)

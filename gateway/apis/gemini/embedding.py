@@ -63,7 +63,7 @@ class GeminiEmbeddingReply(EmbeddingReply):
         self._is_native = False
 
     def native(self) -> None:
-        """Note that the answer is in the client's words."""
+        """Record that the answer is in the client's words."""
         self._is_native = True
 
     def whole(self, body: bytes) -> None:

@@ -204,7 +204,7 @@ def _read_items(request: ResponseRequest, body: bytes) -> list[AskedItem]:
 
 
 def _part_count(item: InputItem) -> int:
-    """Count the parts of an item's content; a text is one."""
+    """Return the number of parts of an item's content; a text is one."""
     content = item.content if isinstance(item, MessageItem) else getattr(item, "output", "")
     return 1 if isinstance(content, str) else len(content)
 

@@ -39,7 +39,7 @@ class ResponseFacts:
 
 
 def _tier(answered: str | None, asked: str | None) -> str:
-    """Name the service tier as OpenAI does: the one that answered, else the one asked for."""
+    """Return the name of the service tier as OpenAI does: the one that answered, else the one asked for."""
     return (answered or "default") if answered is not None else asked or "auto"
 
 

@@ -52,7 +52,7 @@ class FailureFields(BaseModel):
     retries: Retries = Field(default=0, description="How often a request starts again after all targets failed")
     backoff_seconds: Seconds = Field(default=0.2, description="The longest pause before the first retry")
     longest_backoff_seconds: Seconds = 5.0
-    retry_share: Rate = Field(default=0.2, description="Further tries, as a share of the pool's requests")
+    retry_share: Rate = Field(default=0.2, description="Additional attempts, as a share of the pool's requests")
     retries_per_second: Rate = Field(default=10.0, description="Plus this many per second")
     first_token_seconds: Seconds | None = Field(
         default=None,

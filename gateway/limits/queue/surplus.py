@@ -22,7 +22,7 @@ class Surplus:
         self.adopt(spec)
 
     def adopt(self, spec: QueueSpec) -> None:
-        """Go on under another spec: deadlines are counted again from each arrival."""
+        """Adopt another spec: deadlines are counted again from each arrival."""
         self._deadline_by_rank = {RANKS[name]: int(value * _SECOND_NS) for name, value in spec.deadline_seconds.items()}
         self._deadlines.clear()
         for request in self.requests():
@@ -78,7 +78,7 @@ class Surplus:
 
     @property
     def backlogged_tenants(self) -> int:
-        """Count the tenants with something waiting."""
+        """Return the number of tenants with something waiting."""
         return len(set().union(*self._newest))
 
     def waiting_ahead_of(self, rank: int) -> int:

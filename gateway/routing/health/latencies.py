@@ -36,6 +36,6 @@ class Latencies:
         raise AssertionError("the count is the buckets' sum")
 
     def turn(self) -> None:
-        """Begin the next half of the window."""
+        """Start the next half of the window."""
         self._last, self._now = self._now, [0] * _BUCKETS
         self.count = sum(self._last)

@@ -13,7 +13,7 @@ def day_of(now_ns: int) -> str:
 
 
 class ShadowPurse:
-    """One day's money of one rollout, in pico-USD. What is under way counts as much as it may cost."""
+    """One day's money of one rollout, in pico-USD. What is in progress counts as much as it may cost."""
 
     def __init__(self) -> None:
         self.day = ""
@@ -24,7 +24,7 @@ class ShadowPurse:
 
     @property
     def here(self) -> int:
-        """Return what this gateway's copies have cost today, with what those under way may."""
+        """Return what this gateway's copies have cost today, with what those in progress may."""
         return (self._before or 0) + self._spent + self._held
 
     def take(self, day: str, amount: int, most: int) -> bool:

@@ -81,7 +81,7 @@ class LiveStanding:
         return self._paces.is_probe_due(model.id, self._clock.monotonic_ns(), states_budget=states_budget)
 
     def begin_probe(self, model: ModelSpec) -> None:
-        """Note that the request is led to a late model as its probe."""
+        """Record that the request is led to a late model as its probe."""
         self._paces.begin_probe(model.id, self._clock.monotonic_ns())
 
     def leave_out(self, model: ModelSpec) -> None:

@@ -106,7 +106,7 @@ class PaceBook:
         return pace.left_out >= PROBE_EVERY - 1 and now_ns - pace.probed_at_ns >= PROBE_PAUSE_NS
 
     def begin_probe(self, model: str, now_ns: int) -> None:
-        """Note that a request is led to a late model as its probe."""
+        """Record that a request is led to a late model as its probe."""
         pace = self._known.get(model)
         if pace is not None:
             pace.probed_at_ns, pace.left_out, pace.awaits_probe = now_ns, 0, True

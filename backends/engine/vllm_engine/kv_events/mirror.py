@@ -120,7 +120,7 @@ class KvMirror:
         return root_key(salt, adapter), (self._tenants.get(salt, ""), adapter)
 
     def _hold(self, engine_hash: EngineHash, key: bytes, label: Label) -> bool:
-        """Note one more copy of a block; return whether it is the first."""
+        """Record one more copy of a block; return whether it is the first."""
         held = self._held.get(engine_hash)
         if held is None:
             held = self._held[engine_hash] = _Held(key, label)

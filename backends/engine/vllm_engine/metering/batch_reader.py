@@ -166,7 +166,7 @@ class BatchReader:
             steady.step = 0
 
     def _expect_steady(self, step: Composition, batch: ScheduledBatch) -> None:
-        """Note who decodes, if that is all that happens: the next batch may be the same."""
+        """Record who decodes, if that is all that happens: the next batch may be the same."""
         steady = self._steady = Steady()
         if not step.logits and not step.drafted and not batch.scheduled_new_reqs:
             steady.names = list(batch.scheduled_cached_reqs.req_ids)

@@ -83,7 +83,7 @@ class RequestBook:
         self._by_key[begun.key] = request
 
     def note_ended(self, ended: Ended, recorded: int) -> None:
-        """Note that a sequence is in no step after its last one; `recorded` is the last step that is in."""
+        """Record that a sequence is in no step after its last one; `recorded` is the last step that is in."""
         request = self._by_key.get(ended.key)
         if request is None:
             return
