@@ -16,10 +16,10 @@ class Page(BaseModel):
 
 
 class PageQuery(BaseModel):
-    """Which part of a list is wanted."""
+    """Page of a list."""
 
-    after: str = Field(default="", max_length=200, description="Give what follows this id")
-    limit: int = Field(default=100, ge=1, le=1000, description="At most this many")
+    after: str = Field(default="", max_length=200, description="Return items after this id")
+    limit: int = Field(default=100, ge=1, le=1000, description="Maximum number of items")
 
 
 Wanted = Annotated[PageQuery, Query()]

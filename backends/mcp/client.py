@@ -168,7 +168,7 @@ class McpClient:
         """Return the result of a request as JSON. Raises UpstreamError; a cancelled wait closes the connection."""
         if self._room.locked():
             raise UpstreamOverloaded(
-                f"the MCP server {self.spec.id!r} has {self.spec.max_concurrent} calls in progress, the most it may have "
+                f"the MCP server {self.spec.id!r} has {self.spec.max_concurrent} calls in progress, its maximum "
                 "(max_concurrent); try again later",
                 retry_after_seconds=1.0,
             )

@@ -171,12 +171,17 @@ class VerificationOut(Resource):
 
 
 class VerificationQuery(BaseModel):
-    """How old a finding may be."""
+    """Maximum age of a result."""
 
-    max_age_seconds: int = Field(default=_KEPT_SECONDS, ge=1, le=86_400, description="Otherwise it is verified again")
+    max_age_seconds: int = Field(
+        default=_KEPT_SECONDS,
+        ge=1,
+        le=86_400,
+        description="Maximum age of the result in seconds; older ones are computed again",
+    )
 
 
-@router.get("", summary="Say whether the audit is as it was written, up to which entry and checkpoint")
+@router.get("", summary="Return the result of verifying the audit log, with its last entry and checkpoint")
 def verification(wanted: Annotated[VerificationQuery, Query()], author: Admin, request: Request) -> VerificationOut:
     """Answers within about a second; while `is_running`, ask again. Who is bound to a tenant is told of the changes'
     log alone. A sink is verified by `tollkeeper audit verify --sink`.
