@@ -12,8 +12,8 @@ from tollkeeper.top.page import MetricsPage
 
 _TIMEOUT_SECONDS: Final = 3.0
 _REASONS: Final[Mapping[int, str]] = {
-    401: "wants a token; set TOLLKEEPER_METRICS_TOKEN to the gateway's",
-    403: "does not take this token; set TOLLKEEPER_METRICS_TOKEN to the gateway's",
+    401: "requires a token; set TOLLKEEPER_METRICS_TOKEN to the gateway's",
+    403: "rejects this token; set TOLLKEEPER_METRICS_TOKEN to the gateway's",
     404: "shows no metrics there; set TOLLKEEPER_METRICS=true for the gateway, or name its TOLLKEEPER_METRICS_PORT",
 }
 
