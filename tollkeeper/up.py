@@ -268,7 +268,7 @@ def _welcome(addresses: Mapping[str, str], key: str | None, model: str | None) -
         table.add_row("key", key)
     panel = Panel(table, title="Tollkeeper is ready", title_align="left", expand=False, border_style="green")
     if key is None or model is None:
-        hint = "Create a key: tollkeeper tenants create ID --name NAME, then tollkeeper keys create --tenant ID --name NAME"
+        hint = "Create a key: tollkeeper tenants create ID, then tollkeeper keys create --tenant ID --name NAME"
         return [panel, Text(hint)]
     example = f"""
 export OPENAI_BASE_URL={addresses["gateway"]}/v1

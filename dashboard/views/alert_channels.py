@@ -1,4 +1,4 @@
-"""Channels: where notices go, and a test of each."""
+"""Alert channels: their state, a test notification, and a form for another."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -87,7 +87,7 @@ def _detail(visit: Visit, channel: Mapping[str, Any]) -> None:
 
 
 def _latest(visit: Visit, channel: str) -> None:
-    """Draw the channel's latest notices, again every two seconds while one is on its way."""
+    """Draw the channel's latest notifications; refresh every two seconds while one is in delivery."""
 
     def draw() -> None:
         rows = [row for row in visit.control.get("/v1/alert-deliveries")["data"] if row["channel"] == channel][:5]

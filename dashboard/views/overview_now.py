@@ -53,8 +53,8 @@ def draw_now(visit: Visit, answer: Overview) -> None:
         speed,
         "latency",
         "Speed",
-        "Output tokens per second, mean over the selected range; time to first token (TTFT) and time "
-        "between tokens (ITL) as 95 of 100 had it or better.",
+        "Output tokens per second, mean over the selected range; time to first token (TTFT) and "
+        "inter-token latency, both as 95th percentiles.",
     ):
         _speed(visit, answer)
     with _card(

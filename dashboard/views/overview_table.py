@@ -84,7 +84,7 @@ def _columns(frame: Table) -> dict[str, Any]:
         "No price": number(format="localized", help="Requests with known usage and no valid price card"),
         "Usage unknown": number(format="localized", help="Requests whose tokens were not reported"),
     }
-    for name, meaning in (("TTFT", "Time to first token"), ("Token", "Inter-token latency")):
+    for name, meaning in (("TTFT", "Time to first token"), ("Inter-token", "Inter-token latency")):
         for level in ("p50", "p95", "p99"):
             title = f"{name} {level}"
             columns[title] = number(f"{title} ms", format=_THREE_DIGITS, help=f"{meaning}, {level}, in milliseconds")

@@ -157,7 +157,8 @@ def _word(value: object) -> str:
     return repr(value).removesuffix(".0") if isinstance(value, float) else shlex.quote(str(value))
 
 
-_OPTIONS: Final = {"parameters_billions": "parameters"}  # where the command calls it otherwise
+# Options of the command that have another name than the field.
+_OPTIONS: Final = {"parameters_billions": "parameters", "gap_p95_ms": "inter-token-p95-ms"}
 
 
 def _price(text: str) -> Decimal | None:
