@@ -90,7 +90,7 @@ class Demonstration:
                 await asyncio.shield(asyncio.to_thread(end_slos, control, slos))
 
     def _tell(self, control: ControlClient) -> None:
-        """Fill in the story's thirty days, once: they stay until `demo --reset`."""
+        """Write the demo's thirty days of history, once; `demo --reset` removes them."""
         if has_showcase(control):
             self._say("The story is there since an earlier demo; tollkeeper demo --reset removes it")
             return

@@ -151,7 +151,7 @@ def read_sort(text: str) -> Sort:
 
 
 def _both(filtered: str | None, searched: str | None, name: str) -> str | None:
-    """Return the one that is asked for. Raises InvalidRequest if filter and search contradict each other."""
+    """Return the value of filter or search. Raise InvalidRequest if they contradict each other."""
     if filtered is not None and searched is not None and filtered != searched:
         raise InvalidRequest(f"the filter asks for {name} {filtered!r} and the search for {searched!r}", param="search")
     return searched if filtered is None else filtered

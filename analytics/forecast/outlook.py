@@ -14,7 +14,7 @@ from contracts.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class OutlookTask:
-    """What a forecast is made of, so that it can be made elsewhere: the history, and the day that is today (UTC)."""
+    """Input of a forecast, for another process: the history, and today's date (UTC)."""
 
     history: SpendHistory
     today: date

@@ -187,7 +187,7 @@ def _spent_in_month(history: SpendHistory, today: date) -> int:
 
 
 def _days_left(today: date) -> int:
-    """Count the month's days from today on."""
+    """Return the number of days left in the month, including today."""
     return ((today.replace(day=28) + timedelta(days=4)).replace(day=1) - today).days
 
 

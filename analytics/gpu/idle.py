@@ -1,4 +1,4 @@
-"""Who pays for GPU time in which nobody was served: four policies, each splitting to the last pico-dollar."""
+"""Four policies that charge idle GPU time to tenants; each splits exactly to the pico-dollar."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

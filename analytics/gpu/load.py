@@ -55,7 +55,7 @@ class Load:
 
 @dataclass(slots=True)
 class _Sums:
-    """What points are made of: sums add up over time, means do not."""
+    """Sums from which points are computed: sums can be added over time, means cannot."""
 
     steps: int = 0
     slots: int = 0

@@ -12,7 +12,7 @@ from contracts.pricing.prices import StandardCostCard
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """What a card stands for: its rates, and the conditions of its fit (see `StandardFit`)."""
+    """A card's rates, and the conditions of its fit (see `StandardFit`)."""
 
     card: StandardCostCard
     overhead: float

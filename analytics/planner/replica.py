@@ -1,9 +1,8 @@
-"""A simulated replica: an engine that batches continuously, by the scheduler's own rules and a fitted step model.
+"""A simulated replica: continuous batching by the scheduler's rules and a fitted step model.
 
-Where a step has a decision (a prompt to compute, someone to admit, blocks that lack) the rules of `algorithms.batching`
-decide it. Between decisions nothing changes but that every running answer grows by one token: such a run of steps is
-taken in one leap, at the sum of what the step model says for each. Tests hold leaps to the torch engine's own
-scheduler, step by step.
+If a step needs a decision (a prompt to compute, a request to admit, missing blocks), the rules of `algorithms.batching`
+decide. Between decisions every running answer only grows by one token: such a run of steps is simulated in one jump,
+with the sum of the model's step times. Tests compare jumps with the torch engine's scheduler, step by step.
 """
 
 import math

@@ -112,7 +112,7 @@ def _in_usd(line: BillLine, rate: Decimal) -> BillLine:
 
 
 def _refuse_repeated(session: Session, known: Sequence[ProviderBill], lines: Sequence[BillLine], digest: str) -> None:
-    """Refuse lines that another file has: they would count twice. The same file is refused when it is written."""
+    """Refuse lines that another imported file has: they would count twice. An identical file is refused on insert."""
     if any(one.digest == digest for one in known):
         return
     for bill, packed in zip(known, packed_lines(session, known), strict=True):

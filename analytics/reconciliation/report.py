@@ -1,4 +1,4 @@
-"""A provider's month reconciled: bills and recorded usage read, matched, summed by cause, and kept for the alarm."""
+"""Reconcile a provider's month: match bills with recorded usage, sum differences by cause, store them for alerts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

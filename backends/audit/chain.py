@@ -47,9 +47,9 @@ class ChainBounds:
 
 
 class AuditChain:
-    """An append-only chain in a directory of its own, held by one process. Not safe between threads.
+    """An append-only hash chain in its own directory, locked by one process. Not thread-safe.
 
-    Raises ConfigurationError if the directory cannot be written, or another process holds it.
+    Raise ConfigurationError if the directory cannot be written, or another process holds the lock.
     """
 
     def __init__(

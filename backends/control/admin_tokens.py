@@ -238,10 +238,10 @@ def check_grant(granted_by: Role, role: Role) -> None:
 
 
 def check_reach(session: Session, author: Author, role: Role, tenant_id: str, team_id: str) -> None:
-    """Make sure that a role goes with what it is to reach, and that the author reaches as far.
+    """Check that a role fits its scope (tenant, team), and that the author's scope includes it.
 
-    Raises InvalidRequest if it does not go with it, NotFound on an unknown tenant or team, and on another tenant than
-    the one the author is bound to.
+    Raise InvalidRequest if role and scope do not fit, NotFound on an unknown tenant or team, or on a tenant outside
+    the author's scope.
     """
     if author.tenant_id not in ("", tenant_id):
         raise NotFound(f"tenant {tenant_id!r} is not yours; name {author.tenant_id!r} in `tenant`")

@@ -179,7 +179,7 @@ def refuse_closed(session: Session, months: Iterable[tuple[str, str]]) -> None:
 
 
 def set_period(session: Session, author: Author, tenant: str, month: str, state: str, reason: str = "") -> BookPeriod:
-    """Write a month's state, in a change that is open. What was wished for is forgotten."""
+    """Write a month's state within an open change, and clear a pending request for another person."""
     row = period_of(session, tenant, month) or BookPeriod(tenant_id=tenant, month=month, version=0, invoice="")
     row.state, row.reason = state, reason[:500]
     row.changed_by, row.changed_at = author.name, author.at

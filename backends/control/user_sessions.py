@@ -1,4 +1,4 @@
-"""Sessions of people who signed in: begun with a proof, known by the digest of a secret, over by themselves."""
+"""Sessions of signed-in users: created at sign-in, identified by the hash of a secret, and expiring."""
 
 import secrets as randomness
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ class ColdRequests:
         self._since_ns[request_id] = self.now_ns()
 
     def served(self, request_id: bytes) -> None:
-        """Record that it need not wait any more; nothing for one that never did."""
+        """Record that a request no longer waits for a cold start; do nothing if it never did."""
         since_ns = self._since_ns.pop(request_id, None)
         if since_ns is not None:
             self._waited_ns[request_id] = self.now_ns() - since_ns

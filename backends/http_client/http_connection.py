@@ -311,7 +311,7 @@ class Connection:
         self.release()
 
     def pause(self) -> None:
-        """Stop reading. A target that may not send is not silent: its deadline between pieces rests."""
+        """Pause reading. The target's deadline between chunks is suspended meanwhile."""
         if self.transport is not None and not self.transport.is_closing():
             self._is_paused = True
             self.transport.pause_reading()

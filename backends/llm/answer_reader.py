@@ -168,7 +168,7 @@ class AnswerReader:
         return msgspec.structs.replace(delta, tokens=reported, reasoning_tokens=thoughts)
 
     def _passed(self) -> int:
-        """Return how many tokens have passed so far, as far as can be seen."""
+        """Return the number of tokens seen so far."""
         return self._tokens
 
     def take_whole(self, body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What a provider host is told at start, read from TOLLKEEPER_PROVIDERS_* variables."""
+"""Settings of a provider host, from TOLLKEEPER_PROVIDERS_* variables."""
 
 import socket
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
-"""Files below the data directory are for their owner alone: 0600, directories 0700.
+"""Restrict files in the data directory to their owner: mode 0600, directories 0700.
 
-Every process calls `keep_private` before it writes anything. From then on what it makes is private by its umask, and
-what an earlier version left more open is mended.
+Every process calls `keep_private` before it writes. It sets the umask, and corrects the modes of existing files.
 """
 
 import contextlib

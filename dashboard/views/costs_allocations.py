@@ -90,7 +90,7 @@ def _row(name: str, rules: list[str], label: str, own: int, shares: tuple[int, .
 
 
 def allocation_export(answer: Allocation) -> Table:
-    """Return all payers for a file, money exactly."""
+    """Return all payers for export, with exact amounts."""
     lines = [(line.name, line.direct.priced_pico_usd, line.shares_pico_usd) for line in answer.lines]
     return Table(
         [

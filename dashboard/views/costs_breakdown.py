@@ -1,4 +1,4 @@
-"""Costs broken down by one level: over time, and as a table whose rows lead one level down."""
+"""Costs by one level: over time, and as a table whose rows open the next level."""
 
 from decimal import Decimal
 from functools import partial

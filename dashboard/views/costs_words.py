@@ -1,4 +1,4 @@
-"""Words that the views of costs share: names of levels, of groups without a name, changes with their sign."""
+"""Texts that cost views share: names of levels, of unnamed groups, and signed changes."""
 
 from collections.abc import Mapping
 from decimal import Decimal

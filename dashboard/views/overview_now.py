@@ -27,7 +27,7 @@ _WAITING: Final = "…"
 
 
 def draw_now(visit: Visit, answer: Overview) -> None:
-    """Draw the cards: today, the month and what it will come to, speed, promises, alerts."""
+    """Draw the cards: spending today, this month with its forecast, speed, SLOs, alerts."""
     zone = visit.formats.zone_name
     today, month, speed, promised, alerts = st.columns([1.1, 1.2, 1.1, 1, 1.1], gap="small")
     with _card(

@@ -130,7 +130,7 @@ def gap_frame(fall: Waterfall) -> Table:
 
 
 def cause_bars(slow: SlowTokens, formats: Formats) -> Plot:
-    """Draw a lying bar per slow token, cut by cause, the slowest on top."""
+    """Draw one horizontal bar per slow token, split by cause, slowest on top."""
     names = [f"Token {each.token + 1}" for each in slow.tokens]
     figure = Plot()
     for cause, (name, color, _) in CAUSES.items():

@@ -243,7 +243,7 @@ def _watch(guard: RequestGuard, texts: RequestTexts) -> None:
 
 
 def _note_unread(guard: RequestGuard) -> None:
-    """Count a prompt of token ids as a finding of all that would read it. Raises ContentBlocked."""
+    """Record a prompt of token ids as a finding of each stage that cannot read it. Raise ContentBlocked."""
     plan = guard.plan
     for stage in (*plan.input_stages, *plan.of_requests, *plan.awaited):
         verdict = stage.verdict([Finding(0, 0, _TOKEN_IDS)])

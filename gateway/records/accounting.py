@@ -71,7 +71,7 @@ class Accounting:
         return running if self._windows is None else {**running, "windows": self._windows.run()}
 
     async def close(self) -> None:
-        """Report, write and close everything. Nothing runs any more."""
+        """Report, flush and close everything, after all tasks have ended."""
         await self.content.close()
         self.audit.close()
         await self.watch.tell()

@@ -65,7 +65,7 @@ class SentRequests:
 
     @property
     def damaged(self) -> int:
-        """Return how many entries the process before has left that cannot be read."""
+        """Return the number of unreadable entries that the previous process left."""
         return 0 if self._table is None else self._table.damaged
 
     @property
@@ -143,7 +143,7 @@ class SentRequests:
             _log.error("a request in progress cannot be written down", extra={"reason": why})
 
     def end(self, slot: int) -> None:
-        """Forget an entry: its request has its record, or was not sent. Does nothing for `NO_SLOT`."""
+        """Free an entry: its request has its record, or was not sent. Do nothing for `NO_SLOT`."""
         table = self._table
         if slot < 0 or table is None:
             return

@@ -179,7 +179,7 @@ class Allowance:
             self._get_more(self._purse, made)
 
     def close(self) -> None:
-        """Stop asking: the answer has ended."""
+        """Stop requesting extensions: the answer has ended."""
         self._has_ended = True
         self._on_answer = None  # it leads to the reply, which leads here
         self.next_at = 0 if self.is_over else NEVER

@@ -19,7 +19,7 @@ class Bounded(Protocol):
     has_ended: bool
 
     def text_at_bound(self, text: str) -> None:
-        """Deliver a token that was counted, as far as the answer's allowance covers it."""
+        """Send a counted token to the client, up to the answer's allowance."""
 
 
 class TextRelay:

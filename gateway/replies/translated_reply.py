@@ -1,4 +1,4 @@
-"""The answer to a chat that was asked for in another API's words: whatever the target gives becomes deltas first."""
+"""The answer to a request in another API, translated to a chat: the target's output is parsed into deltas first."""
 
 from typing import Any, Final, Protocol
 

@@ -87,7 +87,7 @@ def _message(error: TollkeeperError, model: str, request_id: str, body: bytes, t
 
 
 def without_places(message: str, model: str = "", body: bytes = b"", targets: tuple[TargetSpec, ...] = ()) -> str:
-    """Return a message without what says where a model is served, and as what."""
+    """Return a message without names and addresses of deployments."""
     message = _LIBRARY.sub("", message)
     body = body[:_SEARCHED_BYTES]
     for target in targets:

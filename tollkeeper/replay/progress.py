@@ -30,7 +30,7 @@ class ReplayProgress:
         self._failed = 0
 
     def follow(self, player: Player[Any]) -> None:
-        """Record where the player is. Drawing happens in a thread of its own."""
+        """Record the player's progress; another thread draws it."""
         ended = player.outcomes[self._seen :]
         self._seen += len(ended)
         self._failed += sum(bool(outcome.error) for outcome in ended)

@@ -16,7 +16,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolPiece:
-    """What became certain: text that belongs to no call, and calls. Which of the two came first is not told."""
+    """Parsed output: text outside of calls, and complete calls; their relative order is not kept."""
 
     content: str = ""
     calls: list[ToolCall] = field(default_factory=list)

@@ -121,7 +121,7 @@ def _for_adapters(order: ModelOrder) -> list[str]:
 
 
 def _split_off(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Remove what `vllm serve` knows and the engine does not."""
+    """Remove options of `vllm serve` that the engine does not have."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--tool-call-parser")
     parser.add_argument("--chat-template")

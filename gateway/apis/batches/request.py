@@ -16,7 +16,7 @@ _MAX_VALUE: Final = 512
 
 
 class OutputExpiry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """For how long the files that a batch makes are kept."""
+    """Expiry of a batch's output files."""
 
     anchor: str
     seconds: int

@@ -113,7 +113,7 @@ def _read(content_type: str, body: bytes) -> ResponseRequest:
 
 
 def item_of(listed: dict[str, Any]) -> InputItem:
-    """Return an item that was kept, in its full form."""
+    """Return a stored item in its full form."""
     return msgspec.convert(listed, ITEM_TYPES[listed["type"]])
 
 

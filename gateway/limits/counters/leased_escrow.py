@@ -290,7 +290,7 @@ class LeasedEscrow(EscrowCounter):
         return self.grant.room(mono_ns)
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
-        """Reserve `amount` now. The caller has just seen room for it."""
+        """Reserve `amount` now. The caller has checked that it fits."""
         mark = super().take(amount, now_ns, claimant)
         grant = self.grant
         grant.changed_ns = self._link.clock.now_ns(now_ns)

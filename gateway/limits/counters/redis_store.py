@@ -451,7 +451,7 @@ def _adopt(counter: _Leased, rule: Rule, now_ns: int) -> bool:
 
 
 def _beyond_the_rule(asked: Mapping[_Leased, int], now_ns: int) -> Shortage | None:
-    """Return the name of the counter that could never have so much room, if there is one."""
+    """Return the counter whose amount is smaller than the request needs, if any."""
     for counter, amount in asked.items():
         is_counting_only = isinstance(counter, LeasedEscrow) and counter.is_counting_only
         if amount > counter.rule.amount and not is_counting_only:

@@ -29,7 +29,7 @@ class Lineup:
         self.adopt(spec)
 
     def adopt(self, spec: QueueSpec) -> None:
-        """Adopt another spec; the one that waits is to be placed again by `add_again`."""
+        """Adopt another spec; waiting requests must be placed again by `add_again`."""
         self._ageing_ns = int(spec.ageing_seconds * _SECOND_NS) if isfinite(spec.ageing_seconds) else None
         self._output_weight = spec.output_weight
         self._token_weight = max(spec.input_weight, spec.output_weight)

@@ -22,7 +22,7 @@ class Surplus:
         self.adopt(spec)
 
     def adopt(self, spec: QueueSpec) -> None:
-        """Adopt another spec: deadlines are counted again from each arrival."""
+        """Adopt another spec: deadlines are computed again from each arrival."""
         self._deadline_by_rank = {RANKS[name]: int(value * _SECOND_NS) for name, value in spec.deadline_seconds.items()}
         self._deadlines.clear()
         for request in self.requests():

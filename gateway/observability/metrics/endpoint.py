@@ -14,7 +14,7 @@ PATH: Final = "/metrics"
 
 
 class MetricsEndpoint:
-    """Answers `GET /metrics` for callers on this machine and for who sends the token as `Authorization: Bearer`."""
+    """Answers `GET /metrics` for local callers and callers with the bearer token."""
 
     def __init__(self, page: MetricsPage, access: DetailAccess) -> None:
         self._page = page

@@ -82,5 +82,5 @@ def pool_families(snapshot: Snapshot, scrapes: Mapping[str, Scrape], first_token
 
 
 def _goes_on(before: _Stages, now: _Stages) -> bool:
-    """Return whether a server's sums went on: of one that started again they are smaller."""
+    """Return whether a server's counters continued; after a restart they are smaller."""
     return len(before) == len(now) and all(one[1] <= other[1] for one, other in zip(before, now, strict=True))

@@ -54,7 +54,7 @@ def gpu_time_of(attempts: list[Attempt], unmeasured_ns: int) -> int:
 
 
 def _gpu_unmeasured(attempts: list[Attempt], grant: Grant, tokens_in: int, tokens_out: int) -> int:
-    """Return the GPU time to take for what was not measured: an estimate by the tokens if the request failed."""
+    """Return the GPU time to charge if it was not measured: an estimate from the tokens if the request failed."""
     held_ns = grant.reservation.reserved(GPU)
     if all([attempt.error is None for attempt in attempts if not attempt.is_free]):
         return held_ns

@@ -13,7 +13,7 @@ def day_of(now_ns: int) -> str:
 
 
 class ShadowPurse:
-    """One day's money of one rollout, in pico-USD. What is in progress counts as much as it may cost."""
+    """A rollout's daily allowance for shadow requests, in pico-USD. Requests in progress count at maximum cost."""
 
     def __init__(self) -> None:
         self.day = ""

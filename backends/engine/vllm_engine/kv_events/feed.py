@@ -14,7 +14,7 @@ class KvWire(Protocol):
     """The way to vLLM's publisher. Nothing waits."""
 
     def receive(self) -> tuple[int, bytes] | None:
-        """Return the next batch with its number, `None`: none has come."""
+        """Return the next batch with its number; `None` if there is none yet."""
 
     def ask_again(self, first: int) -> None:
         """Ask for the batches from a number on once more, as far as they are kept."""

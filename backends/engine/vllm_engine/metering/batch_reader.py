@@ -200,7 +200,7 @@ class BatchReader:
         self.begun.append(Begun(self._keys, new.req_id, prefill, tenant if isinstance(tenant, str) else ""))
 
     def _note_hit(self, sequence: _Sequence, new: NewRequest) -> None:
-        """Keys of a prefix that several sequences hit are read from memory once, and then from the GPU's cache."""
+        """Record a prefix hit: its keys are read from memory once for all sequences of the batch, then from cache."""
         blocks = new.block_ids[0] if new.block_ids else ()
         count = min(new.num_computed_tokens // self._block_size, len(blocks))
         if count:
