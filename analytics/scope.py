@@ -183,7 +183,7 @@ class Scope:
 
     @property
     def step_seconds(self) -> int:
-        """Return the length of a chart's bar in seconds: as many bars as fit in 100, no finer than the rollup."""
+        """Return the width of a chart's bar in seconds: at most 100 bars, no finer than the rollup."""
         length = (self.end - self.start).total_seconds()
         grain = _GRAIN_SECONDS[self.grain]
         return next(step for step in _STEPS if step >= grain and length / step <= MAX_BARS)

@@ -59,10 +59,10 @@ class Filters:
         return self.range not in (CUSTOM, "last_month")
 
     def scope(self, now: datetime, zone: ZoneInfo | None = None, reach: Reach = EVERYTHING) -> Scope:
-        """Return the question's scope at this moment, narrowed to what may be seen.
+        """Return the scope of queries now, restricted to the viewer's access.
 
-        Months begin in `zone`. Raises InvalidRequest for a range that makes no sense, NotFound for whom the reach does
-        not cover.
+        Months are those of `zone`. Raise InvalidRequest for an invalid range, NotFound for a tenant or team outside the
+        viewer's access.
         """
         start, end = self._bounds(now, zone or ZoneInfo("UTC"))
         tenant, team = reach.narrowed(self.tenant, self.team)

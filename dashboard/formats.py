@@ -176,7 +176,7 @@ class Formats:
         return self._dated(time.astimezone(self.zone), "d MMM y")
 
     def period(self, start: datetime, end: datetime) -> str:
-        """Write a period in the viewer's zone, which is named; the date once where it is the same day."""
+        """Format a period in the viewer's time zone, with its name; the date only once within a day."""
         first, last = start.astimezone(self.zone), end.astimezone(self.zone)
         until = f"{last:%H:%M}" if first.date() == last.date() else self.moment(last)
         return f"{self.moment(first)} – {until} {self.zone.key}"

@@ -175,8 +175,8 @@ def _may_listen(scope: Scope) -> bool:
 
 
 def _is_known(connection: HTTPConnection, *, if_unanswered: bool) -> bool:
-    """Return whether someone needs no account here or has a session; `if_unanswered` where the control plane does not
-    say: then a page says so.
+    """Return whether the caller needs no account or has a session; `if_unanswered` if the control plane is
+    unreachable, which the page then shows.
     """
     if is_at_this_machine(dict(connection.headers)):
         scope = connection.scope

@@ -82,7 +82,7 @@ class ControlClient:
         return self._call("PATCH", path, body)
 
     def put(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-        """Create something, or put it in the place of what was there."""
+        """Create or replace an object by PUT; return it."""
         return self._call("PUT", path, body)
 
     def delete(self, path: str) -> dict[str, Any]:

@@ -169,9 +169,9 @@ class Fleet:
         has_failed: bool = False,
         is_computed: bool = False,
     ) -> None:
-        """Record that a request is done; `has_failed` by the replica's fault. Again is harmless.
+        """Record the end of a request; `has_failed`: by the replica's fault. Idempotent.
 
-        `is_computed`: its prompt was, also where no first token was seen.
+        `is_computed`: its prompt was computed, even if no first token was seen.
         """
         is_new = not hold.is_ended and hold.first_ns is None
         replica.end(hold, now_ns, output_tokens=output_tokens, has_failed=has_failed)

@@ -105,7 +105,7 @@ def step_sample(row: Row, place: int) -> StepSample:
 
 
 def step_rows(scheduled: Sequence[float], context: Sequence[float], phases: Sequence[float]) -> list[StepRow]:
-    """Return a recorded step's rows. Which chunk ends its prompt is not recorded: each counts one row of logits."""
+    """Return a recorded step's rows. Records do not say which chunk ends a prompt, so each counts one row of logits."""
     known = phases or [
         DECODE if tokens == 1 and before else PREFILL for tokens, before in zip(scheduled, context, strict=True)
     ]

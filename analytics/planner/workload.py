@@ -28,7 +28,7 @@ class PlannedRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """Requests, sorted by arrival, and where they come from. Raises InvalidRequest on what no engine could be asked."""
+    """Requests sorted by arrival, and their source. Raise InvalidRequest on requests that no engine could serve."""
 
     requests: Sequence[PlannedRequest]
     source: str

@@ -33,7 +33,7 @@ _AGAIN: Final = "~"  # between a version that is taken and the day of the refres
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """A card that holds, and the one that the list asks for in its place from the refresh on."""
+    """A valid card, and the card that replaces it by the refreshed price list."""
 
     old: PriceCard
     new: PriceCard

@@ -224,7 +224,7 @@ class Reconciler:
 
 
 def cause_sums(found: Sequence[Found]) -> list[dict[str, Any]]:
-    """Return the sum of each cause that was found, with how many differences it is of."""
+    """Return each cause's sum and number of differences."""
     return [
         {
             "cause": cause,

@@ -27,7 +27,7 @@ class ModelCard:
 
     @property
     def tokenizer_hash(self) -> str:
-        """Hash tokenizer.json."""
+        """Return the hash of tokenizer.json."""
         return sha256(self.tokenizer).hexdigest()
 
     @property

@@ -88,7 +88,7 @@ class Egress:
         raise self._refusal(address)
 
     def note_found(self, host: str, addresses: Iterable[str]) -> None:
-        """Learn where a host that is allowed is."""
+        """Record the resolved addresses of an allowed host."""
         name = host.lower().rstrip(".")
         for address in addresses:
             plain = address.partition("%")[0]

@@ -99,7 +99,7 @@ class _Call:
         return self._rendering.whole(found, _served(reply), self._report(is_complete=True))
 
     def embedded(self, reply: Any) -> bytes:
-        """Return embeddings."""
+        """Return the embeddings of a request, through LiteLLM."""
         found = reply.model_dump(exclude_none=True)
         self._found = found.get("usage") or {}
         as_base64 = self._order.fields.get("encoding_format") == "base64"

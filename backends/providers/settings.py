@@ -39,7 +39,7 @@ class ProviderHostSettings(LogSettings):
 
     @property
     def key_patterns(self) -> tuple[str, ...]:
-        """Return the patterns of references that may be read."""
+        """Return the patterns of key references that the host may read."""
         return listed(self.providers_keys)
 
     @property

@@ -1,4 +1,4 @@
-"""Packed records: decoded, their times brought in range, sorted to their tables."""
+"""Decode packed records, clamp their times, and sort them by table."""
 
 from typing import Any, Final
 

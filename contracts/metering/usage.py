@@ -62,11 +62,11 @@ def column_of(leaf: Leaf) -> str:
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one request used. Every field counts what no other field counts.
+    """Usage of one request. Fields are disjoint.
 
     `input_text` is the uncached text input (all input not otherwise classified). `output_text` is the visible
-    output. The last four count no tokens: images made, milliseconds of sound heard, characters spoken, and requests of
-    an operation that is sold by the request. A leaf the source did not report is `None`; one reported as none is 0.
+    output. The last four are not tokens: generated images, milliseconds of audio input, characters of speech, and
+    requests of an operation priced per request. A leaf that was not reported is `None`; reported as none is 0.
     """
 
     input_text: int | None = None

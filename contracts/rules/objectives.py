@@ -202,8 +202,8 @@ class ErrorBudget:
 
 @dataclass(frozen=True, slots=True)
 class BurnPair:
-    """Two windows in which the budget must burn `factor` times too fast for an alert: a long one, so that it matters,
-    and a short one, so that it is still going on."""
+    """Two windows that must both reach burn rate `factor` for an alert: the long one shows that it matters, the short
+    one that it continues."""
 
     factor: Fraction
     long: timedelta

@@ -66,7 +66,7 @@ class SignInLimit:
                 self._known_until.popitem(last=False)
 
     def take_back(self, email: str, address: str) -> None:
-        """Withdraw the counted try: nothing was tried."""
+        """Uncount an attempt: no password was checked."""
         with self._lock:
             self._move(email, address, self._clock(), -1)
 

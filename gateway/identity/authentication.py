@@ -49,7 +49,7 @@ class AuthenticationLimits:
 
 
 class Authenticator:
-    """Finds keys in a snapshot and verifies tokens of its issuers; holds both to the addresses they are bound to."""
+    """Authenticates keys and issuers' tokens by a snapshot, and enforces their allowed addresses."""
 
     def __init__(
         self,

@@ -63,9 +63,9 @@ class TokenIssuers:
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
 
     def known(self, token: str, snapshot: Snapshot) -> KeyEntry | None:
-        """Return the entry of a token verified before, `None` if it must be verified.
+        """Return the cached entry of a verified token, `None` if it must be verified.
 
-        Raises AuthenticationFailed or PermissionDenied if its tenant is gone or inactive since.
+        Raises AuthenticationFailed or PermissionDenied if its tenant was deleted or deactivated since.
         """
         if snapshot.issuers is not self._specs:
             self._adopt(snapshot.issuers)

@@ -552,7 +552,7 @@ def possible(lines: Lines, estimate: int) -> int:
 
 
 def _least_output(choices: int, tokens_out: int) -> int:
-    """Return the output without which a request does not begin: a short answer, and a token for each choice."""
+    """Return the minimum output (tokens) that a request must be able to reserve: a short answer, one per choice."""
     return min(tokens_out, max(_LEAST_OUTPUT, choices))
 
 

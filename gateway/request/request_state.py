@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Driver(ABC):
-    """What leads requests, and is told of what happens to them."""
+    """The interface that drives requests and receives their events."""
 
     @abstractmethod
     def cancel(self, life: "RequestState") -> None:

@@ -32,7 +32,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class BlockCounts:
-    """How many blocks there are of each kind: held + idle + blank = total. `cached` of them have a key."""
+    """Numbers of blocks by state: held + idle + blank = total. `cached` of them have a key."""
 
     total: int
     held: int

@@ -119,7 +119,7 @@ class Row:
 
     @classmethod
     def of(cls, sequence: Sequence, count: int) -> "Row":
-        """Plan a sequence's next `count` tokens."""
+        """Return a chunk of a sequence's next `count` tokens."""
         start = sequence.computed
         samples = count == sequence.remaining
         again = min(start + count, sequence.high_water) - start

@@ -102,7 +102,7 @@ class AsyncLlmClient:
     # The loop.
 
     def run_until(self, has_news: Callable[[], bool]) -> None:
-        """Run the loop until something is to be told."""
+        """Run the loop until there is output to deliver."""
         while not has_news() and not self.is_dead:
             self._is_waiting = True
             self._loop.run_forever()

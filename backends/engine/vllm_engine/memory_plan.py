@@ -26,7 +26,7 @@ class GpuRoom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeeds:
-    """What a model needs, over all its GPUs together. `context_tokens` is one request's at the longest."""
+    """Memory that a model needs on all its GPUs together. `context_tokens` is the maximum of one request."""
 
     weights_bytes: int
     kv_bytes_per_token: int

@@ -79,7 +79,7 @@ class NoMetering:
         return True
 
     def end(self, request_id: bytes, *, is_aborted: bool) -> Account:
-        """Return the account of which nothing is known."""
+        """Return an account without measurements."""
         return Account()
 
     def take(self, *, idle: bool, facts: QueueFacts) -> list[StepRecord]:

@@ -126,7 +126,7 @@ def _read(decoder: "msgspec.json.Decoder[PromptT]", content_type: str, body: byt
 
 
 def _with_its_type(error: InvalidRequest, body: bytes) -> InvalidRequest:
-    """Return the name of the type that is not taken, where that is what is wrong."""
+    """Return the name of the unsupported type, if that is the fault."""
     where, dot, field = (error.param or "").rpartition(".")
     if not dot or field != "type":
         return error

@@ -67,7 +67,7 @@ class ResponseRenderer(AnswerRenderer):
         return self._told()
 
     def new_choice(self) -> "WholeResponse":
-        """Return an answer that is sent whole, to be put together."""
+        """Return an empty non-streamed answer, to be assembled from deltas."""
         return WholeResponse(self._facts)
 
     def ending(self, index: int, why: TollkeeperError) -> bytes:

@@ -101,5 +101,5 @@ class PlaybookFields(PlaybookRules):
     provider: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=63)]
 
     def playbook(self) -> Playbook:
-        """Return the playbook these fields stand for. Raises ConfigurationError if they break its rules."""
+        """Return the playbook of these fields. Raise ConfigurationError if they are invalid."""
         return playbook_of(self.provider, self.rules())

@@ -58,7 +58,7 @@ class StepOut(BaseModel):
 
     @classmethod
     def of(cls, step: Step) -> "StepOut":
-        """Write a step."""
+        """Return a step as JSON fields."""
         changes = [DifferenceOut(field=one.field, before=one.before, after=one.after) for one in step.differences]
         return cls(
             action=step.action,

@@ -79,7 +79,7 @@ class QuickCounter(Counter, Protocol):
     """A counter of this process alone, which needs no second look: it is charged in the call that asks for room."""
 
     def undo(self, mark: Mark, amount: int) -> None:
-        """Undo what was just charged at once, as if it had not been."""
+        """Revert an immediate charge that was just made."""
 
     def resets_at_ns(self) -> int:
         """Return when what was charged just now will have left the window (Unix); without a window 0."""

@@ -90,7 +90,7 @@ class Grant:
 
     @property
     def own(self) -> int:
-        """Return what this process has settled."""
+        """Return the amount that this process has settled."""
         return self.ledger.settled - self.restored
 
     @property
@@ -153,7 +153,7 @@ class Grant:
         return self.theirs + self.settled_before + self.own
 
     def target(self, now_ns: int) -> int:
-        """Return how much should be granted and not in use."""
+        """Return the amount that should be leased and unused."""
         if self.is_short or self._link.is_closing:
             return 0
         soon = min(self.pace.expected(_AHEAD_SECONDS, _KEPT_SECONDS, now_ns), self.counter.rule.amount)
@@ -277,7 +277,7 @@ class LeasedEscrow(EscrowCounter):
         return f"{self._link.prefix}{rule.metric}.{kind}:{rule.id}:{self.subject}"
 
     def amount_of(self, ledger: Ledger) -> int:
-        """Return how much all gateways may settle and reserve of one stretch of time."""
+        """Return the amount that all gateways together may settle and reserve in one period."""
         return self.rule.amount
 
     def room(self, now_ns: int, claimant: str = "") -> int:

@@ -1,4 +1,4 @@
-"""What the targets of one pool share: its policy, its budgets, and how long its first tokens take."""
+"""State that a pool's targets share: routing policy, retry budget, and times to first token."""
 
 from statistics import median
 from typing import Final

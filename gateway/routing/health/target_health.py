@@ -183,7 +183,7 @@ class TargetHealth:
         return max([one.until_ns - now_ns for one in breakers] + [self.rests_until_ns - now_ns, 0])
 
     def mean_ns(self, is_whole: bool, least: int) -> float | None:
-        """Return how long whole answers, or first tokens, took on average; `None` if fewer than `least` are known."""
+        """Return the mean time (ns) of complete answers or first tokens; `None` with fewer than `least` samples."""
         count, spent = (self.wholes, self.wholes_ns) if is_whole else (self.firsts, self.firsts_ns)
         return spent / count if count >= least else None
 

@@ -85,7 +85,7 @@ class PaceBook:
             pace.per_token.add((ended_ns - began_ns) / 1e9 / output_tokens)
 
     def leave_out(self, model: str) -> None:
-        """Count a request that is not led to a model because its answers come late."""
+        """Count a request that avoids a model because its answers are late."""
         pace = self._known.get(model)
         if pace is not None:
             pace.left_out += 1

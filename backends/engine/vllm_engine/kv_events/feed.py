@@ -91,7 +91,7 @@ class KvFeed:
             self._settle(found)
 
     def _settle(self, found: list[bytes | None]) -> None:
-        """Go on with what there is."""
+        """Continue with the events that have arrived."""
         self._asked_ns = None
         for number in sorted(self._ahead):
             if number != self._next:

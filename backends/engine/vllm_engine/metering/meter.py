@@ -93,7 +93,7 @@ class VllmMeter:
 
     @property
     def socket_path(self) -> Path:
-        """Return where the workers send to."""
+        """Return the path of the socket that workers send to."""
         return self._path
 
     def lifecycle(self, phase: Lifecycle | None) -> None:
