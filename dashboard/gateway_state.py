@@ -64,7 +64,7 @@ def _client() -> httpx.Client:
 
 @st.cache_data(ttl=_KEPT_SECONDS, max_entries=1, show_spinner=False)
 def read_gateway_state() -> GatewayState:
-    """Ask the gateway; never raises. Waits a second at most, and what it says is shared for two."""
+    """Return the gateway's state; never raise. Wait one second at most; the answer is shared for two seconds."""
     url = settings().public_gateway_url()
     try:
         token = find_metrics_token(settings().metrics_token, settings().data)

@@ -46,7 +46,7 @@ _UPLOADS: Final = "/_stcore/upload_file"
 
 
 async def show(request: Request) -> Response:
-    """Ask who it is."""
+    """Show the sign-in form."""
     return _page(_inward(request.query_params.get("next")))
 
 

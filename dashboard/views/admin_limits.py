@@ -20,7 +20,7 @@ _MONEY: Final = "usd"
 _UNITS: Final[Mapping[str, str]] = {word: kind.unit for word, kind in KIND_OF_WORD.items()}
 _COLUMNS: Final[dict[str, Any]] = {
     "Amount": _text(alignment="right", help="Amount in any sliding window of that length"),
-    "Of": _text(help="What is counted"),
+    "Metric": _text(help="What is counted"),
     "Window": _text(width="small"),
     "Level": _text(width="small", help="What the limit counts by"),
     "Subject": _text(help="*: counts each one separately"),
@@ -43,7 +43,7 @@ def draw_limits(visit: Visit) -> None:
         [
             {
                 "Amount": _amount(row),
-                "Of": _UNITS[row["metric"]],
+                "Metric": _UNITS[row["metric"]],
                 "Window": row["window"],
                 "Level": row["level"],
                 "Subject": row["subject"] or (tenant if row["level"] == "tenant" else ""),
@@ -78,7 +78,7 @@ def _new_limit(visit: Visit, tenant: str) -> None:
     with form("New limit", f"new_limit_{tenant}", visit) as may:
         left, middle, right = st.columns(3)
         amount = left.text_input("Amount", help="A whole number; of USD decimals")
-        metric = middle.selectbox("Of", list(_UNITS), format_func=lambda name: _UNITS[name])
+        metric = middle.selectbox("Metric", list(_UNITS), format_func=lambda name: _UNITS[name])
         window = right.selectbox(
             "Window", ["minute", *(w for w in get_args(Window) if w != "minute"), ""],
             format_func=lambda name: name or "(none: concurrency, conversation)",

@@ -22,7 +22,7 @@ from dashboard.views.budget_words import PERIOD_WORDS, STATE_TONES, STATE_WORDS,
 from dashboard.visit import Visit
 
 _TABLE: Final = "budgets_table"
-_EVENT_COLUMNS: Final = ("At", "Threshold", "Subject", "Spent", "Of", "Webhook")
+_EVENT_COLUMNS: Final = ("At", "Threshold", "Subject", "Spent", "Budget", "Webhook")
 
 
 def draw_budgets(visit: Visit) -> None:
@@ -199,7 +199,7 @@ def _events(visit: Visit, events: Sequence[Mapping[str, Any]]) -> None:
             "Threshold": f"{event['threshold_percent']} %",
             "Subject": event["subject"] or "the tenant",
             "Spent": event["spent"],
-            "Of": event["amount"],
+            "Budget": event["amount"],
             "Webhook": _told(event),
         }
         for event in events

@@ -30,8 +30,8 @@ MEASURES: Final[dict[Timed, tuple[str, str]]] = {
     "end_to_end": ("End to end", "From a request's arrival to the end of its answer, for complete answers."),
 }
 _COUNTED: Final = (
-    "Counted as for SLOs: without refusals and caller errors. Percentiles come from counts in steps a "
-    "fifth to a third apart, so a percentile is right to within its step."
+    "Counted as for SLOs: without refusals and caller errors. Percentiles come from histogram "
+    "buckets 20 to 33 % wide, so they are accurate to their bucket."
 )
 _NS_PER_MS: Final = 1e6
 _LONG_SECONDS: Final = 60

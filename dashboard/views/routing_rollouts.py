@@ -44,7 +44,7 @@ _COLUMNS: Final[dict[str, Any]] = {
         help="Current share of the route's requests that goes to the candidate",
     ),
     "Step": _number(format="%d", width="small", help="Current step, from 1"),
-    "Of": _number(format="%d", width="small", help="Number of steps"),
+    "Steps": _number(format="%d", width="small", help="Number of steps"),
     "Changed": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss"),
     "Why": _text(width="large", help="The reason of the last change"),
 }
@@ -119,7 +119,7 @@ def _row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
         "State": _STATES.get(row["state"], row["state"]),
         "Share": row["percent"],
         "Step": row["step"] + 1,
-        "Of": len(steps) or None,
+        "Steps": len(steps) or None,
         "Changed": moment(visit, row["updated_at"]),
         "Why": row["reason"],
     }

@@ -170,7 +170,7 @@ def test_a_rollout_is_shown_with_both_arms(browsing: Browsing, page: Any, name: 
         )
         assert not interval or shown[line["measure"]]["95 %"].lstrip("'") == interval  # no formula
     (row,) = (row for row in exported_rows(page, "routing_rollouts") if row["Rollout"] == name)
-    assert (row["Candidate"], float(row["Share"]), row["Step"], row["Of"]) == (f"{name}-new", 50.0, "1", "2")
+    assert (row["Candidate"], float(row["Share"]), row["Step"], row["Steps"]) == (f"{name}-new", 50.0, "1", "2")
     standing: Any = browsing.installation.request("GET", f"/v1/rollouts/{name}/standing")
     arms = exported_rows(page, "routing_rollout_standing")
     assert [int(arm["Requests"]) for arm in arms] == [standing[arm]["requests"] for arm in ("incumbent", "candidate")]
