@@ -181,7 +181,7 @@ def test_an_empty_range_says_so_and_offers_a_wider_one(record: Callable[[Sequenc
     record([request(seconds_ago=86_400 * 3)])
     app = page(range="1h", tenant="acme")
     assert "No request of tenant ‘acme’ was recorded" in words(app)
-    assert "The last one before was on" in words(app)
+    assert "The last earlier request was on" in words(app)
     (wider,) = (button for button in app.button if button.label == "Show the last 30 days")
     wider.click().run()
     assert metrics(app)["Requests"] == "1"

@@ -169,14 +169,14 @@ def test_without_an_engine_the_page_says_how_to_have_one(fill: Fill) -> None:
     fill([request(1, gpu=None)])
     app = opened("gpu")
     assert "No engine reported a step" in words(app)
-    assert "No request in this range was charged with GPU time" in words(app)
+    assert "No GPU time was charged in this range" in words(app)
 
 
 def test_a_team_sees_its_own_gpu_time_and_no_ledger(fill: Fill) -> None:
     one = request(1)
     fill([one, request(1, "blue")], engine_steps(one))
     app = opened("gpu", reach=("acme", "red"))
-    assert "shown to those who may see the whole platform" in words(app) and not app.metric
+    assert "Only viewers of the whole platform can see them" in words(app) and not app.metric
     assert not any("Unexplained" in each.value for each in app.dataframe)
 
 

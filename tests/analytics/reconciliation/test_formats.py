@@ -341,7 +341,7 @@ def test_a_bad_file_is_refused_with_line_and_column(text: str, words: str) -> No
 
 
 def test_files_that_are_no_text_or_of_an_unknown_format_are_refused() -> None:
-    with pytest.raises(UnreadableBill, match="no text in UTF-8"):
+    with pytest.raises(UnreadableBill, match="not text in UTF-8"):
         read_bill(b"\x1f\x8b\x08\x00")
     with pytest.raises(UnreadableBill, match="the format 'excel' is unknown"):
         read_bill(TWO.encode(), form="excel")

@@ -124,7 +124,7 @@ def test_an_identity_provider_is_taken_changed_and_dropped(
         ({"tenant_claim": "org"}, 400, "tenant", "either tenant or tenant_claim"),
         ({"tenant": "nobody"}, 404, None, "'nobody'"),
         ({"models": ["none"]}, 400, "models", "'none'"),
-        ({"addresses": ["x"]}, 400, "addresses", "no network"),
+        ({"addresses": ["x"]}, 400, "addresses", "not a network"),
     ],
 )
 def test_an_identity_provider_that_would_let_anyone_in_is_refused(
