@@ -174,8 +174,8 @@ class Finish:
                 send_error(life.exchange, _public_error(life, error), headers, shape)
             elif reply is not None:
                 reply.conclude()
-            if life.visit is not None:
-                self._stages.answers.end(life, reply, life.visit, life.grant)
+            if life.cache_lookup is not None:
+                self._stages.answers.end(life, reply, life.cache_lookup, life.grant)
         finally:
             _let_go(life)
 

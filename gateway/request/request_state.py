@@ -39,7 +39,7 @@ from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:
     from gateway.apis.operations import Operation
-    from gateway.cache.visit import Visit
+    from gateway.cache.lookup import CacheLookup
     from gateway.limits.queue.pool_queue import Place
     from gateway.observability.metrics.request_counts import SeriesKey
     from gateway.replies.reply import Reply
@@ -160,7 +160,7 @@ class RequestState(Ending):
         self.allowance: Allowance | None = None
         self.place: Place | None = None  # in the model's pool
         self.earlier: list[EarlierAnswer] = []  # answers that were not good enough, and are paid for
-        self.visit: Visit | None = None  # to the answer cache, where the model or route keeps answers
+        self.cache_lookup: CacheLookup | None = None  # if the model or route caches answers
         self.guard: RequestGuard | None = None  # none: no guardrail covers it
         self.reservation: Reservation | None = None  # what it holds of its counters; none: no rule covers it
         self.is_like_its_plan = False  # its record says of the caller what those of its plan do
