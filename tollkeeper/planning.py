@@ -1,4 +1,4 @@
-"""What `tollkeeper plan` does with its options: finds a workload and a replica, and asks what they come to."""
+"""Run `tollkeeper plan`: find a workload and a replica setup, and simulate."""
 
 import os
 from collections.abc import Sequence

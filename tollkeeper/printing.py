@@ -1,4 +1,4 @@
-"""How commands print: tables for people, JSON for machines, one red line for a failure."""
+"""Output of commands: tables for people, JSON for programs, one red line for an error."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What it cost and who pays: what `tollkeeper cost report --json` prints, with lines in pages."""
+"""Cost reports over HTTP: the output of `tollkeeper cost report --json`, in pages."""
 
 from contextlib import suppress
 from datetime import datetime

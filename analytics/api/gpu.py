@@ -1,4 +1,4 @@
-"""What the GPUs did: what `tollkeeper gpu ledger --json` prints. For who may see the whole platform."""
+"""The GPU ledger over HTTP, as `tollkeeper gpu ledger --json`. For viewers of the whole platform."""
 
 from typing import Annotated, Any
 

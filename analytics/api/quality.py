@@ -1,4 +1,4 @@
-"""How answers changed against a reference: what `tollkeeper alerts quality --json` prints."""
+"""Changes in answers against a reference period, over HTTP, as `tollkeeper alerts quality --json`."""
 
 from datetime import timedelta
 from typing import Annotated, Any

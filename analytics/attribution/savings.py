@@ -1,4 +1,4 @@
-"""What prompt caches saved, who earned it by reading, and what writing cost: at the prices they were sold at."""
+"""Savings of prompt caches, who earned them by reading, and the cost of writing, at the prices valid then."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a cost report is asked: which stretch of time, in which calendar, of whom, and broken down by what."""
+"""Parameters of a cost report: range, time zone, payers, and levels of the breakdown."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What a group of requests came to. Sums over what was reported; how much was not stands beside them, never as zero."""
+"""Sums over a group of requests. Unreported amounts are counted separately, never as zero."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which requests are looked for: in what time, whose, with what outcome, in which order, and which page of them."""
+"""Parameters of a request search: range, owner, outcome, order, and page."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""How full engines were over time: requests and tokens in a step, the queue, the KV cache, prompts read from it."""
+"""Utilisation of engines over time: batch size, queue, KV cache, prefix hits."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

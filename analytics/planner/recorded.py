@@ -1,4 +1,4 @@
-"""What a plan takes from the store: the requests of a time as a workload, and measured steps as a replica's setup."""
+"""Read a simulation's input from the store: requests of a range as a workload, measured steps as a replica setup."""
 
 from collections.abc import Sequence
 from statistics import fmean

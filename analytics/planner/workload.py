@@ -1,4 +1,4 @@
-"""What is asked of a planned pool: requests in the order of their arrival, and what can be made of them."""
+"""The workload of a simulation: requests in order of arrival, with scaling and filtering."""
 
 import random
 from collections.abc import Iterable, Sequence

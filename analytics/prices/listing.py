@@ -1,4 +1,4 @@
-"""Which list prices an installation lacks: cards for its targets, from the catalogue, else from LiteLLM's table."""
+"""List prices that an installation lacks: cards for its targets, from the catalogue, else from LiteLLM's table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

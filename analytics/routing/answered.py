@@ -1,4 +1,4 @@
-"""Who answered, and what caches had of prompts over time: both in one pass over a scope's requests, or over hours."""
+"""Answers by target, and prefix cache hits over time, both in one pass over a scope's requests or hours."""
 
 from collections import defaultdict
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Who answered: requests by target and by route, with what their prompts found in caches."""
+"""Requests by target and by route, with their prefix cache hits."""
 
 from collections import defaultdict
 from collections.abc import Iterable

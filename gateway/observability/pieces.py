@@ -1,4 +1,4 @@
-"""What a gateway keeps on disk and would make new without a word: the journal, budget totals, files and batches."""
+"""Files of a gateway that would be recreated silently if lost: journal, budget totals, files and batches."""
 
 from pathlib import Path
 from typing import Final

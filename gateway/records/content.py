@@ -1,4 +1,4 @@
-"""What was said, for tenants that want it kept: redacted, then journalled, after the client has its answer."""
+"""Store prompts and answers for tenants that want it: redacted, journalled after the client has its answer."""
 
 import asyncio
 import logging

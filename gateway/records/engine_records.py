@@ -1,4 +1,4 @@
-"""What engine hosts record beside answers, on its way into the journal: steps always, KV events while there is room."""
+"""Journal engine hosts' records: steps always, KV events while there is space."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a stream's pieces of plain text pass through, one token each: counted, rendered and sent in one go."""
+"""Relay plain-text tokens of a stream: count, render and forward them in one step."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""How every request ends: settled, priced, recorded, answered; what nobody waits for follows."""
+"""The end of every request: settle, price, record, answer, then deferred work."""
 
 import asyncio
 import contextlib

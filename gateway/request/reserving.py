@@ -1,4 +1,4 @@
-"""What a request takes before a model is called with it, and gives back where it leaves the model for another."""
+"""Reserve for a model before it is called, and release if the request moves to another model."""
 
 from collections.abc import Sequence
 from functools import partial

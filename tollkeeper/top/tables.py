@@ -1,4 +1,4 @@
-"""What `tollkeeper top` shows, as text: one table a noun, the same in the live view and printed once."""
+"""The tables of `tollkeeper top` as text, for the live view and for `--once`."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which format a file has, and reading it."""
+"""Detect a bill file's format and parse it."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What a pool holds at this moment, and what more it and each tenant's share of it has room for."""
+"""A pool's current load, and the remaining capacity for it and for each tenant's share."""
 
 from contracts.rules.limits import QueueSpec
 from gateway.limits.queue.request import PoolRoom, QueuedRequest

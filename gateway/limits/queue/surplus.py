@@ -1,4 +1,4 @@
-"""Who gives way: of a full queue the lowest class, and the one that has waited longer than its class's deadline."""
+"""Choose requests to shed: from a full queue the lowest class, and requests past their class's deadline."""
 
 from collections import OrderedDict
 from typing import Final

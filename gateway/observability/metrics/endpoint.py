@@ -1,4 +1,4 @@
-"""Who may read the metrics, and the answer: on the data plane's port, or on a port of their own."""
+"""The metrics endpoint and its access rules: on the data plane's port, or on its own."""
 
 import asyncio
 from typing import Final

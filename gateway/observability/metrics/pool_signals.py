@@ -1,4 +1,4 @@
-"""What autoscalers go by, for pools of inference servers that are not ours: queue, KV cache, time to first token."""
+"""Autoscaling signals of third-party inference servers: queue, KV cache, time to first token."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping

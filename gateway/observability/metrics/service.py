@@ -1,4 +1,4 @@
-"""What the gateway runs for its metrics: the endpoint, the loop's lag in the background, a port where one is set."""
+"""Run the gateway's metrics: endpoint, event loop lag, and a separate port if one is set."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Which targets are called and which are left alone, and what pools spend on additional attempts, as metrics."""
+"""Metrics of targets, circuit breakers and retry budgets."""
 
 from collections.abc import Iterator
 

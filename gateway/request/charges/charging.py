@@ -1,4 +1,4 @@
-"""What a request that has ended is to be charged with, metric by metric."""
+"""Compute the charges of a request that has ended, by metric."""
 
 from contracts.api.chat import GenerationRequest
 from gateway.limits.demand import GPU, INPUT, MONEY, NOTHING, ONE_REQUEST, OUTPUT, Amounts, amounts_of

@@ -1,4 +1,4 @@
-"""What is alike of all chats that come with one key for one model in one API: worked out once, kept for a second."""
+"""Facts shared by all chats with one key for one model in one API, computed once and kept for a second."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How many additional attempts a pool may make: a share of its requests, and a few a second for a pool that has few."""
+"""The retry budget of a pool: a share of its requests, with a small minimum rate."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How long something took lately: its quantiles within 10 %, from counts in buckets that grow by that much."""
+"""Recent latency quantiles within 10 %, from exponential histogram buckets."""
 
 import math
 from typing import Final

@@ -1,4 +1,4 @@
-"""How one target does: whether it may be called, and how long it takes."""
+"""A target's health: whether it may be called, and its latency."""
 
 import logging
 from typing import TYPE_CHECKING, Final

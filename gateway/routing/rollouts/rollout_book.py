@@ -1,4 +1,4 @@
-"""What this process knows of each live rollout: both arms' tallies, and whether the candidate is stopped here."""
+"""This process's state of live rollouts: both arms' tallies, and whether the candidate is stopped here."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

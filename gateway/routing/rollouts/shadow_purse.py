@@ -1,4 +1,4 @@
-"""What copies of requests have cost today, and may still: at this gateway, and at the others as far as they say."""
+"""The daily allowance for shadow requests: cost so far at this gateway, and at the others as reported."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What a route decides by: who asks, how much, when and where, and how its models do at present."""
+"""Facts that a route's conditions use: caller, size, time, region, and the current state of its models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How models would do with one request now, as the gateway's own counters, cards and measurements have it."""
+"""The current state of models for one request, from counters, price cards and measurements."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Whose turn it is among entries that share requests by weight."""
+"""Weighted round robin among entries."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""What goes by meaning at one gateway: the embedder's process, and what reads prompts with it."""
+"""Semantic services of a gateway: the embedder's process, and the classifiers that use it."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""How often readings are right: accuracy, abstention, and what is taken for what."""
+"""Accuracy, abstention and confusion of classifications."""
 
 from collections import Counter
 from collections.abc import Iterable
