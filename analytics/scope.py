@@ -1,4 +1,4 @@
-"""What a question is about: a stretch of time, and perhaps one tenant and one model. Checked when it is built.
+"""The scope of a query: a time range, and optionally a tenant and a model. Validated on creation.
 
 Rollups hold whole minutes, hours or days, so an answer from them covers whole ones: `covered` says which, and
 everything on one page (totals, series, table, percentiles) covers the same, so that the parts add up.

@@ -1,4 +1,4 @@
-"""How much: requests, tokens and money of one group. What was not reported or not priced is never zero here."""
+"""Requests, tokens and cost of one group. Unreported or unpriced amounts are never counted as zero."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What stands in a chart or table as a file: CSV for spreadsheets, Parquet for programs; a PNG the browser makes."""
+"""Export charts and tables: CSV, Parquet, and PNG from the browser."""
 
 import io
 from collections.abc import Callable

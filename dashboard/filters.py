@@ -1,4 +1,4 @@
-"""What an address asks for: a time range, perhaps a period to compare it with, and of whom.
+"""Filters in the address: time range, comparison period, and scope.
 
 The address is the one source of truth: `?range=1h` or `?from=2026-11-01T00:00Z&to=...`, `&compare=previous`,
 `&tenant=`, `&team=`, `&project=`, `&key=`, `&model=`. What it asks for in vain is answered by a sentence, never

@@ -1,4 +1,4 @@
-"""What becomes of a change: the control plane's own message where it says no, a fresh page where it is made."""
+"""Submit a change: show the control plane's refusal, or refresh the page."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What a gateway says of its targets right now, at `GET /ready`: the one thing on the pages that no record tells."""
+"""Current state of targets from the gateway's `GET /ready`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

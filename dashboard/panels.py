@@ -1,4 +1,4 @@
-"""What pages are made of: key figures, charts and tables, each with a title, a unit, an explanation and exports."""
+"""Building blocks of pages: key figures, charts and tables, with title, unit, help and exports."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What a viewer has chosen for this browser: time zone, locale and currency, in a cookie that holds nothing else."""
+"""A viewer's preferences in a browser cookie: time zone, locale and currency."""
 
 from dataclasses import dataclass
 from functools import cache

@@ -1,4 +1,4 @@
-"""What a page says when it has no numbers: nothing asked yet, nothing found, a wrong address, a store that is down.
+"""Texts of pages without data: no requests yet, nothing found, a wrong address, an unreachable store.
 
 Each says what is the case in one sentence, and offers the next step.
 """

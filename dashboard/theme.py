@@ -1,4 +1,4 @@
-"""How the dashboard looks in light and in dark: one place for colours, as flags of the Streamlit server."""
+"""Colours of the dashboard in light and dark mode, as flags of the Streamlit server."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How fast a replica works, learned from what it did: decayed sums, so that the last minute counts and old days do not.
+"""A replica's speed, learned from its work with decayed sums: the last minute counts most.
 
 Times are nanoseconds, monotonic.
 """

@@ -1,4 +1,4 @@
-"""Which list prices have changed since their cards were imported, and what that costs at a month's usage.
+"""Find list prices that changed since their cards were imported, with the effect on a month's usage.
 
 Only cards that `tollkeeper prices import` made are compared: a card that somebody wrote is not the list's.
 """

@@ -1,4 +1,4 @@
-"""Where a chain's parts lie in its directory, and reading them: segments, the head, the stub of what was cut."""
+"""Files of a chain in its directory: segments, the head, the stub of removed segments; and reading them."""
 
 import fcntl
 import os

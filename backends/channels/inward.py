@@ -1,4 +1,4 @@
-"""Which addresses may be called: public ones, and networks that the operator named.
+"""Check addresses before a call: public ones, and networks that the operator allows.
 
 Who may write a webhook's URL could otherwise have this machine call what only it can reach: the store, a cloud's
 metadata service. A name is looked up once, and what was checked is what is called.

@@ -1,4 +1,4 @@
-"""What a fresh installation starts with: a scripted model with a price, a tenant and a key, so that all can be tried.
+"""Objects of a fresh installation: a scripted model with a price, a tenant and a key.
 
 The models of an engine host and an upstream named in the environment are added beside it. Everything here may run at
 every start.

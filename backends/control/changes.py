@@ -1,4 +1,4 @@
-"""What every change to the control plane does: raise the revision that gateways poll, and leave an audit entry."""
+"""Common steps of every change in the control plane: raise the revision and write an audit entry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What an identity provider provisions into a tenant (SCIM 2.0): users become accounts, groups become teams.
+"""Users and groups that an identity provider provisions (SCIM 2.0): accounts and teams of a tenant.
 
 A user has the role of developer in the first of its groups, by the order in which they came, and stays in its team
 while one of its groups is that team. An account that somebody gave another role keeps it.

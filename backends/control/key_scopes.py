@@ -1,4 +1,4 @@
-"""What a key or an identity provider's tokens may do, as the control database keeps it: only what restricts.
+"""Scopes of keys and identity providers in the control database: only restrictions are stored.
 
 Fields: models, endpoints, addresses (networks), priority, max_reasoning_effort, max_thinking_tokens.
 """

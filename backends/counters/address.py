@@ -1,4 +1,4 @@
-"""Where the shared counters are: a Redis URL, checked before it is used and shown without its credentials."""
+"""The Redis URL of the shared counters: validated, and shown without its credentials."""
 
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""What goes between a process and its embedder: frames of msgpack, each with its length before it."""
+"""The protocol between a process and its embedder: length-prefixed msgpack frames."""
 
 from typing import Final, TypeAlias
 

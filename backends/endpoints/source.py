@@ -1,4 +1,4 @@
-"""What `discover` of a target names: a file, a DNS SRV name, or something of Kubernetes. Read once, checked in full."""
+"""Parse and check a target's `discover` setting: a file, a DNS SRV name, or a Kubernetes resource."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a gateway can ask of a host besides requests: load and unload models and adapters, drain, health, stats."""
+"""Control calls of a gateway to a host: load and unload models and adapters, drain, health, stats."""
 
 import asyncio
 import logging

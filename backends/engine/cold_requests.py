@@ -1,4 +1,4 @@
-"""Which requests waited for their model to wake or to be loaded, and for how long: told with their end."""
+"""Record requests that waited for a model to wake or load, and for how long."""
 
 import time
 from collections.abc import Callable, Sequence

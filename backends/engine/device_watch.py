@@ -1,4 +1,4 @@
-"""What the host knows of its GPUs: the last sample of each, whether others compute on them, whether one is lost.
+"""The host's view of its GPUs: last sample, other processes computing there, lost devices.
 
 While another process computes there, a step's time is not the engine's alone: whatever is told of it has confidence 0.
 """

@@ -1,4 +1,4 @@
-"""Which models of a host are loaded, awake or away: woken on demand, put away when idle, changed without a gap.
+"""The lifecycle of a host's models: load and wake on demand, sleep or unload when idle, replace without a gap.
 
 Decides with `placement.py`, `residency.py` and `pace.py`; does it one thing at a time, as each needs memory that
 another gives.

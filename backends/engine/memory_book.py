@@ -1,4 +1,4 @@
-"""How much of a GPU each model takes, awake and asleep. Pure.
+"""GPU memory of each model, awake and asleep. Pure.
 
 Of a model that is alone on the host it is what the host's processes hold. Else it is what became free or used while
 it alone changed: the GPU is looked at once a second, so a change is measured from the last look before it to the first

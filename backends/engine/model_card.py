@@ -1,4 +1,4 @@
-"""What a local model directory says to gateways: tokenizer, template, end tokens, hashes. Reads JSON; loads nothing."""
+"""Facts about a local model directory for gateways: tokenizer, template, end tokens, hashes. Loads no weights."""
 
 import hashlib
 import json

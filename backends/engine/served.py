@@ -1,4 +1,4 @@
-"""What a thread that generates and one that embeds have in common: a model as its host sees it."""
+"""The host's interface to a served model, for generation and for embedding."""
 
 import asyncio
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Which libraries can tell of GPUs on this machine."""
+"""GPU libraries available on this machine."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Where an HTTP server is, as its base URL says."""
+"""The origin of an HTTP server, parsed from its base URL."""
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""What a request asks for by name, and how it is refused where a target cannot honour it: nothing goes unsaid."""
+"""Parameters of requests, and refusals by name if a target does not support one."""
 
 from collections.abc import Mapping
 from typing import Final

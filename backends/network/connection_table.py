@@ -1,4 +1,4 @@
-"""Which connections a server holds: a share for each client network, below a total, and idle ones that give way."""
+"""Connections of a server: a share per client network below a total; idle ones are evicted."""
 
 import heapq
 import itertools

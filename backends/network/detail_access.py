@@ -1,4 +1,4 @@
-"""Who is told more of a process than its status: callers on this machine, and holders of the metrics token.
+"""Access to details of health pages and metrics: local callers, and holders of the metrics token.
 
 The rest of a health page, and the metrics, name models, pools, engines and machines, and show traffic and costs.
 """

@@ -1,4 +1,4 @@
-"""What a gateway does with the batches it has taken: leases, lines, outcomes, the end.
+"""Processing of leased batches: leases, lines, outcomes, the end.
 
 A batch belongs to one gateway at a time, by a lease that it renews. Everything written for a batch is written only
 while the lease is held, in the same transaction that looks.

@@ -1,4 +1,4 @@
-"""What says to the compiler how a class is to be compiled; if nothing is compiled it says nothing."""
+"""Annotations for the mypyc compiler; without effect if nothing is compiled."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar

@@ -1,4 +1,4 @@
-"""How every process begins, and how it says that it cannot: logs with fields, one line, exit status 2."""
+"""Start of every process, and errors at start: structured logs, one line, exit status 2."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What damage on disk has taken from a segment log: which entries, of which time, and the files it was found in.
+"""Damage in a segment log: lost entries, their times, and the damaged files.
 
 In `damaged/` beside the segments: the segments themselves, kept for inspection when the log has released them, and
 `losses.jsonl`, which outlives restarts until someone removes the directory. All of it is bounded: the oldest files go

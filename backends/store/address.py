@@ -1,4 +1,4 @@
-"""Where a store is and who asks: the embedded one or a ClickHouse server, told apart by URL only."""
+"""The address of a store and its user: the embedded one or a ClickHouse server."""
 
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Where the store is now, after a move: a file in the data directory that the collector follows while it runs."""
+"""The store's current location after a move: a file that the collector follows."""
 
 import json
 import os

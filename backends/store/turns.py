@@ -1,4 +1,4 @@
-"""Who may write to the store now: an exporter, batch by batch, or a command that needs a moment without a batch.
+"""Turns of writing to the store: an exporter batch by batch, or a command that needs exclusive access.
 
 Files in the data directory, because the two are processes of their own, and the kernel lets go of the locks of one
 that dies. What it cannot tell, whether a batch was in doubt then, is kept as one byte beside.

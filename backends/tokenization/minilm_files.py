@@ -1,4 +1,4 @@
-"""Where MiniLM's weights lie: in a Python package, so that no hub is asked for them."""
+"""Path of MiniLM's weights in a Python package, so that no model hub is needed."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How long to wait before trying the store again."""
+"""Delays between attempts to reach the store."""
 
 import random
 

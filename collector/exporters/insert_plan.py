@@ -1,4 +1,4 @@
-"""Which batches of the spool go to the store together: on disk before the first try, the same after a crash."""
+"""Plan which batches are inserted together; stored before the first attempt, identical after a crash."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every signal's processor has in common: parsing its requests and splitting them into batches."""
+"""Common parts of signal processors: parse requests and split them into batches."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Whose it is what applications keep at the gateway: files, batches, responses."""
+"""Owners of objects that applications store: files, batches, responses."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""How much a model may think before it answers: the order of reasoning efforts, and what a cap makes of a request."""
+"""Reasoning efforts in order, and the effect of a cap on a request."""
 
 from typing import Final, get_args
 

@@ -1,4 +1,4 @@
-"""Who is told of what: rules, channels, silences, the alerts that were raised, and what was sent of them."""
+"""Rows of alerting: rules, channels, silences, alerts and notifications."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""What is being rolled out: a candidate beside an incumbent on a route, and what each gateway has seen of both."""
+"""Rows of rollouts, and of each gateway's results."""
 
 from datetime import datetime
 

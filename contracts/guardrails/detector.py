@@ -1,4 +1,4 @@
-"""What finds things in texts, and what else may stand in a guardrail: the seams between the frame and its stages."""
+"""Interfaces of guardrail stages: detectors and other kinds."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable

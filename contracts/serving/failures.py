@@ -1,4 +1,4 @@
-"""What a pool does when a target of it fails: how often it tries again, how long it waits, whom it leaves alone.
+"""Failure policies of a pool: retries, timeouts, circuit breakers.
 
 A playbook says the same of a provider as a whole: what counts as its outage, who answers meanwhile, how it comes back.
 """

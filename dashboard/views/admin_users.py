@@ -1,4 +1,4 @@
-"""Who may sign in, with which role; and the tokens of programs that use the control plane."""
+"""Accounts with their roles, and API tokens of the control plane."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What was saved by caches, batches and kept answers, and what could be saved next."""
+"""Savings by prompt caches, batches and cached responses, and recommendations."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""What a unit costs: per request and per number of tokens, over time and by part."""
+"""Unit costs: per request and per number of tokens, over time and by level."""
 
 from decimal import Decimal
 from typing import Any, cast

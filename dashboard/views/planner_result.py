@@ -1,4 +1,4 @@
-"""What a plan came to, beside what is: key figures, percentiles, how busy replicas were, and the same as a command."""
+"""The result of a simulation beside the current state: key figures, percentiles, utilisation, and the command."""
 
 import json
 from collections.abc import Mapping

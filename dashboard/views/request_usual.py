@@ -1,4 +1,4 @@
-"""What is usual where a request was answered: one sentence beside its own time to the first token."""
+"""One sentence that compares a request's time to first token with other requests at its target."""
 
 from typing import Final
 

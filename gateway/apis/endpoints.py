@@ -1,4 +1,4 @@
-"""Which path is answered by what: what a model answers through the dispatcher, the rest at once."""
+"""Map paths to operations that a model answers, and to other resources."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What the data plane does for applications: how each operation's body is read, and what its answer is."""
+"""Operations of the data plane: reading each one's body, and its kind of answer."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

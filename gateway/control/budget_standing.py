@@ -1,4 +1,4 @@
-"""How a budget stands in its current period: what is spent and reserved, and what it comes to at the present pace."""
+"""The state of a budget in its current period: spent, reserved, forecast."""
 
 from datetime import datetime
 from typing import Literal, Self

@@ -1,4 +1,4 @@
-"""What the control plane needs to know to start, read from TOLLKEEPER_* variables."""
+"""Settings of the control plane, from TOLLKEEPER_* variables."""
 
 from decimal import Decimal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who is calling: a key, or an identity provider's token in its place, becomes an identity.
+"""Authenticate a request by its key, or by an identity provider's token.
 
 No database is asked, and a key or a token seen before takes a few microseconds. What a token needs beyond that is
 in `gateway/identity/token_issuers.py`.

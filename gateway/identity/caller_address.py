@@ -1,4 +1,4 @@
-"""Where a caller is: the peer's address, or what trusted reverse proxies say of it; and which networks hold it."""
+"""The caller's address: the peer's, or that reported by trusted reverse proxies."""
 
 from typing import Final
 

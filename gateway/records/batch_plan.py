@@ -1,4 +1,4 @@
-"""Which entries of the journal travel under which batch id: on disk before they are first sent.
+"""Plan which journal entries are sent under which batch id; stored before the first transmission.
 
 A batch that its receiver refuses for what is in it is cut in halves, each under an id of its own; the file then
 holds the first part and those that follow it.

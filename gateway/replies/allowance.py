@@ -1,4 +1,4 @@
-"""How far an answer may run: as far as its caller allows, and on what is reserved for it, extended while there is room.
+"""The allowance of an answer: the caller's maximum and the reservation, extended while capacity is free.
 
 No token is delivered beyond that. An answer that is ended so is cut after a whole token: the stream closes with
 `finish_reason` "length" and names the rule, and what was made is charged. A target that honours the `max_tokens` it is

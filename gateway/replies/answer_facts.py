@@ -1,4 +1,4 @@
-"""What a chat's answer is found to hold: tool calls where tools were offered, JSON where JSON was asked for.
+"""Facts about a chat's answer: tool calls if tools were offered, valid JSON if JSON was requested.
 
 Whether JSON fits its schema is not looked at: the gateway has no validator. A request that does neither has no facts
 and pays nothing.

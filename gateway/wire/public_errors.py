@@ -1,4 +1,4 @@
-"""What a caller is told of an error: the model that was asked for, never a target, an address, a deployment or a path.
+"""Errors for callers: with the requested model, without targets, addresses, deployments or paths.
 
 The operators' detail stays in the error itself, for the log.
 """

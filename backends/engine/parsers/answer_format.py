@@ -1,4 +1,4 @@
-"""How one model writes reasoning and tool calls, read from its chat template unless it is stated."""
+"""Detect a model's format of reasoning and tool calls from its chat template, unless it is configured."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, get_args

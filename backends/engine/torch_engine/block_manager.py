@@ -1,4 +1,4 @@
-"""Who holds which KV block: tables, reference counts, the prefix cache and its eviction. No tensors here.
+"""KV block management: block tables, reference counts, the prefix cache and its eviction. No tensors.
 
 A block is blank (never filled since it was last evicted), held (by one or more tables, or pinned) or idle (cached,
 held by nobody, evicted least recently used first). A block is published under its key once it is full and its keys

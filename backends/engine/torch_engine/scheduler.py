@@ -1,4 +1,4 @@
-"""Which sequences compute how many tokens in the next step, by `algorithms.batching`. Counts and blocks, no tensors.
+"""Schedule the next step's tokens per sequence, by `algorithms.batching`. Counts and blocks, no tensors.
 
 Decodes go first, one token each; what is left of the step's token budget goes to prompts, in chunks, in the order of
 priority and arrival. Fairness between tenants is the gateway's: here priority is taken as given.

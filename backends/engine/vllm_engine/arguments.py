@@ -1,4 +1,4 @@
-"""What vLLM is started with: the operator's words as `vllm serve` takes them, around them what the host decides."""
+"""Arguments of vLLM: the operator's, as for `vllm serve`, and those that the host sets."""
 
 import argparse
 import json

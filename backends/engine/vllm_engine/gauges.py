@@ -1,4 +1,4 @@
-"""What vLLM tells of itself with each step: queues, memory, cache hits, preemptions, drafts, adapters."""
+"""Read vLLM's statistics of each step: queues, memory, cache hits, preemptions, drafts, adapters."""
 
 from collections import Counter
 from dataclasses import dataclass, field

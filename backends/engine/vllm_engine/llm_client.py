@@ -1,4 +1,4 @@
-"""What the engine asks of vLLM, and what it is told: a seam small enough to be played back from a recording.
+"""The engine's interface to vLLM, small enough to be replayed from a recording.
 
 The shapes are those of vLLM's own objects (vllm/outputs.py, vllm/lora/request.py, 0.25.1), as far as they are used.
 """

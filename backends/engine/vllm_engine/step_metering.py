@@ -1,4 +1,4 @@
-"""What the engine asks of the one that measures vLLM's steps; and the answers of nobody, if nothing is measured."""
+"""The interface of step metering, with a null implementation."""
 
 from dataclasses import dataclass, field
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Where an engine host listens: `unix:///path/to.sock`, or `tcp://host:port`, with TLS if that leaves the machine."""
+"""The address of an engine host: `unix:///path/to.sock`, or `tcp://host:port` with TLS beyond loopback."""
 
 import asyncio
 import socket

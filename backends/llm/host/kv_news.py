@@ -1,4 +1,4 @@
-"""What a host tells of its caches and devices, passed on to the records and to the one that follows the caches."""
+"""Forward a host's cache and device events to the records and to the prefix index."""
 
 import asyncio
 from collections.abc import Callable, Iterator

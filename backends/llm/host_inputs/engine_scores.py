@@ -1,4 +1,4 @@
-"""How well two texts go together, by a model that embeds: the cosine of the angle between their vectors.
+"""Score text pairs with an embedding model, by cosine similarity.
 
 This is what vLLM's server gives for embedding models (its documentation, "scoring").
 """

@@ -1,4 +1,4 @@
-"""What a target over HTTP proves itself with: its key and the headers of its settings, read again when a file changes.
+"""Credentials of a target over HTTP: its key and headers, reloaded when a file changes.
 
 A value is in no message and in no log: they name the header and where its value is.
 """

@@ -1,4 +1,4 @@
-"""What the settings of a target over HTTP may say: how it is spoken to, and the way to it (timeouts, TLS, headers)."""
+"""Settings of a target over HTTP: protocol, timeouts, TLS, headers."""
 
 import re
 import ssl

@@ -1,4 +1,4 @@
-"""What POST /v1/batches asks for, held to what is offered."""
+"""Parse and validate POST /v1/batches."""
 
 from collections.abc import Collection
 from typing import Final

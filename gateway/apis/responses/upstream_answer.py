@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible server says of a chat beyond what accounting reads: log probabilities, whole answers."""
+"""Parts of an OpenAI-compatible chat answer beyond accounting: log probabilities, complete answers."""
 
 from typing import Any, Final
 

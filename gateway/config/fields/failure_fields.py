@@ -1,4 +1,4 @@
-"""What a pool does about failures and what is done when a provider is out, as people write it."""
+"""Fields of failure settings and playbooks, for HTTP and the YAML file."""
 
 from typing import Annotated, Any, Literal
 

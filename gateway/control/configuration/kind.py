@@ -1,4 +1,4 @@
-"""What the plan needs to know of a kind of object: its entry, its identity, and how it is read, made and removed."""
+"""The interface of a kind of object in configuration plans: entry, identity, read, create and delete."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence

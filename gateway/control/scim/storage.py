@@ -1,4 +1,4 @@
-"""What the SCIM library reads and writes: a tenant's users and groups in the control database."""
+"""Storage of the SCIM library: a tenant's users and groups in the control database."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the leased counters of one gateway know together: whether Redis is there, and who has something to tell it."""
+"""Shared state of a gateway's leased counters: whether Redis is reachable, and which counters have news for it."""
 
 from collections.abc import Sequence
 from typing import Any, Final, Protocol

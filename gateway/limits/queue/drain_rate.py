@@ -1,4 +1,4 @@
-"""How fast a queue drains at present: what `Retry-After` is computed from."""
+"""The current drain rate of a queue, from which `Retry-After` is computed."""
 
 from collections import deque
 from typing import Final

@@ -1,4 +1,4 @@
-"""What the engine hosts behind a pool have room for, together: asked of them while a pool's queue decides."""
+"""Total free capacity of the engine hosts behind a pool."""
 
 from collections.abc import Callable
 from typing import Final

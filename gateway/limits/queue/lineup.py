@@ -1,4 +1,4 @@
-"""Who is next: the lines of every level, lifting, ageing, and the rule for those who do not fit.
+"""Choose the next request: queues by level, priority ageing, and requests that do not fit.
 
 Claims are relative to those one waits with. Were a tenant to gather a claim while it waits for the lane of long
 prompts, or while better classes hold it up, it could spend it all at once on those who never kept it waiting.

@@ -1,4 +1,4 @@
-"""How quick models answer, learned from requests while there are routes to be led by it.
+"""Recent speed of models, learned while routes use it.
 
 A model that is left because its answers come late would stay late for ever, as nothing new is learned of it. So a few
 requests are sent there as probes, and what a probe shows replaces what was known.

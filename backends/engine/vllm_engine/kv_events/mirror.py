@@ -1,4 +1,4 @@
-"""What vLLM's prefix cache holds, under the names that routers know blocks by.
+"""A mirror of vLLM's prefix cache under the block keys that routers use.
 
 vLLM's hashes begin with a random number and cannot be computed elsewhere; its events carry the token ids, the salt
 and the adapter's name, which is what our names are made of (contracts.engine.block_keys).

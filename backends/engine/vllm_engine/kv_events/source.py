@@ -1,4 +1,4 @@
-"""What the engine asks of the one that follows vLLM's cache; and the answers of nobody, if it cannot be followed."""
+"""The interface of cache event sources, with a null implementation."""
 
 import logging
 import shutil

@@ -1,4 +1,4 @@
-"""What was in a step, read from the scheduler's own order for it: who, how many tokens, of which kind.
+"""Read a step's composition from the scheduler's output: sequences, tokens, kinds.
 
 Knows vLLM's `SchedulerOutput` by the names of its fields alone, so it runs and is tested without vLLM.
 """

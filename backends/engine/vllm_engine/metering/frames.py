@@ -1,4 +1,4 @@
-"""What a vLLM worker tells its host about the steps it ran: msgpack arrays, one frame a datagram.
+"""Messages of a vLLM worker to its host about its steps: msgpack arrays, one per datagram.
 
 Columns of a step run parallel to `keys`; one that is empty is zero (for `logits`: one) in every row. Times are the
 monotonic clock in nanoseconds, which all processes of a Linux machine share.

@@ -1,4 +1,4 @@
-"""What each request has been charged so far, and whether all its steps are in."""
+"""GPU time charged to each request so far, and whether all its steps have arrived."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
