@@ -152,7 +152,7 @@ def _groups(visit: Visit) -> None:
             "Cost": Money(4, "Model requests and tool calls"),
         },
         formats=visit.formats,
-        help="Lines add up to what the sessions of the range cost. Turns that call several tools are on the line of "
+        help="Rows sum to the cost of the sessions in the range. A turn that calls several tools is on a row of "
         "these tools together.",
     )
 
@@ -239,7 +239,7 @@ def _percent(share: float | None) -> float | None:
 
 
 def _tool_calls() -> Any:
-    return _number(format="localized", help="Calls that the model asked for, as answers state them")
+    return _number(format="localized", help="Tool calls in the model's answers")
 
 
 def _cached() -> Any:

@@ -45,7 +45,7 @@ def draw_channels(visit: Visit) -> None:
             ]
         ),
         key=_TABLE,
-        columns={"Address": st.column_config.TextColumn(help="The part that your role may see")},
+        columns={"Address": st.column_config.TextColumn(help="Partly hidden, depending on your role")},
         help="Select a row to send a test to it or to delete it. Addresses are partly hidden.",
         on_select=partial(_open_row, [str(row["id"]) for row in channels]),
         empty="No channels: alerts reach nobody. Create one below.",

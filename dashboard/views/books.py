@@ -175,7 +175,7 @@ def _figures(visit: Visit, board: BookBoard) -> None:
                 "Invoiced, net",
                 money(issued),
                 visit.formats.counted(len(board.documents), "document"),
-                "Invoices less credit notes and cancellations, before terms, currency and tax.",
+                "Invoices minus credit notes and cancellations, before terms, currency and tax.",
             ),
             Figure(
                 "Corrections",

@@ -70,7 +70,7 @@ def _saved(visit: Visit, place: CostPlace, within: CostRange, cards: CardList) -
         key="costs_cache_savings",
         columns=_cache_columns(),
         formats=visit.formats,
-        help="Cost of the cached tokens as uncached input, less their actual cost and the "
+        help="Cost of the cached tokens as uncached input, minus their actual cost and the "
         "surcharge for cache writes, at the price cards valid then.",
         data=lambda: _caches_export(answer),
         empty="No token was read from a prompt cache in this range.",

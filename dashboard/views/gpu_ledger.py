@@ -118,7 +118,7 @@ def draw_ledger(visit: Visit, ledger: LedgerSeries) -> None:
     if ledger.repeated_steps:
         st.caption(
             f":material/warning: {visit.formats.counted(ledger.repeated_steps, 'step record')} arrived more than once: "
-            "their time is counted as often, and what is unexplained falls below zero."
+            "their time is counted more than once, and unexplained time falls below zero."
         )
 
 

@@ -121,7 +121,7 @@ def _outcome(visit: Visit, tried: Tried) -> None:
             note(f"Request {escaped(tried.request_id)}. Its record and cost appear here within seconds.")
             st.fragment(lambda: _wait_for(visit, tried), run_every=_POLL_SECONDS)()
         else:
-            note(f"Request {escaped(tried.request_id)} has no record that you may see: the key is of another tenant.")
+            note(f"Request {escaped(tried.request_id)} has no record that you can see: the key is of another tenant.")
 
 
 def _figures(visit: Visit, tried: Tried, record: SingleRequest | None) -> None:

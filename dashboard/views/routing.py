@@ -249,7 +249,7 @@ def _choices(visit: Visit, board: RoutingBoard) -> None:
         regret_frame(board.regret),
         key="routing_regret",
         columns=REGRET_COLUMNS,
-        help="Regret: actual time less the best prediction, if above 0. Part of it is prediction error.",
+        help="Regret: actual time minus the best prediction, if above 0. Part of it is prediction error.",
     )
     left, right = st.columns([3, 2], gap="small")
     zone = visit.viewer.zone

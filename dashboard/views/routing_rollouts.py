@@ -66,7 +66,7 @@ _LINES: Final[dict[str, Any]] = {
     "Measure": _text(width="small"),
     "Incumbent": _text(width="small"),
     "Candidate": _text(width="small"),
-    "Compared": _text(width="small", help="ratio: candidate over incumbent. difference: candidate less incumbent"),
+    "Compared": _text(width="small", help="ratio: candidate over incumbent. difference: candidate minus incumbent"),
     "From": _text("95 % from", width="small", help="Interval of the comparison"),
     "To": _text("to", width="small"),
     "Seen in": _number(format="localized", help="Observations behind the interval"),

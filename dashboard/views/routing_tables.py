@@ -57,7 +57,7 @@ REGRET_COLUMNS: Final[dict[str, Any]] = {
     "Policy": _text(width="small", help="How the pool ranks its targets (docs/replicas.md)"),
     "Samples": _number(format="localized", help="Requests that recorded their alternatives"),
     "Another chosen": _number(format=_PERCENT, help="Choices of a target other than the one predicted to be fastest"),
-    "Mean regret": _number(format=_MS, help="Mean of actual time less the best prediction"),
+    "Mean regret": _number(format=_MS, help="Mean of actual time minus the best prediction"),
     "p95 regret": _number(format=_MS, help="95th percentile of the regret"),
     "Prediction error": _number(format=_MS, help="Mean absolute error of the prediction for the target that answered"),
     "Mean TTFT": _number(format=_MS, help="Mean time to first token of the samples"),

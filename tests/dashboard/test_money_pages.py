@@ -229,7 +229,7 @@ def test_every_view_of_costs_is_drawn(record: Callable[[Sequence[RequestRecord]]
     record([used(6 * USD, charged_pico_usd=5 * USD)])
     app = page(costs_page, **yesterday(tenant="acme", view=view))
     if view == "standard":
-        assert figures(app)["Cost less charged"] == "+$1.00"
+        assert figures(app)["Cost minus charged"] == "+$1.00"
     else:
         assert app.dataframe[0].value["Per 1k tokens"][0] == 6.0
 
