@@ -72,14 +72,14 @@ def column_of(leaf: Leaf) -> str:
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one request used. Every field counts what no other field counts.
+    """Usage of one request. Fields are disjoint.
 
     Packed, the fields are an array within records, journals and the engine wire: a new one is appended, whatever its
     kind, and none ever moves.
 
     `input_text` is the uncached text input (all input not otherwise classified). `output_text` is the visible
-    output. The last four count no tokens: images made, milliseconds of sound heard, characters spoken, and requests of
-    an operation that is sold by the request. A leaf the source did not report is `None`; one reported as none is 0.
+    output. The last four are not tokens: generated images, milliseconds of audio input, characters of speech, and
+    requests of an operation priced per request. A leaf that was not reported is `None`; reported as none is 0.
     """
 
     input_text: int | None = None
@@ -98,7 +98,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     characters: int | None = None
     requests: int | None = None
 
-    __post_init__ = check_counts  # type: ignore[misc]  # what the compiler makes is no function to the checker
+    __post_init__ = check_counts  # type: ignore[misc]  # what the compiler makes is not a function to the checker
 
     @property
     def input_tokens(self) -> int | None:
@@ -124,7 +124,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def has_units(self) -> bool:
-        """Return whether anything that is no token was counted."""
+        """Return whether anything that is not a token was counted."""
         return _UNITS(astuple(self)) != _NO_UNITS
 
     @property

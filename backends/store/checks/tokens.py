@@ -326,7 +326,7 @@ _GPU_COUNTS: Final = (
 
 
 def gpu_findings(lines: list[GpuLines]) -> list[Finding]:
-    """Return the hours whose GPU time is not on records to the nanosecond."""
+    """Return findings for hours whose GPU time does not match the records to the nanosecond."""
     return [Finding("gpu_time_differs", line.hour, line.line()) for line in lines if not line.is_closed]
 
 

@@ -1,4 +1,4 @@
-"""What the gateway does with responses that applications keep: keeps them, finds them, forgets them in time."""
+"""Store, find and expire responses of the Responses API."""
 
 import asyncio
 import logging

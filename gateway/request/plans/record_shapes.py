@@ -1,4 +1,4 @@
-"""What packs the records of chats that are alike, kept from plan to plan: a plan lives a second, they live on."""
+"""Encoders of records of similar chats; they outlive the plans, which are kept for a second."""
 
 from typing import TYPE_CHECKING, Final
 
