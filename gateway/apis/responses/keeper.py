@@ -27,8 +27,7 @@ from contracts.objects.responses import (
 )
 from contracts.serving.configuration import KeyEntry
 from gateway.apis.files.kept_objects import KeptObjects
-from gateway.apis.responses.asked import AskedItem, AskedResponse
-from gateway.apis.responses.items import listed_items
+from gateway.apis.responses.asked import AskedItem, AskedResponse, listed_items
 from gateway.apis.responses.reading import item_of
 from gateway.apis.responses.translation import chat_of, check_items
 from gateway.request.clock import Clock

@@ -202,4 +202,4 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         [call.mark for call in called] if called else _NOTHING,
         life.prompt_marks,
         provider_usage,
-    )
+    ) + fixed[13:]  # fields that were appended, and that no plan sets

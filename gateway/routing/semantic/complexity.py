@@ -34,7 +34,7 @@ _CODE = re.compile(r"```|[{};]\s*$|\bdef |\bclass |=>|->", re.MULTILINE)
 @cache
 def given_prompts() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the simple and the complex prompts that come with Tollkeeper."""
-    return read_prompts("simple_prompts.txt"), read_prompts("complex_prompts.txt")
+    return read_prompts("simple"), read_prompts("complex")
 
 
 def complexity_examples(spec: ComplexitySpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
