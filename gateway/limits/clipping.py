@@ -1,4 +1,4 @@
-"""How many tokens the rules let one request bring and a model make for it, cut before it is asked."""
+"""Lower what a request may bring and make (tokens) to what its rules allow, before the call."""
 
 from dataclasses import replace
 from typing import Final
@@ -127,7 +127,7 @@ def possible(lines: Lines, estimate: int) -> int:
 
 
 def least_output(choices: int, tokens_out: int) -> int:
-    """Return the output without which a request does not begin: a short answer, and a token for each choice."""
+    """Return the minimum output (tokens) that a request must be able to reserve: a short answer, one per choice."""
     return min(tokens_out, max(_LEAST_OUTPUT, choices))
 
 

@@ -1,4 +1,4 @@
-"""What a request reserves of every limit and budget it falls under, before any model sees it, and what it is charged.
+"""Reserve limits and budgets for a request before it is sent, and settle them at its end.
 
 A request without rules passes for the price of one lookup. The others get a grant: tokens, time and money at the
 height that requests like it have needed, never more than the caller allows itself; what proves too little is
@@ -467,7 +467,7 @@ class Limiter:
             return
         if not isinstance(request, GenerationRequest | MediaRequest):
             return
-        whole = "stop" if isinstance(request, MediaRequest) else ""  # what is no text is never cut
+        whole = "stop" if isinstance(request, MediaRequest) else ""  # what is not text is never cut
         tokens_out = life.tokens_out
         if tokens_out is not None and life.count_method != "estimate":
             self.outputs.learn(
