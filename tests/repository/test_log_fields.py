@@ -17,7 +17,7 @@ def fields(text: str) -> Iterator[tuple[int, str]]:
             if keyword.arg == "extra" and isinstance(keyword.value, ast.Dict):
                 for key in keyword.value.keys:
                     if isinstance(key, ast.Constant):
-                        yield node.lineno, str(key.value)
+                        yield key.lineno, str(key.value)
 
 
 def test_no_field_has_the_name_of_a_log_record_s_own() -> None:
