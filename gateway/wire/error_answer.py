@@ -18,6 +18,9 @@ def send_error(
     if shape.of_request is not None:
         shape, more = shape.of_request(headers)
         headers = (*headers, *more)
+    if exchange.is_started and shape.event is None:
+        exchange.break_off()
+        return
     if exchange.is_started:
         exchange.end(shape.event(error))
         return

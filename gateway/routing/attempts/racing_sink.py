@@ -76,6 +76,11 @@ class RacingSink:
         """Accept of which type the reply is."""
         self._pass_or_keep(lambda: self._sink.media_type(name))
 
+    def piece(self, data: bytes) -> None:
+        """Accept a piece."""
+        if self._is_ahead():
+            self._sink.piece(data)
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Record what is known of the usage, which stands on the ledger the one that answers."""
         self._progress.usage, self._progress.count_method = usage, count_method
