@@ -96,9 +96,7 @@ class ToolHost:
             _log.warning("MCP server ended during a request", extra={"server": name, "reason": str(error)})
             raise _Answered(502, str(error).encode()) from error
 
-    async def _process_for(
-        self, name: str, session: str, key: str, *, is_first: bool
-    ) -> tuple[str, StdioProcess]:
+    async def _process_for(self, name: str, session: str, key: str, *, is_first: bool) -> tuple[str, StdioProcess]:
         """Return the process that a request goes to, and its session. Raise _Answered if that is gone."""
         if session and not is_first:
             process = self._processes.get((name, session))

@@ -47,7 +47,7 @@ class _Waiting(msgspec.Struct):
 
 
 class StdioProcess:
-    """A process and the requests that it has not answered. Ids and progress tokens are its own, by which none collide."""
+    """A process, and the requests that it has not answered. Ids and progress tokens are its own, so none collide."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, secrets: tuple[str, ...]) -> None:
         self.name = name
@@ -104,7 +104,7 @@ class StdioProcess:
         params, progress = _with_token(message.get("params"), number)
         if params is not None:
             own["params"] = params
-        answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[number] = _Waiting(answer, message["id"], progress, on_notification)
         self.used_at = time.monotonic()
         try:

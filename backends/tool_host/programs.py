@@ -23,8 +23,8 @@ _KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One MCP server's program.
 
-    `environment` has values, and references `env:NAME` and `file:PATH` to some. `key_variable` is the variable that gets
-    the key of the gateway's configuration, if it has one.
+    `environment` has values, and references `env:NAME` and `file:PATH` to some. `key_variable` is the variable that
+    gets the key of the gateway's configuration, if it has one.
     """
 
     command: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1, max_length=100)]
@@ -51,10 +51,14 @@ def read_programs(path: Path | None) -> dict[str, Program]:
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise ConfigurationError(f"TOLLKEEPER_TOOLS_FILE {path}: {error}") from error
     if len(programs) > _MAX_PROGRAMS:
-        raise ConfigurationError(f"TOLLKEEPER_TOOLS_FILE {path} has {len(programs)} servers; {_MAX_PROGRAMS} is the most")
+        raise ConfigurationError(
+            f"TOLLKEEPER_TOOLS_FILE {path} has {len(programs)} servers; {_MAX_PROGRAMS} is the most"
+        )
     for name, program in programs.items():
         if _NAME.fullmatch(name) is None:
-            raise ConfigurationError(f"TOLLKEEPER_TOOLS_FILE {path}: {name[:60]!r} is no name: 1 to 32 of a-z, 0-9, '-'")
+            raise ConfigurationError(
+                f"TOLLKEEPER_TOOLS_FILE {path}: {name[:60]!r} is no name: 1 to 32 of a-z, 0-9, '-'"
+            )
         variables = [*program.environment, *filter(None, [program.key_variable])]
         bad = next((one for one in variables if _VARIABLE.fullmatch(one) is None), None)
         if bad is not None:

@@ -30,7 +30,7 @@ class EventSplitter:
     def feed(self, data: bytes) -> list[bytes]:
         """Add bytes and return the events they complete.
 
-        Raises UpstreamBroken on an event that is too long, and on thousands of events that are too short to carry anything.
+        Raises UpstreamBroken on an event that is too long, and on thousands that are too short to carry anything.
         """
         if not self._has_begun:
             data = self._begin(data)

@@ -135,7 +135,7 @@ async def test_what_a_program_prints_is_no_answer_and_its_secrets_are_not_logged
 async def test_a_key_for_a_program_that_takes_none_is_refused(start, monkeypatch):
     monkeypatch.setenv("TOOLS_API_KEY", "key-of-the-gateway-456")
     gateway = await start("one", more={"key": "env:TOOLS_API_KEY"})
-    assert "refuses the gateway's credentials" in str((await listed_fault(gateway, "one")))
+    assert "refuses the gateway's credentials" in str(await listed_fault(gateway, "one"))
 
 
 async def listed_fault(gateway: Any, server: str) -> object:
