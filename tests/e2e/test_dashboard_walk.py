@@ -23,7 +23,7 @@ import pytest
 from contracts.errors import ConfigurationError
 from dashboard import formats
 from dashboard.pages import PAGES
-from tests.e2e.installation import Installation, wait_until
+from tests.e2e.installation import UNKNOWN_KEY, Installation, wait_until
 from tests.e2e.walk import (
     CHROMIUM,
     FLAGS,
@@ -240,7 +240,7 @@ def answers(client: openai.OpenAI) -> bool:
         client.chat.completions.create(
             model="scripted-1", messages=[{"role": "user", "content": "a few words [[script tokens=40]]"}]
         )
-    except openai.AuthenticationError:
+    except UNKNOWN_KEY:
         return False
     return True
 
