@@ -18,11 +18,11 @@ def send_error(
     if shape.of_request is not None:
         shape, more = shape.of_request(headers)
         headers = (*headers, *more)
-    if exchange.is_started and shape.event is None:
-        exchange.break_off()
-        return
     if exchange.is_started:
-        exchange.end(shape.event(error))
+        if shape.event is None:
+            exchange.break_off()
+        else:
+            exchange.end(shape.event(error))
         return
     headers = (*headers, *_retry_headers(error))
     exchange.send(shape.status(error), JSON, shape.body(error), headers)

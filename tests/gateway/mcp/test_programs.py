@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.gateway.mcp.conftest import KEY, call, post, sdk_client, tool_calls, with_servers
+from tests.gateway.conftest import KEY
+from tests.gateway.mcp.conftest import call, post, sdk_client, tool_calls, with_servers
 from tests.steady_time import poll_within
 
 HERE = Path(__file__).parent
@@ -100,7 +101,7 @@ async def test_tools_of_programs_are_listed_called_and_recorded(start):
             await asyncio.sleep(1)
         assert {"raw__count", "sdk__get_weather"} <= names
         answer = await client.call_tool("sdk__get_weather", {"city": "Oslo"})
-    assert answer.content[0].text == "sunny in Oslo"
+    assert text_of(answer.model_dump()) == "sunny in Oslo"
     [record] = tool_calls(gateway)
     assert (record.model, record.provider, record.outcome) == ("sdk__get_weather", "sdk", "ok")
     assert record.cost_pico_usd == PRICE
@@ -185,7 +186,7 @@ async def test_progress_comes_during_the_call_by_the_callers_token(start):
         answers = await asyncio.gather(
             *(client.call_tool("raw__progress", {}, progress_callback=note) for _ in range(2))
         )
-    assert [answer.content[0].text for answer in answers] == ["done"] * 2 and seen == [1, 1]
+    assert [text_of(answer.model_dump()) for answer in answers] == ["done"] * 2 and seen == [1, 1]
 
 
 async def test_what_a_program_asks_of_its_client_is_refused(start):

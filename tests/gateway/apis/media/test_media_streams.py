@@ -121,7 +121,7 @@ async def test_a_transcription_in_vllms_chunks_is_counted_by_its_tokens(start, u
     upstream.always(upstream.streamed(*events))
     card = {"model": WHISPER, "version": "w/2", "usd_per_mtok": {"input_text": "1", "output_text": "2"}}
     gateway = await start([card])
-    form = {"file": ("a.wav", b"x"), "model": (None, WHISPER), "stream": (None, "true")}
+    form: Any = {"file": ("a.wav", b"x"), "model": (None, WHISPER), "stream": (None, "true")}
     head = {"authorization": f"Bearer {kit.KEY}"}
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{gateway.base_url}/audio/transcriptions", files=form, headers=head)
@@ -133,7 +133,7 @@ async def test_a_transcription_in_vllms_chunks_is_counted_by_its_tokens(start, u
 async def test_a_server_that_does_not_stream_answers_whole(start, upstream):
     upstream.always(upstream.whole({"text": "hi", "duration": 2}))
     gateway = await start()
-    form = {"file": ("a.wav", b"x"), "model": (None, WHISPER), "stream": (None, "true")}
+    form: Any = {"file": ("a.wav", b"x"), "model": (None, WHISPER), "stream": (None, "true")}
     async with httpx.AsyncClient() as client:
         key = gateway.sdk().api_key
         answer = await client.post(
