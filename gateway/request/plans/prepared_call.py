@@ -1,4 +1,4 @@
-"""A chat for an engine host of ours: its prompt rendered and counted in the turn it comes in."""
+"""A chat for an engine host, with its prompt rendered and counted in the same event loop turn."""
 
 from typing import Final
 
