@@ -1,4 +1,4 @@
-"""What a filter can choose from: the tenants, models, teams and so on that were ever seen, and when last."""
+"""Values for filters: tenants, models, teams and so on that were ever recorded, and when last."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

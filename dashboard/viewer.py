@@ -1,4 +1,4 @@
-"""Who looks: the name, what the role may see and do, and how numbers and times are written for them."""
+"""The viewer: name, role, access, and number and time formats."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -35,7 +35,7 @@ class Viewer:
 
     @property
     def team(self) -> str | None:
-        """Return the one team of it this viewer sees; `None`: all."""
+        """Return the only team that this viewer sees; `None`: all teams."""
         return self.reach.team
 
     @property

@@ -35,9 +35,8 @@ from gateway.apis.messages.operation import MESSAGES
 from gateway.apis.operations import OPERATIONS, Operation
 from gateway.apis.resource import Resource
 from gateway.apis.responses.compact import COMPACT
-from gateway.apis.responses.counting import responses_counting
 from gateway.apis.responses.keeper import ResponseKeeper
-from gateway.apis.responses.operation import responses
+from gateway.apis.responses.operation import responses, responses_counting
 from gateway.apis.responses.resource import ResponseResource
 from gateway.app_parts import (
     abuse_service,
@@ -109,7 +108,7 @@ class Gateway:
         secrets = SecretFiles(settings.data / "secrets")
         pepper = key_pepper(settings, secrets)
         self._detail_access = DetailAccess(settings.metrics_token, settings.data)
-        source, stated = source_of(settings, pepper)
+        source, stated, unseen_seconds = source_of(settings, pepper)
         self._source = source
         found = DiscoveringSource(source, stated, settings.kubernetes_api)
         self._discovery = found.discovery
@@ -117,6 +116,8 @@ class Gateway:
         first = self._first = found.first
         prepare = self._prepare if isinstance(source, FileSource) else None
         self.directory = Directory(found, first, self._clock, settings.stale_keys_seconds, self._on_change, prepare)
+        if unseen_seconds is not None:
+            self.directory.begin_away(unseen_seconds)
         self._reloading: asyncio.Task[None] | None = None
         self._letting_go: asyncio.Task[None] | None = None
         self._books = books = Accounting(settings, first, self._clock)
@@ -177,7 +178,9 @@ class Gateway:
             sealed_opener(settings),
             settings.reference_rules,
         )
-        self.mcp = McpServers(self._clock, sealed_opener(settings), settings.reference_rules)
+        self.mcp = McpServers(
+            self._clock, sealed_opener(settings), settings.reference_rules, str(settings.tools_address)
+        )
         self.router = Router(
             self._clock, self.targets, self._engines, mirror, sample_share=settings.routing_sample_share
         )

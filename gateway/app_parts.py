@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from backends.audit.options import audit_root
 from backends.secrets.secret_files import SecretFiles
-from contracts.errors import ConfigurationError
+from contracts.errors import ConfigurationError, ControlUnavailable
 from contracts.recording.ids import uuid7
 from contracts.serving.configuration import Snapshot
 from gateway.config.directory import SnapshotSource
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 def key_pepper(settings: GatewaySettings, secrets: SecretFiles) -> bytes:
     """Return what keys are recognised by, made if the installation is new.
 
-    Raises ConfigurationError if it is not the one that the control database knows, ControlUnavailable.
+    While the control database is away it is the one that is there: a kept snapshot is signed with it. Raises
+    ConfigurationError if it is not the one that the database knows, ControlUnavailable if there is none.
     """
     if settings.gateway_config is None:
         from backends.control.database import ControlDatabase  # here: as below
@@ -46,22 +47,35 @@ def key_pepper(settings: GatewaySettings, secrets: SecretFiles) -> bytes:
         try:
             database.check_schema()
             check_secrets(database, secrets, (KEY_PEPPER,))
+        except ControlUnavailable:
+            if secrets.get(KEY_PEPPER) is None:
+                raise
         finally:
             database.close()
     return secrets.get_or_create("key_pepper").encode()
 
 
-def source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource, Snapshot]:
-    """Return where snapshots come from, and the first. Raises ConfigurationError, ControlUnavailable."""
+def source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource, Snapshot, float | None]:
+    """Return where snapshots come from, the first, and for how many seconds its source has not been seen.
+
+    That is `None` if the source itself gave it. Of a database on another machine the last snapshot is kept in the data
+    directory. Raises ConfigurationError, ControlUnavailable.
+    """
     if settings.gateway_config is not None:
         file = FileSource(settings.gateway_config, pepper)
-        return file, file.load()
+        return file, file.load(), None
     from gateway.config.database_source import (
         DatabaseSource,  # here: the edge deployment runs without SQLAlchemy in memory
     )
 
-    database = DatabaseSource(settings.database_address)
-    return database, database.load()
+    keeper = None
+    if not settings.database_address.startswith("sqlite"):  # a file is there, or so is nothing of the directory
+        from backends.control.kept_snapshot import SnapshotKeeper
+
+        keeper = SnapshotKeeper(settings.own("snapshot"), pepper)
+    database = DatabaseSource(settings.database_address, keeper)
+    first = database.load()
+    return database, first, database.kept_age_seconds
 
 
 def budget_publisher(settings: GatewaySettings, name: str) -> "BudgetPublisher | None":
@@ -85,7 +99,7 @@ def rollout_board(settings: GatewaySettings, name: str) -> RolloutBoard:
 
 
 def abuse_service(settings: GatewaySettings, clock: Clock) -> AbuseService:
-    """Return what tells of abuse: in the control database, or where there is none, in the log alone."""
+    """Return the service that reports abuse: to the control database, or to the log if there is none."""
     book = IncidentBook(settings.name, uuid7)
     if settings.gateway_config is not None:
         return AbuseService(book, clock, None)
@@ -97,7 +111,7 @@ def abuse_service(settings: GatewaySettings, clock: Clock) -> AbuseService:
 
 
 def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch, clock: Clock) -> "MemoryStore | RedisStore":
-    """Return where limits and budgets are counted: in this process, or in Redis."""
+    """Return the store of limit and budget counters: in this process, or in Redis."""
     if not settings.redis_url:
         return MemoryStore(watch.on_settled, watch.on_settled_late, clock=clock.steady_ns)
     from gateway.limits.counters.redis_store import RedisStore  # here: one gateway alone needs no client
@@ -152,7 +166,7 @@ def request_audit(settings: GatewaySettings) -> RequestAudit:
 
 
 def sealed_opener(settings: GatewaySettings) -> Callable[[str], str] | None:
-    """Return what opens stored keys of providers; `None` if there is no control database to keep any."""
+    """Return the decryption of stored provider keys; `None` without a control database."""
     if settings.gateway_config is not None:
         return None
     secrets = SecretFiles(settings.data / "secrets")

@@ -1,5 +1,6 @@
-"""Where the shared counters are: a Redis URL, checked before it is used and shown without its credentials."""
+"""The Redis URL of the shared counters: validated, and shown without its credentials."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal
@@ -49,11 +50,6 @@ class CountersAddress:
         parts = self._parts
         if parts.scheme not in _SCHEMES:
             raise ConfigurationError(f"the Redis URL begins with {parts.scheme!r}; give {_FORMS}")
-        if self.tls.paths and not self.is_encrypted:
-            raise ConfigurationError(
-                f"the Redis URL {self.shown} is without TLS, so TOLLKEEPER_REDIS_CA and the certificate have no use; "
-                "begin the URL with rediss, or leave them out"
-            )
         if parts.scheme == "unix":
             if parts.netloc or not parts.path.strip("/"):
                 raise ConfigurationError(f"the Redis URL {self.shown} names no socket; give {_FORMS}")
@@ -63,11 +59,6 @@ class CountersAddress:
                 raise ConfigurationError(
                     f"the Redis URL {self.shown} has parameters, which are not read; leave them out"
                 )
-        if (self.sentinel_user or self.sentinel_password) and self.kind != "sentinel":
-            raise ConfigurationError(
-                f"the Redis URL {self.shown} names no Sentinels, so TOLLKEEPER_REDIS_SENTINEL_PASSWORD and _USER "
-                "have no use; begin the URL with redis+sentinel, or leave them out"
-            )
         if self.sentinel_user and not self.sentinel_password:
             raise ConfigurationError(
                 "a user for the Sentinels needs its password; set TOLLKEEPER_REDIS_SENTINEL_PASSWORD"
@@ -76,7 +67,7 @@ class CountersAddress:
             raise ConfigurationError(f"the Redis URL {self.shown} names no primary for Sentinel; give {_FORMS}")
         if not self._database_text.isdecimal():
             raise ConfigurationError(
-                f"the Redis URL names the database {self._database_text!r}, which is no number; give {_FORMS}"
+                f"the Redis URL names the database {self._database_text!r}, which is not a number; give {_FORMS}"
             )
         if self.kind == "cluster" and self.database:
             raise ConfigurationError(
@@ -173,6 +164,42 @@ class CountersAddress:
         return "/".join(self._path) or "0"
 
 
+@dataclass(frozen=True)
+class RedisMeans:
+    """What every Redis of an installation is reached with, as far as its URL has a use for it."""
+
+    tls: TlsFiles = TlsFiles()
+    sentinel_user: str = ""
+    sentinel_password: str = field(default="", repr=False)
+
+    def address(self, url: str, replicas: int | None) -> CountersAddress:
+        """Return the address of one Redis: with TLS's files or the Sentinels' password only if the URL asks for them.
+
+        Raises ConfigurationError as CountersAddress does.
+        """
+        scheme = url.partition(":")[0].lower()
+        tls = self.tls if scheme.startswith("rediss") else TlsFiles()
+        is_watched = scheme.endswith("+sentinel")
+        user, password = (self.sentinel_user, self.sentinel_password) if is_watched else ("", "")
+        return CountersAddress(url, replicas, tls, user, password)
+
+    def require_use(self, addresses: Sequence[CountersAddress]) -> None:
+        """Raise ConfigurationError if something is given that none of the addresses has a use for."""
+        shown = " and ".join(address.shown for address in addresses)
+        named = f"the Redis URL {shown or '(none is set)'}"
+        if self.tls.paths and not any(address.is_encrypted for address in addresses):
+            raise ConfigurationError(
+                f"{named} is without TLS, so TOLLKEEPER_REDIS_CA and the certificate have no use; "
+                "begin the URL with rediss, or leave them out"
+            )
+        has_credentials = bool(self.sentinel_user or self.sentinel_password)
+        if has_credentials and not any(address.kind == "sentinel" for address in addresses):
+            raise ConfigurationError(
+                f"{named} names no Sentinels, so TOLLKEEPER_REDIS_SENTINEL_PASSWORD and _USER have no use; "
+                "begin the URL with redis+sentinel, or leave them out"
+            )
+
+
 def _host(text: str, default: int) -> Host:
     """Return host and port of `HOST:PORT`. Raises ConfigurationError if the port is unusable."""
     try:
@@ -180,7 +207,7 @@ def _host(text: str, default: int) -> Host:
         return parts.hostname or "", default if parts.port is None else parts.port
     except ValueError as error:
         raise ConfigurationError(
-            f"the Redis URL has a port that is no number within 1 to 65535; give {_FORMS}"
+            f"the Redis URL has a port that is not a number within 1 to 65535; give {_FORMS}"
         ) from error
 
 

@@ -30,11 +30,11 @@ class BoundedRelay:
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Start to accept."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Accept nothing more, and close what is open. Blocks."""
+        """Stop accepting, and close open connections. Blocks."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

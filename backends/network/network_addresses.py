@@ -32,13 +32,13 @@ _remembered: Final = lru_cache(maxsize=4096)(_read)  # every request of a connec
 
 
 def is_loopback(text: str) -> bool:
-    """Return whether an address is of this machine alone."""
+    """Return whether an address is a loopback address."""
     address = address_of(text)
     return address is not None and address.is_loopback
 
 
 def listens_on_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a listener on this address or name."""
+    """Return whether a listener on this address or name is reachable from this machine only."""
     return host == "localhost" or is_loopback(host)
 
 

@@ -1,4 +1,4 @@
-"""How long to wait before trying the store again."""
+"""Delays between attempts to reach the store."""
 
 import random
 
@@ -14,10 +14,10 @@ class Backoff:
         self._seconds = FIRST_SECONDS
 
     def next_seconds(self) -> float:
-        """Return the next wait, and remember that one more try has failed."""
+        """Return the next delay in seconds, and count another failed attempt."""
         longest, self._seconds = self._seconds, min(self._seconds * 2, MOST_SECONDS)
         return longest * self._source.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """Begin again from the shortest wait: a try has succeeded."""
+        """Start again from the shortest wait: a try has succeeded."""
         self._seconds = FIRST_SECONDS

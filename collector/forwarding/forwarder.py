@@ -60,11 +60,11 @@ class Destination(Protocol):
 
 
 class Forwarder:
-    """Keeps what waits for one destination and sends it in order. The store never waits for it.
+    """Queues batches for one destination on disk and sends them in order, without delaying the store.
 
-    A batch is in this spool before its sender hears that it was received, and leaves it once the destination has it: a
-    crash sends some again, under the same id. Where the spool is full, later batches are not forwarded, and counted.
-    Batches that come together begin with the same one after a crash, and may then be more.
+    A batch is in this spool before its sender gets an acknowledgement, and leaves it once the destination has it. After
+    a crash some are sent again, with the same id. If the spool is full, later batches are counted and not forwarded.
+    Batches that are sent together start with the same one after a crash, but may then be more.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Forwarder:
             self._counters.noticed(f"not_forwarded_to_{self.name}", len(wanted))
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start to send."""
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
@@ -148,7 +148,7 @@ class Forwarder:
         return bool(self.failure) or not self._is_due()
 
     def _is_due(self) -> bool:
-        """Return whether something waits that is to be sent now."""
+        """Return whether a queued batch is due to be sent."""
         waiting, gathering = self._spool.pending_bytes, self._destination.gathering
         if waiting == 0 or gathering is None or waiting >= gathering.max_bytes:
             return waiting > 0

@@ -239,6 +239,8 @@ SETTING_NAMES: Final[frozenset[str]] = frozenset(
     TOLLKEEPER_TLS_CLIENT_CA
     TOLLKEEPER_TLS_HANDSHAKE_SECONDS
     TOLLKEEPER_TLS_KEY
+    TOLLKEEPER_TOOLS_FILE
+    TOLLKEEPER_TOOLS_SOCKET
     TOLLKEEPER_TRACING
     TOLLKEEPER_TRACING_MAX_SPANS
     TOLLKEEPER_TRUSTED_PROXIES
@@ -258,13 +260,13 @@ _NEAR: Final = 0.6
 
 
 def find_unknown(variables: Iterable[str]) -> Iterator[str]:
-    """Return a sentence for each variable that has our prefix and is no setting: its name, and what it may mean."""
+    """Return a sentence for each variable that has our prefix and is not a setting: its name, and what it may mean."""
     for name in sorted(variables):
         if not name.startswith(PREFIX) or name in SETTING_NAMES or name.startswith(FREE):
             continue
         if any(mark in name for mark in _KUBERNETES):
-            yield f"{name} is no setting; Kubernetes makes such variables of Services: set enableServiceLinks: false"
+            yield f"{name} is not a setting; Kubernetes makes such variables of Services: set enableServiceLinks: false"
             continue
         near = get_close_matches(name, SETTING_NAMES, n=1, cutoff=_NEAR)
         remedy = f"did you mean {near[0]}?" if near else "unset it; every setting is in .env.example"
-        yield f"{name} is no setting; {remedy}"
+        yield f"{name} is not a setting; {remedy}"

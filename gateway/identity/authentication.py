@@ -1,4 +1,4 @@
-"""Who is calling: a key, or an identity provider's token in its place, becomes an identity.
+"""Authenticate a request by its key, or by an identity provider's token.
 
 No database is asked, and a key or a token seen before takes a few microseconds. What a token needs beyond that is
 in `gateway/identity/token_issuers.py`.
@@ -49,7 +49,7 @@ class AuthenticationLimits:
 
 
 class Authenticator:
-    """Finds keys in a snapshot and verifies tokens of its issuers; holds both to the addresses they are bound to."""
+    """Authenticates keys and issuers' tokens by a snapshot, and enforces their allowed addresses."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Authenticator:
         return entry
 
     def _holds(self, entry: KeyEntry, snapshot: Snapshot) -> bool:
-        """Return whether a key that was found in this snapshot before may be used now."""
+        """Return whether a cached key may be used now."""
         now_ns = self._clock.wall_ns()
         if entry.revoked_at_ns is not None and entry.revoked_at_ns <= now_ns:
             return False

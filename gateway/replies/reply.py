@@ -161,7 +161,7 @@ class Reply:
     # what targets call
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Refuse an event: this answer is no stream."""
+        """Refuse an event: this answer is not a stream."""
         raise UpstreamBroken("the target sent a stream though none was asked for")
 
     def delta(self, delta: Delta) -> None:
@@ -189,8 +189,12 @@ class Reply:
         self._body = body
 
     def media_type(self, name: str) -> None:
-        """Refuse an answer of another type: this one is JSON."""
+        """Refuse a media type: this reply is JSON."""
         raise UpstreamBroken("the target sent an answer of a type that was not asked for")
+
+    def piece(self, data: bytes) -> None:
+        """Refuse a piece: this answer comes whole, or as tokens."""
+        raise UpstreamBroken("the target sent its answer piece by piece where none was asked for so")
 
     def answered_at(self, tier: str) -> None:
         """Keep the service tier that the target says it answers at."""

@@ -185,8 +185,8 @@ def test_estimates_failures_and_unknown_usage_are_told_apart_on_the_costs_page(
     found = figures(app)
     assert (found["Cost"], found["No price"]) == ("$7.00", "none")
     said = words(app)
-    assert "Estimated: $2.00 of 1 request is counted by estimate." in said
-    assert "Usage unknown: 1 request, in no sum either." in said and "No price:" not in said
+    assert "Estimated: $2.00 of 1 request is estimated." in said
+    assert "Usage unknown: 1 request. Excluded from all cost totals." in said and "No price:" not in said
 
 
 @pytest.mark.parametrize("view", ["breakdown", "compare", "units", "standard"])
@@ -197,7 +197,7 @@ def test_a_team_s_lead_sees_the_team_s_costs_alone(
     monkeypatch.setenv("TEST_REACH", "acme/red")
     app = page(costs_page, **yesterday(view=view))
     assert figures(app)["Now" if view == "compare" else "Cost"] == "$5.00"
-    assert "Not for you" not in words(app)
+    assert "You don't have access" not in words(app)
     assert "crumb_all" not in [button.key for button in app.button]
 
 
@@ -229,7 +229,7 @@ def test_every_view_of_costs_is_drawn(record: Callable[[Sequence[RequestRecord]]
     record([used(6 * USD, charged_pico_usd=5 * USD)])
     app = page(costs_page, **yesterday(tenant="acme", view=view))
     if view == "standard":
-        assert figures(app)["Cost less charged"] == "+$1.00"
+        assert figures(app)["Cost minus charged"] == "+$1.00"
     else:
         assert app.dataframe[0].value["Per 1k tokens"][0] == 6.0
 

@@ -49,7 +49,7 @@ class Books:
 
 
 def tenant_with(installation: Installation, name: str, *cards: dict[str, Any]) -> Books:
-    """Make a tenant, its own cards, and then its key: a gateway that knows the key knows the cards."""
+    """Create a tenant, its own cards, and then its key: a gateway that knows the key knows the cards."""
     books = Books(f"{name}-{time.time_ns()}")
     installation.request("POST", "/v1/tenants", {"id": books.tenant, "name": name})
     for number, card in enumerate(cards):

@@ -1,4 +1,4 @@
-"""What `tollkeeper top` shows, computed from two readings of the gateway's metrics. What is not known is `None`."""
+"""The figures of `tollkeeper top`, computed from two readings of the gateway's metrics. Unknown is `None`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _HOUR_SECONDS: Final = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """All requests: rates by second, times in seconds, numbers as they are now."""
+    """All requests: rates per second, times in seconds, current counts."""
 
     requests_per_s: float
     failed_per_s: float

@@ -1,4 +1,4 @@
-"""What the host adds to vLLM's own prefix cache: its events are followed, marked prompts are kept.
+"""Hooks into vLLM's prefix cache: follow its events, and pin marked prompts.
 
 Neither is needed to serve: where this vLLM or the operator's own arguments have no room for one, it is left out, and
 said so.
@@ -72,7 +72,7 @@ def add_cache_hooks(config: Any) -> CacheHooks:
 
 
 def why_not_followed(config: Any) -> str:
-    """Return what is in the way of following the cache; empty: nothing."""
+    """Return why the cache cannot be followed; empty if it can."""
     common = _why_no_cache(config)
     if common:
         return common

@@ -84,7 +84,7 @@ class Grant:
 
     @property
     def own(self) -> int:
-        """Return what this process has settled."""
+        """Return the amount that this process has settled."""
         return self.ledger.settled - self.restored
 
     @property

@@ -1,4 +1,4 @@
-"""What each attempt used and costs: reported usage first, then what was counted on the way, then an estimate.
+"""Usage and cost of each attempt: reported usage first, then counted, then estimated.
 
 An attempt that failed before any token in a way that nobody bills is free (`failed_attempts.py`).
 """
@@ -151,7 +151,8 @@ class Settlement:
                 self._estimator.learn(model, prompt_bytes(life.body), tokens_in, life.who.tenant)
             return result.usage, result.count_method
         if progress.usage.is_known:  # cut short
-            return _of_cut(progress)
+            is_media = isinstance(life.request, MediaRequest)
+            return (progress.usage, progress.count_method) if is_media else _of_cut(progress)
         if attempt.is_free:
             return UNKNOWN_USAGE, "none"
         if isinstance(life.request, MediaRequest):  # one that failed may be billed for what was asked

@@ -41,7 +41,7 @@ class AssemblingSink:
         self._reply.whole(body)
 
     def delta(self, delta: Delta) -> None:
-        """Pass on a piece."""
+        """Pass on a delta."""
         self._is_passed_on = True
         self._reply.delta(delta)
 
@@ -71,6 +71,11 @@ class AssemblingSink:
         """Pass on of which type the reply is."""
         self._reply.media_type(name)
 
+    def piece(self, data: bytes) -> None:
+        """Pass a piece on."""
+        self._is_passed_on = True
+        self._reply.piece(data)
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Pass on what is known of the usage."""
         self._reply.report(usage, count_method)
@@ -80,7 +85,7 @@ class AssemblingSink:
         self._reply.account(result)
 
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Hold no producer back: the client takes nothing before the end."""
+        """Do nothing: without streaming there is no backpressure from the client."""
 
     async def drained(self) -> None:
         """Wait for nothing: the client takes nothing before the end."""

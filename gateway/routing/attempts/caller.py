@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from backends.llm.base import ModelCall
+from contracts.api.media import MediaRequest
 from contracts.errors import TollkeeperError, UnsupportedParameter
 from contracts.serving.configuration import TargetSpec
 from gateway.config.targets import TargetRegistry
@@ -12,7 +13,7 @@ from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
 from gateway.routing.attempts.attempt_run import AttemptRun
 from gateway.routing.attempts.means import Means, Sleep
-from gateway.routing.attempts.trial import Trial, is_charged
+from gateway.routing.attempts.trial import Trial, costs_a_retry
 from gateway.routing.health.health_book import HealthBook
 
 
@@ -68,11 +69,13 @@ class Caller:
         assert life.model is not None
         if life.rollout is not None and life.arm == "candidate" and life.model.id == life.rollout.candidate:
             return True  # to the incumbent, which has borne all of it before: no storm comes of that
-        return not is_charged(error) or self.health.pool(life.model.pool).budget.spend(self._clock.monotonic_ns())
+        return not costs_a_retry(error) or self.health.pool(life.model.pool).budget.spend(self._clock.monotonic_ns())
 
 
 def tell_how_far(error: TollkeeperError, life: RequestState) -> None:
     """Let an error that ends a stream say how much of the answer had passed."""
+    if isinstance(life.request, MediaRequest):
+        return  # it has no tokens
     tokens = sum([attempt.progress.tokens for attempt in life.answering_attempts])
     error.reached_tokens = tokens
     error.message = f"{error.message}; the answer had reached {tokens} token{'' if tokens == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Plays a provider's outage through: who answers meanwhile, what is lost, and when all is as before."""
+"""Simulate a provider's outage: which targets answer, which requests are lost, when routing recovers."""
 
 import asyncio
 from collections import Counter
@@ -208,7 +208,7 @@ class _Drill:
 
 
 def _ways(snapshot: Snapshot) -> Mapping[str, Sequence[_Leg]]:
-    """Return what every name leads to, a route's conditions being taken as met."""
+    """Return the models of every name; conditions of routes are assumed to hold."""
     plans = RoutePlans()
     models = {model.id: [_Leg(model, snapshot.pools[model.pool])] for model in snapshot.models.values()}
     routes = {route.id: list(_legs(plans.plan_for(route, snapshot))) for route in snapshot.routes.values()}
