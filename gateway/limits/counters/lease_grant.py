@@ -147,7 +147,7 @@ class Grant:
         return self.theirs + self.settled_before + self.own
 
     def target(self, now_ns: int) -> int:
-        """Return how much should be granted and not in use."""
+        """Return the amount that should be leased and unused."""
         if self.is_short or self._link.is_closing:
             return 0
         soon = min(self.pace.expected(_AHEAD_SECONDS, _KEPT_SECONDS, now_ns), self.counter.rule.amount)
