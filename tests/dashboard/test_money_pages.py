@@ -126,6 +126,26 @@ def budgets_page() -> None:
     BUDGETS.draw(visit_of(BUDGETS, viewer, read_filters(streamlit.query_params.to_dict()), datetime.now(UTC)))
 
 
+def prices_page() -> None:
+    """What Streamlit runs for the prices of the admin page, as finance of the installation or as an owner."""
+    import os
+    from datetime import UTC, datetime
+
+    import streamlit
+
+    from analytics.reach import EVERYTHING
+    from contracts.control import Role
+    from dashboard.filters import read_filters
+    from dashboard.frame import visit_of
+    from dashboard.viewer import Viewer
+    from dashboard.views.admin import ADMIN
+    from dashboard.views.admin_prices import draw_prices
+
+    role = Role(os.environ.get("TEST_VIEWER_ROLE", "owner"))
+    viewer = Viewer("tester", role, EVERYTHING, os.environ["TEST_VIEWER_TOKEN"])
+    draw_prices(visit_of(ADMIN, viewer, read_filters(streamlit.query_params.to_dict()), datetime.now(UTC)))
+
+
 def page(script: Callable[[], None], **address: str) -> AppTest:
     app = AppTest.from_function(script, default_timeout=30)
     for name, value in address.items():
@@ -298,6 +318,54 @@ def test_a_form_shows_the_control_plane_s_own_message(plane: TestClient, field: 
     (error,) = app.error
     assert said in error.value.replace("\\", "").replace("\u2060", "")  # which keeps addresses from becoming links
     assert plane.get("/v1/tenants/acme/budgets").json()["data"] == []
+
+
+def test_finance_makes_a_card_of_units_for_a_region_by_the_form(
+    plane: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = plane.post("/v1/tokens", json={"name": "finance", "role": "finance"}).json()["secret"]
+    monkeypatch.setenv("TEST_VIEWER_TOKEN", token)
+    monkeypatch.setenv("TEST_VIEWER_ROLE", "finance")
+    plane.headers["Authorization"] = f"Bearer {token}"
+    written = {"Model": "dall-e", "Version": "dall-e/1", "Region": "eu", "Prices by unit": "image=0.04 image.hd=0.08"}
+    app = page(prices_page)
+    assert not any(field.disabled for field in app.text_input)
+    fill(app, written)
+    press(app, "Create card")
+    (card,) = plane.get("/v1/prices").json()["data"]
+    assert (card["model"], card["region"], card["provider"], card["tenant_id"]) == ("dall-e", "eu", "", "")
+    assert card["card"]["usd_per_unit"] == {"image": "0.04", "image.hd": "0.08"} and not card["card"]["usd_per_mtok"]
+    (row,) = page(prices_page).dataframe[0].value.to_dict("records")
+    assert (row["Other rules"], row["For"], row["Input"]) == ("image $0.04, image.hd $0.08", "eu", None)
+
+
+@pytest.mark.parametrize(
+    ("units", "is_standard", "said"),
+    [
+        ("image", False, "'image' is no price by unit; write UNIT=USD such as image=0.04"),
+        ("image=cheap", False, "'image=cheap' is no price by unit"),
+        ("picture=0.04", False, "picture"),
+        ("image=-1", False, "greater than or equal to 0"),
+        ("image=0.04", True, "a standard cost card is for every provider, region and tenant, and has no image"),
+    ],
+)
+def test_a_price_by_unit_that_is_none_is_refused_and_no_card_is_made(
+    plane: TestClient, units: str, is_standard: bool, said: str
+) -> None:
+    app = page(prices_page)
+    fill(app, {"Model": "dall-e", "Version": "dall-e/1", "Prices by unit": units})
+    if is_standard:
+        (box,) = (box for box in app.checkbox if box.label.startswith("Standard cost card"))
+        box.check()
+    press(app, "Create card")
+    assert said in "".join(error.value.replace("\\", "") for error in app.error)
+    assert plane.get("/v1/prices").json()["data"] == plane.get("/v1/standard-costs").json()["data"] == []
+
+
+def fill(app: AppTest, written: dict[str, str]) -> None:
+    for label, text in written.items():
+        (field,) = (field for field in app.text_input if field.label == label)
+        field.input(text)
 
 
 def test_an_alert_is_listed_taken_up_and_silenced(plane: TestClient, tmp_path: Path) -> None:
