@@ -332,10 +332,11 @@ def test_finance_makes_a_card_of_units_for_a_region_by_the_form(
     assert not any(field.disabled for field in app.text_input)
     fill(app, written)
     press(app, "Create card")
-    (card,) = plane.get("/v1/prices").json()["data"]
+    card = plane.get("/v1/prices/dall-e/1").json()
     assert (card["model"], card["region"], card["provider"], card["tenant_id"]) == ("dall-e", "eu", "", "")
     assert card["card"]["usd_per_unit"] == {"image": "0.04", "image.hd": "0.08"} and not card["card"]["usd_per_mtok"]
-    (row,) = page(prices_page).dataframe[0].value.to_dict("records")
+    rows = page(prices_page).dataframe[0].value.to_dict("records")
+    (row,) = (row for row in rows if row["Version"] == "dall-e/1")
     assert (row["Other rules"], row["For"], row["Input"]) == ("image $0.04, image.hd $0.08", "eu", None)
 
 
@@ -346,7 +347,7 @@ def test_finance_makes_a_card_of_units_for_a_region_by_the_form(
         ("image=cheap", False, "'image=cheap' is no price by unit"),
         ("picture=0.04", False, "picture"),
         ("image=-1", False, "greater than or equal to 0"),
-        ("image=0.04", True, "a standard cost card is for every provider, region and tenant, and has no image"),
+        ("image=0.04", True, "standard cost card is for every provider, region and tenant, and has no image"),
     ],
 )
 def test_a_price_by_unit_that_is_none_is_refused_and_no_card_is_made(
@@ -359,7 +360,7 @@ def test_a_price_by_unit_that_is_none_is_refused_and_no_card_is_made(
         box.check()
     press(app, "Create card")
     assert said in "".join(error.value.replace("\\", "") for error in app.error)
-    assert plane.get("/v1/prices").json()["data"] == plane.get("/v1/standard-costs").json()["data"] == []
+    assert [plane.get(f"/v1/{kind}/dall-e/1").status_code for kind in ("prices", "standard-costs")] == [404, 404]
 
 
 def fill(app: AppTest, written: dict[str, str]) -> None:
