@@ -188,7 +188,7 @@ def profile_command(
     no_tax: Annotated[bool, typer.Option("--no-tax", help="Remove all taxes of this profile.")] = False,
     two_person: Annotated[
         bool | None,
-        typer.Option("--two-person/--one-person", help="Whether changes need a second person."),
+        typer.Option("--two-person/--one-person", help="Whether changes need a second person; two people end it."),
     ] = None,
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
@@ -223,6 +223,7 @@ def profile_command(
         "due_days": row.due_days,
         "taxes": dict(row.taxes),
         "two_person": row.is_two_person,
+        "one_person_asked_by": row.one_person_asked_by,
     }
     if as_json:
         print_json(shown)

@@ -1,6 +1,8 @@
 """Months that are closed: `tollkeeper books close`, the invoice that it freezes, and what comes after."""
 
+import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -8,15 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 from typer.testing import CliRunner
 
+from analytics.books.closing import close_month
+from backends.control.book_periods import next_number
+from backends.control.changes import Author
 from backends.control.rates import NewRate, create_rate
+from contracts.control import AuditEntry, BookDocument
 from tests.tollkeeper.test_books_command import CALENDAR, Books, refused, said
 from tollkeeper.cli import app
 
 NOW = datetime.now(UTC)
 LAST_MONTH = NOW.replace(day=1, hour=0, minute=0, second=0, microsecond=0) - timedelta(days=20)
 MONTH = f"{LAST_MONTH:%Y-%m}"
+BLANK: dict[str, Any] = {
+    **{"kind": "invoice", "month": "2046-10", "version": 1, "corrects": "", "adjustment_id": "", "reason": ""},
+    **{"author": "test", "issued_at": NOW, "due_at": None, "currency": "USD", "usd_rate": Decimal(1)},
+    **{"net_usd": Decimal(0), "net_by_month": {}, "subtotal": Decimal(0), "tax": Decimal(0), "taxes": []},
+    **{"payable": Decimal(0), "terms": [], "html": "", "pdf_base64": "", "digest": ""},
+}
 
 
 @pytest.fixture
@@ -134,6 +147,73 @@ def test_two_people_close_and_reopen(books: Books, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("getpass.getuser", lambda: "treasurer")
     assert said("books", "approve", credit["id"], *books.place)["document"]["payable"] == "-0.25"
     assert said(*reopen)["state"] == "draft"
+
+
+def test_two_people_end_what_needs_two_people(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = ("books", "profile", "--one-person", *books.data)
+    said("books", "profile", "--two-person", *books.data)
+    asked = said(*profile)
+    assert asked["two_person"] and asked["one_person_asked_by"].endswith("(command line)")
+    assert "another person must end two-person approval" in refused(*profile)
+    monkeypatch.setattr("getpass.getuser", lambda: "controller")
+    ended = said(*profile)
+    assert (ended["two_person"], ended["one_person_asked_by"]) == (False, "")
+    with books.database.session() as session:
+        details = [row.detail for row in session.scalars(select(AuditEntry)) if row.action == "book.profile"]
+    assert details[-1]["before"]["is_two_person"] is True and details[-1]["after"]["is_two_person"] is False
+
+
+def test_a_tenant_s_calendar_stays_while_its_books_are_kept_by_it(books: Books) -> None:
+    """By another zone days and months are others: the same correction would be booked twice, and an hour invoiced."""
+    books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "wrong"))
+    books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
+    move = ("tenants", "set", books.tenant, "--time-zone", "Asia/Tokyo", *books.data)
+    rerate = ("books", "rerate", "--month", MONTH, "--tenant", books.tenant, "--reason", "x", "--yes", *books.place)
+    booked = said(*rerate)["adjustment"]["id"]
+    assert f"stays Europe/Berlin: {booked} is booked by its calendar" in refused(*move)
+    said("books", "reverse", booked, "--reason", "moving", *books.place)
+    close(books)
+    assert f"stays Europe/Berlin: {MONTH} is closed by its calendar" in refused(*move)
+    said("tenants", "set", books.tenant, "--time-zone", "Europe/Berlin", "--weight", "2", *books.data)  # as it is
+    said("books", "reopen", MONTH, "--tenant", books.tenant, "--reason", "moving", *books.data)
+    assert said(*move)["time_zone"] == "Asia/Tokyo"
+    assert said(*rerate)["adjustment"]["amount_usd"] == "-0.997000000000"
+
+
+def test_numbers_go_on_behind_99999_and_are_of_the_year_of_the_tenant_s_calendar(books: Books) -> None:
+    at = datetime(2046, 12, 31, 23, 30, tzinfo=UTC)  # in Berlin it is 2047
+    with books.database.session() as session:
+        for number in ("INV-2046-00099", "INV-2046-99999", "INV-2046-100000", "CN-2046-00007"):
+            session.add(BookDocument(**{**BLANK, "number": number, "tenant_id": books.tenant}))
+        session.flush()
+        assert next_number(session, "invoice", at.date()) == "INV-2046-100001"
+        assert next_number(session, "credit_note", at.date()) == "CN-2046-00008"
+        assert next_number(session, "cancellation", at.date()) == "CAN-2046-00001"
+    books.used(books.request(datetime(2046, 11, 5, tzinfo=UTC), "gpt-x", 10**12, "card"))
+    client = books.writer()
+    (done,) = close_month(client, books.database, Author("test", at), "2046-11", tenant=books.tenant)
+    client.close()
+    assert done.document is not None and done.document.number == "INV-2047-00001"
+    assert "Issued on 2047-01-01" in done.document.html
+
+
+def test_names_in_letters_that_the_pdf_lacks_are_told_there(books: Books, tmp_path: Path) -> None:
+    letters = "Škoda Łódź 株式会社"
+    said("books", "profile", books.tenant, "--legal-name", letters, "--address", "x" * 300, *books.data)
+    books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "card"))
+    pdf, html = tmp_path / "one.pdf", tmp_path / "one.html"
+    said("books", "show", close(books)["number"], "--pdf", str(pdf), "--html", str(html), *books.data)
+    assert f"To {letters}<br>" in html.read_text()
+    page = text_of_pdf(pdf)
+    assert "To Skoda Lódz ????" in page and "The HTML page of the document has all of them" in page.replace("\n", " ")
+    assert page.count("x") >= 300, "a long line goes on in the next"
+
+
+def text_of_pdf(path: Path) -> str:
+    """Return the texts that the streams of a PDF show, a line each."""
+    streams = re.findall(rb"stream\n(.*?)\nendstream", path.read_bytes(), re.DOTALL)
+    shown = b"\n".join(zlib.decompress(stream) for stream in streams)
+    return b"\n".join(re.findall(rb"\((.*?)\) Tj", shown)).decode("latin-1")
 
 
 def test_a_month_that_is_not_over_stays_open_and_its_draft_says_so(books: Books, tmp_path: Path) -> None:
