@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -17,15 +18,19 @@ from streamlit.testing.v1 import AppTest
 from analytics.cost.question import CostQuestion
 from analytics.cost.report import cost_report
 from backends.control.alert_log import settle_alerts
+from backends.control.budget_states import GatewayState, publish_states
 from backends.control.database import ControlDatabase
 from backends.secrets.secret_files import SecretFiles
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
+from contracts.recording.moments import unix_ns
 from contracts.recording.names import REQUESTS
 from contracts.recording.records import RequestRecord
 from contracts.rules.alerts import Finding, Rule
+from contracts.rules.periods import period_bounds
 from dashboard import formats
+from dashboard.views import promises
 from dashboard.views.costs_words import signed_money, signed_percent
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
@@ -297,6 +302,42 @@ def test_a_budget_is_made_changed_and_deleted_by_forms(plane: TestClient) -> Non
     app = page(budgets_page, budget=made["id"])
     press(app, "Delete this budget")
     assert plane.get("/v1/tenants/acme/budgets").json()["data"] == []
+
+
+def test_the_bar_of_a_budget_that_is_used_up_is_no_good_one(plane: TestClient, tmp_path: Path) -> None:
+    """At 138 % it was green in the table and red on the overview."""
+    body = {"level": "tenant", "period": "total", "amount_usd": "1", "is_hard": False, "thresholds": []}
+    budget = plane.post("/v1/tenants/acme/budgets", json=body).json()["id"]
+    database = ControlDatabase(f"sqlite:///{tmp_path / 'control.db'}")
+    with database.session() as session:
+        start_ns, _ = period_bounds("total", "UTC", unix_ns(datetime.now(UTC)))
+        publish_states(session, "one", [GatewayState(budget, "", start_ns, 138 * USD // 100)], datetime.now(UTC))
+    database.close()
+    (table,) = page(budgets_page).dataframe
+    assert (round(table.value["Used"][0], 2), table.value["State"][0]) == (1.38, "used up")
+    assert json.loads(table.proto.columns)["Used"]["type_config"]["color"] == "gray"
+
+
+@pytest.mark.parametrize(
+    ("left", "lowest"), [(0.5, -2), (0.0, -2), (-0.4, -42), (-1.0, -102), (-1.01, -102), (-73.89, -102)]
+)
+def test_a_chart_of_an_error_budget_ends_where_twice_as_many_were_bad(
+    monkeypatch: pytest.MonkeyPatch, left: float, lowest: float
+) -> None:
+    drawn: list[Any] = []
+    points = [SimpleNamespace(at=TODAY, remaining_share=share) for share in (1.0, None, left)]
+    visit: Any = SimpleNamespace(
+        read_slow=lambda *_, **__: SimpleNamespace(points=points),
+        formats=SimpleNamespace(zone=UTC),
+        now=TODAY,
+    )
+    monkeypatch.setattr(promises, "show_chart", lambda _, figure, **more: drawn.append((figure, more["data"]())))
+    monkeypatch.setattr(promises, "select", lambda *_, **__: "up")
+    found: Any = SimpleNamespace(objective=SimpleNamespace(id="up"), budget=SimpleNamespace(remaining_share=left))
+    promises._history(visit, SimpleNamespace(), [found])  # type: ignore[arg-type]
+    ((figure, data),) = drawn
+    assert list(json.loads(figure.as_json())["layout"]["yaxis"]["range"]) == [pytest.approx(lowest), 104]
+    assert data["Budget left"] == [100, None, pytest.approx(left * 100)], "the data has all of it"
 
 
 @pytest.mark.parametrize(
