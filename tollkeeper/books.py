@@ -270,7 +270,8 @@ def close_command(
 ) -> None:
     """Close a month of one tenant, or of all that have not closed it, and issue the invoices.
 
-    What arrives later is billed by the next month's invoice, as a named line.
+    What arrives later is billed by the next month's invoice, as a named line. Exits with 1 if a tenant's month stays
+    open.
     """
     now = datetime.now(UTC)
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
@@ -279,15 +280,23 @@ def close_command(
     if as_json:
         print_json(
             [
-                {"tenant": one.tenant, "month": month, "document": one.document and document_as_json(one.document)}
+                {
+                    "tenant": one.tenant,
+                    "month": month,
+                    "document": one.document and document_as_json(one.document),
+                    "refused": one.refused or None,
+                }
                 for one in done
             ]
         )
-        return
-    for one in done:
-        typer.echo(f"{month} of {one.tenant}: {'nothing to bill' if one.document is None else _issued(one.document)}")
-    if not done:
+    elif not done:
         typer.echo(f"{month} is closed by all tenants already")
+    else:
+        for one in done:
+            said = "nothing to bill" if one.document is None else _issued(one.document)
+            typer.echo(f"{month} of {one.tenant}: " + (f"stays open: {one.refused}" if one.refused else said))
+    if any(one.refused for one in done):
+        raise typer.Exit(1)
 
 
 @app.command("reopen")

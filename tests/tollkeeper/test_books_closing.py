@@ -8,15 +8,25 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import select
 from typer.testing import CliRunner
 
 from analytics.books.closing import close_month
-from backends.control.book_periods import next_number
+from backends.control.book_periods import (
+    ProfileChange,
+    closed_periods,
+    list_documents,
+    next_number,
+    set_profile,
+)
 from backends.control.changes import Author
+from backends.control.organisation import create_tenant
 from backends.control.rates import NewRate, create_rate
+from contracts.access.identity import Identity
 from contracts.control import AuditEntry, BookDocument
 from tests.tollkeeper.test_books_command import CALENDAR, Books, refused, said
 from tollkeeper.cli import app
@@ -63,6 +73,10 @@ def test_a_closed_month_is_an_invoice_that_stays_as_it_is(books: Books, tmp_path
         *books.data,
     )
     books.used(books.request(LAST_MONTH, "gpt-x", 10 * 10**12, "card"))
+    draft = ("--month", MONTH, "--tz", "Europe/Berlin", "--level", "tenant", "--tenant", books.tenant, *books.place)
+    for named, currency, payable in (((), "EUR", "8.61"), (("--currency", "usd"), "USD", "10.00")):
+        (one,) = said("cost", "invoices", str(tmp_path / "drafts"), *draft, *named)["invoices"]
+        assert (one["currency"], one["payable"]) == (currency, payable)
     issued = close(books)
     assert issued["number"] == f"INV-{NOW:%Y}-00001" and issued["net_usd"] == "10.000000000000"
     assert (issued["subtotal"], issued["payable"]) == ("8.612346", "10.25")  # 8.61 and 19 % of it
@@ -149,6 +163,16 @@ def test_two_people_close_and_reopen(books: Books, monkeypatch: pytest.MonkeyPat
     assert said(*reopen)["state"] == "draft"
 
 
+def test_a_month_is_not_closed_over_a_correction_that_awaits_approval(books: Books) -> None:
+    books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "wrong"))
+    books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
+    rerate = ("books", "rerate", "--month", MONTH, "--tenant", books.tenant, "--reason", "x", "--yes", *books.place)
+    proposed = said(*rerate, "--propose")["adjustment"]["id"]
+    assert f"{proposed} is proposed for {MONTH}" in refused("books", "close", MONTH, "--tenant", books.tenant, *books.place)
+    said("books", "reject", proposed, *books.place)
+    assert close(books)["net_usd"] == "1.000000000000"
+
+
 def test_two_people_end_what_needs_two_people(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     profile = ("books", "profile", "--one-person", *books.data)
     said("books", "profile", "--two-person", *books.data)
@@ -229,6 +253,30 @@ def test_a_month_that_is_not_over_stays_open_and_its_draft_says_so(books: Books,
     assert Decimal("0") < Decimal(draft["payable"]) <= 100  # of the commitment, the days so far
     (page,) = (path.read_text() for path in tmp_path.glob("*.html"))
     assert "Draft invoice" in page and "This is a draft, not an invoice" in page and "of the month so far" in page
+
+
+def test_a_tenant_whose_month_stays_open_keeps_no_other_open(books: Books) -> None:
+    """Of three tenants one lives where the month is not over yet, and one is billed in a currency without a rate."""
+    francs = f"francs-{uuid4()}"
+    at = datetime(2046, 12, 1, 1, tzinfo=UTC)  # in New York it is November
+    with books.database.session() as session:
+        for name, zone in (("early", "America/New_York"), (francs, "UTC")):
+            create_tenant(session, CALENDAR, name, name, time_zone=zone)
+        set_profile(session, CALENDAR, francs, ProfileChange(currency="CHF"))
+    used = books.request(datetime(2046, 11, 5, tzinfo=UTC), "gpt-x", 10**12, "card")
+    books.used(used, replace(used, request_id=uuid4().bytes, who=Identity(francs)))
+    client = books.writer()
+    done = {one.tenant: one for one in close_month(client, books.database, Author("test", at), "2046-11")}
+    again = close_month(client, books.database, Author("test", at), "2046-11")
+    client.close()
+    assert done[books.tenant].document is not None and not done[books.tenant].refused
+    assert done["early"].refused.startswith("2046-11 is over at 2046-12-01 00:00 (America/New_York)")
+    assert done[francs].refused.startswith("CHF has no rate on 2046-11-30")
+    assert [(one.tenant, bool(one.refused)) for one in again] == [("early", True), (francs, True)]
+    with books.database.session() as session:
+        documents = list_documents(session, month="2046-11")
+        assert [one.tenant_id for one in documents] == [books.tenant]
+        assert set(closed_periods(session)) == {(books.tenant, "2046-11")}
 
 
 def test_all_tenants_close_at_once_and_those_without_usage_have_no_invoice(books: Books) -> None:
