@@ -24,10 +24,11 @@ from backends.control.book_periods import (
     set_profile,
 )
 from backends.control.changes import Author
-from backends.control.organisation import create_tenant
+from backends.control.organisation import TenantChange, create_tenant, update_tenant
 from backends.control.rates import NewRate, create_rate
 from contracts.access.identity import Identity
 from contracts.control import AuditEntry, BookDocument
+from contracts.errors import Conflict
 from tests.tollkeeper.test_books_command import CALENDAR, Books, refused, said
 from tollkeeper.cli import app
 
@@ -189,18 +190,24 @@ def test_two_people_end_what_needs_two_people(books: Books, monkeypatch: pytest.
 
 def test_a_tenant_s_calendar_stays_while_its_books_are_kept_by_it(books: Books) -> None:
     """By another zone days and months are others: the same correction would be booked twice, and an hour invoiced."""
+
+    def move(**change: Any) -> str:
+        with books.database.session() as session:
+            return update_tenant(session, CALENDAR, books.tenant, TenantChange(**change)).time_zone
+
     books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "wrong"))
     books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
-    move = ("tenants", "set", books.tenant, "--time-zone", "Asia/Tokyo", *books.data)
     rerate = ("books", "rerate", "--month", MONTH, "--tenant", books.tenant, "--reason", "x", "--yes", *books.place)
     booked = said(*rerate)["adjustment"]["id"]
-    assert f"stays Europe/Berlin: {booked} is booked by its calendar" in refused(*move)
+    with pytest.raises(Conflict, match=f"stays Europe/Berlin: {booked} is booked by its calendar"):
+        move(time_zone="Asia/Tokyo")
     said("books", "reverse", booked, "--reason", "moving", *books.place)
     close(books)
-    assert f"stays Europe/Berlin: {MONTH} is closed by its calendar" in refused(*move)
-    said("tenants", "set", books.tenant, "--time-zone", "Europe/Berlin", "--weight", "2", *books.data)  # as it is
+    with pytest.raises(Conflict, match=f"stays Europe/Berlin: {MONTH} is closed by its calendar"):
+        move(time_zone="Asia/Tokyo")
+    assert move(time_zone="Europe/Berlin", weight=2) == "Europe/Berlin"  # as it is
     said("books", "reopen", MONTH, "--tenant", books.tenant, "--reason", "moving", *books.data)
-    assert said(*move)["time_zone"] == "Asia/Tokyo"
+    assert move(time_zone="Asia/Tokyo") == "Asia/Tokyo"
     assert said(*rerate)["adjustment"]["amount_usd"] == "-0.997000000000"
 
 
