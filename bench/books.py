@@ -134,7 +134,8 @@ def _control_database(author: Author) -> Iterator[ControlDatabase]:
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--requests", type=int, help=f"number of requests of both months (default {RERATED:,} and {CLOSED:,})")
+    counts = f"default {RERATED:,} and {CLOSED:,}"
+    parser.add_argument("--requests", type=int, help=f"number of requests of both months ({counts})")
 
 
 if __name__ == "__main__":

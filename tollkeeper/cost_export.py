@@ -121,8 +121,8 @@ def invoices_command(
     currency: Annotated[
         str,
         typer.Option(
-            help="Currency code (ISO 4217) of all drafts; its rate is set with `tollkeeper rates`. Default: each tenant's "
-            "own, as `tollkeeper books profile` says."
+            help="Currency code (ISO 4217) of all drafts; its rate is set with `tollkeeper rates`. Default: each "
+            "tenant's own, as `tollkeeper books profile` says."
         ),
     ] = "",
     form: Annotated[str, typer.Option("--format", help="Format: html, pdf or both.")] = "both",

@@ -159,8 +159,8 @@ def _close(
     waiting = proposed_in(session, tenant, month)
     if waiting is not None:
         raise Conflict(
-            f"{waiting} is proposed for {month} of {tenant}, and could not be booked any more; approve or reject it first "
-            f"(`tollkeeper books approve {waiting}`, `reject`)",
+            f"{waiting} is proposed for {month} of {tenant}, and could not be booked any more; approve or reject it "
+            f"first (`tollkeeper books approve {waiting}`, `reject`)",
             param="month",
         )
     _check_complete(session, tenant, month, charges, ledger[month].get(tenant, 0))

@@ -18,8 +18,11 @@ _HEADINGS: Final = ("Project", "Model", "Meter", "Quantity", "Price in USD", "Am
 _WIDTHS: Final = (28, 36, 44, 24, 32, 26)  # millimetres, of A4's 190 between margins
 _LATIN_1: Final = 256
 # Letters whose accent is no part of its own, and the currency signs and marks that stand in names.
-_PLAIN: Final = dict(zip("\u0141\u0142\u0110\u0111\u0131\u0152\u0153\u2019\u2018\u201c\u201d\u201e\u2013\u2014\u20ac",
-                         ("L", "l", "D", "d", "i", "OE", "oe", "'", "'", '"', '"', '"', "-", "-", "EUR"), strict=True))  # fmt: skip
+_PLAIN: Final = {
+    **{"\u0141": "L", "\u0142": "l", "\u0110": "D", "\u0111": "d", "\u0131": "i", "\u0152": "OE", "\u0153": "oe"},
+    **{"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2013": "-", "\u2014": "-"},
+    "\u20ac": "EUR",
+}
 _LETTERS: Final = (
     "This file has Latin letters alone: others are written without accents, or as question marks. The HTML page of the "
     "document has all of them."

@@ -80,9 +80,9 @@ def usage_groups(
 ) -> list[UsageGroup]:
     """Read the requests of a question in groups that each of `cards` prices as one; of `by` LEVELS and "tags" count.
 
-    Tenant, model, provider, price version and any region that a card is made for always tell groups apart. `starts` cuts the range elsewhere than the
-    question's grain: Unix seconds, ascending, from the range's start. Raises InvalidRequest if the requests are no
-    longer kept, StoreUnavailable.
+    Tenant, model, provider, price version and any region that a card is made for always tell groups apart. `starts`
+    cuts the range elsewhere than the question's grain: Unix seconds, ascending, from the range's start. Raises
+    InvalidRequest if the requests are no longer kept, StoreUnavailable.
     """
     question.check_kept("requests")
     check_not_deleted(store, question)

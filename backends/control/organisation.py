@@ -122,9 +122,9 @@ def _refuse_booked(session: Session, tenant: Tenant) -> None:
         return
     what = f"{month} is closed" if month is not None else f"{adjustment} is booked"
     raise Conflict(
-        f"the time zone of {tenant.id} stays {tenant.time_zone}: {what} by its calendar, and days and months of another "
-        "zone are others. Reopen its closed months and reverse its corrections first (`tollkeeper books periods`, "
-        "`adjustments`), or make a new tenant",
+        f"the time zone of {tenant.id} stays {tenant.time_zone}: {what} by its calendar, and days and months of "
+        "another zone are others. Reopen its closed months and reverse its corrections first (`tollkeeper books "
+        "periods`, `adjustments`), or make a new tenant",
         param="time_zone",
     )
 

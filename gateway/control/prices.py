@@ -182,7 +182,7 @@ class StandardCostOut(Resource):
 
 @router.post("/prices", status_code=201, summary="Create a price card")
 def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut:
-    """Refused where it overlaps another card of the same model, provider, region and tenant: replace or end that one."""
+    """Refused where it overlaps another card of the same model, provider, region, tenant: replace or end that one."""
     is_now = body.replaces is not None and "valid_from" not in body.model_fields_set
     rates, service_tiers = with_units(body.usd_per_mtok, body.service_tiers, body.usd_per_unit)
     new = NewPrice(

@@ -168,8 +168,9 @@ def test_a_month_is_not_closed_over_a_correction_that_awaits_approval(books: Boo
     books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "wrong"))
     books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
     rerate = ("books", "rerate", "--month", MONTH, "--tenant", books.tenant, "--reason", "x", "--yes", *books.place)
+    closing = ("books", "close", MONTH, "--tenant", books.tenant, *books.place)
     proposed = said(*rerate, "--propose")["adjustment"]["id"]
-    assert f"{proposed} is proposed for {MONTH}" in refused("books", "close", MONTH, "--tenant", books.tenant, *books.place)
+    assert f"{proposed} is proposed for {MONTH}" in refused(*closing)
     said("books", "reject", proposed, *books.place)
     assert close(books)["net_usd"] == "1.000000000000"
 

@@ -18,7 +18,7 @@ _HALF_LETTER: Final = re.compile(
 def load_json(text: str) -> list[tuple[int, Any]]:
     """Return the values of a JSON file, or of one with a value per line, each with its line. Raise UnreadableBill."""
     if _HALF_LETTER.search(text):
-        raise UnreadableBill("the file was not imported: it has half of a letter (a lone surrogate, \\ud800 to \\udfff)")
+        raise UnreadableBill("the file was not imported: it has half a letter (a lone surrogate, \\ud800 to \\udfff)")
     try:
         return [(1, _loaded(text))]
     except RecursionError:

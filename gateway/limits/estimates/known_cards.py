@@ -12,7 +12,7 @@ _NONE: Final = PriceBook()
 
 
 class KnownCards:
-    """The cards of one snapshot's price book that hold at present, by model, tenant, seller, region and service tier."""
+    """The cards of a snapshot's price book that hold at present, by model, tenant, seller, region and service tier."""
 
     def __init__(self) -> None:
         self._book = _NONE
