@@ -18,7 +18,7 @@ class Batched(Protocol):
 
     @property
     def handle(self) -> int:
-        """Name the sequence in its engine."""
+        """Return the name of the sequence in its engine."""
 
     @property
     def order(self) -> Order:
@@ -26,7 +26,7 @@ class Batched(Protocol):
 
     @property
     def remaining(self) -> int:
-        """Count the tokens whose keys and values are not computed yet; 1 while decoding."""
+        """Return the number of tokens whose keys and values are not computed yet; 1 while decoding."""
 
 
 S = TypeVar("S", bound=Batched)
@@ -68,7 +68,7 @@ class WaitingLine(Generic[S]):
 def share_step(
     budget: int, running: Iterable[S], give: Callable[[S, int], None], admit: Callable[[], S | None]
 ) -> None:
-    """Share what decodes have left of a step: to prompts under way in order, then to those that are admitted."""
+    """Share what decodes have left of a step: to prompts in progress in order, then to those that are admitted."""
     for sequence in running:
         if budget and sequence.remaining > 1:
             count = min(sequence.remaining, budget)
@@ -84,7 +84,7 @@ def share_step(
 
 
 def spare_blocks(total: int, *, others_run: bool) -> int:
-    """Count the blocks that an admission has to leave free."""
+    """Return the number of blocks that an admission has to leave free."""
     return max(1, int(total * WATERMARK)) if others_run else 0
 
 

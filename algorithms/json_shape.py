@@ -24,7 +24,7 @@ _STEP_CHARACTERS: Final = 16  # of a reference: to follow these takes about as l
 def misfit(schema: object, value: object) -> str:
     """Return where a value (as decoded from JSON) misses a schema, by path and keyword; empty if it keeps it.
 
-    So it is where it cannot be told: numbers too long to be written, or what is nested too deep to be compared.
+    So it is if it cannot be told: numbers too long to be written, or what is nested too deep to be compared.
     """
     try:
         return _Fitting(schema).misfit(schema, value, "$", 0)
@@ -61,7 +61,7 @@ class _Fitting:
         return self._steps <= _MAX_STEPS
 
     def _listed(self, value: object) -> Sequence[object]:
-        """Return a list of the schema's; an empty one where it is none, or too long to be looked at."""
+        """Return a list of the schema's; an empty one if it is none, or too long to be looked at."""
         return value if isinstance(value, list | tuple) and self._may_take(len(value)) else ()
 
     def _resolved(self, reference: str) -> object:

@@ -15,7 +15,7 @@ from backends.web.listener import listen
 
 log = logging.getLogger(__name__)
 
-_STOP_SECONDS = 10  # for requests under way when the process is told to stop
+_STOP_SECONDS = 10  # for requests in progress when the process is told to stop
 
 
 def run(settings: AnalyticsSettings) -> None:

@@ -1,4 +1,4 @@
-"""When a question is asked, apart from what it asks: so that its answer can be kept from one moment to the next."""
+"""The time of a query, separate from its parameters, so that answers can be cached by parameters."""
 
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""How budgets stand now, as bars: what is used of each, what it comes to at the present pace, and how urgent it is."""
+"""The current state of budgets as bars: share used, forecast, and urgency."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

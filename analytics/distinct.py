@@ -1,4 +1,4 @@
-"""What a filter can choose from: the tenants, models, teams and so on that were ever seen, and when last."""
+"""Values for filters: tenants, models, teams and so on that were ever recorded, and when last."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

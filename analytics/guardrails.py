@@ -1,4 +1,4 @@
-"""What guardrails found, counted by stage: what they did, and what those that run dry would have done."""
+"""Guardrail findings by stage: actions taken, and actions that dry-run stages would have taken."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -51,7 +51,7 @@ class Overview:
 
     @property
     def output_tokens_per_second(self) -> float | None:
-        """Return the mean rate of output over what is covered, up to the moment it was asked for; `None`: not known."""
+        """Return mean output tokens per second over the covered range, up to now; `None` if unknown."""
         output = self.total.output_tokens
         seconds = (min(self.covered.end, self.scope.end) - self.covered.start).total_seconds()
         return None if output is None or seconds <= 0 else output / seconds

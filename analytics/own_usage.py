@@ -1,4 +1,4 @@
-"""What a person's own keys have used, by day and model."""
+"""Usage of a person's own keys, by day and model."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime

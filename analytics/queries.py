@@ -8,7 +8,17 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from contracts.metering.usage import INPUT_LEAVES, LEAVES, OUTPUT_LEAVES, TOKEN_LEAVES, UNIT_LEAVES, Leaf, column_of
+from contracts.metering.usage import (
+    CACHE_READ_LEAVES,
+    FRESH_LEAVES,
+    INPUT_LEAVES,
+    LEAVES,
+    OUTPUT_LEAVES,
+    TOKEN_LEAVES,
+    UNIT_LEAVES,
+    Leaf,
+    column_of,
+)
 
 _DIRECTORY: Final = Path(__file__).parent / "sql"
 _PART: Final = re.compile(r"\{\{(\w+)\}\}")
@@ -30,13 +40,17 @@ _LISTS: Final = {
     "retried_leaf_sums": f"[{_each('sum(toUInt64(ifNull(coalesce(tries.$column, answered.$column), 0)))')}]",
     "leaf_columns": _each("$column"),
     "input_sum": f"({_each('ifNull($column, 0)', ' + ', INPUT_LEAVES)})",
+    "cached_sum": f"({_each('ifNull($column, 0)', ' + ', CACHE_READ_LEAVES)})",
+    "fresh_sum": f"({_each('ifNull($column, 0)', ' + ', FRESH_LEAVES)})",
+    "output_sum": f"({_each('ifNull($column, 0)', ' + ', OUTPUT_LEAVES)})",
+    "token_sum": f"({_each('ifNull($column, 0)', ' + ', TOKEN_LEAVES)})",
     "any_input": f"coalesce({_each('$column', leaves=INPUT_LEAVES)})",
     "any_output": f"coalesce({_each('$column', leaves=OUTPUT_LEAVES)})",
     "any_unit": f"coalesce({_each('$column', leaves=UNIT_LEAVES)})",
-    "input_leaves": str(len(INPUT_LEAVES)),
-    "output_leaves": str(len(OUTPUT_LEAVES)),
-    "token_bits": str((1 << len(TOKEN_LEAVES)) - 1),
-    "unit_bits": str(((1 << len(UNIT_LEAVES)) - 1) << len(TOKEN_LEAVES)),
+    "input_mask": str([int(leaf in INPUT_LEAVES) for leaf in LEAVES]),
+    "output_mask": str([int(leaf in OUTPUT_LEAVES) for leaf in LEAVES]),
+    "token_bits": str(sum(1 << LEAVES.index(leaf) for leaf in TOKEN_LEAVES)),
+    "unit_bits": str(sum(1 << LEAVES.index(leaf) for leaf in UNIT_LEAVES)),
 }
 
 

@@ -1,4 +1,4 @@
-"""How far a viewer's questions reach: over everything, one tenant, or one team of it; held to at the store's door."""
+"""A viewer's reach: everything, one tenant, or one team; enforced where the store is queried."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -49,7 +49,7 @@ def whole_numbers(column: Sequence[object]) -> Sequence[int]:
 
 
 def column_of(value: object) -> Sequence[int]:
-    """Read an array of integers."""
+    """Return a row's array column as integers."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return whole_numbers(value)
     raise UnexpectedRow(f"the store gave {type(value).__name__} for an array; run `python -m migrations`")

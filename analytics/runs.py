@@ -1,4 +1,4 @@
-"""What one run of requests came to, a replay or a load test, by the id that its clients sent with each."""
+"""Totals of one run (a replay or load test), by the run id that its clients sent."""
 
 from dataclasses import dataclass
 from decimal import Decimal

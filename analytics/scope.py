@@ -1,4 +1,4 @@
-"""What a question is about: a stretch of time, and perhaps one tenant and one model. Checked when it is built.
+"""The scope of a query: a time range, and optionally a tenant and a model. Validated on creation.
 
 Rollups hold whole minutes, hours or days, so an answer from them covers whole ones: `covered` says which, and
 everything on one page (totals, series, table, percentiles) covers the same, so that the parts add up.
@@ -102,7 +102,7 @@ class Scope:
 
     @property
     def grain(self) -> Grain:
-        """Name the finest rollup worth reading that is still kept.
+        """Return the name of the finest rollup worth reading that is still kept.
 
         Minutes up to 6 hours (kept for 7 days), hours up to 14 days (kept for 90), else days (kept for good).
         """
@@ -128,7 +128,7 @@ class Scope:
 
     @property
     def days_rollup(self) -> str:
-        """Name the table of sums that has the whole days of the answer."""
+        """Return the name of the table of sums that has the whole days of the answer."""
         return DAYS_BY_MODEL if self.team is None and self.project is None else "requests_day"
 
     def series_rollup(self, by: str) -> str:
@@ -175,7 +175,7 @@ class Scope:
 
     @property
     def whole_days(self) -> Period:
-        """Return the whole days within what is covered; empty (start = end) where there is none."""
+        """Return the whole days within what is covered; empty (start = end) if there is none."""
         covered = self.covered
         first = -(-covered.start_s // 86_400) * 86_400
         last = covered.end_s // 86_400 * 86_400
@@ -183,7 +183,7 @@ class Scope:
 
     @property
     def step_seconds(self) -> int:
-        """Return the length of a chart's bar in seconds: as many bars as fit in 100, no finer than the rollup."""
+        """Return the width of a chart's bar in seconds: at most 100 bars, no finer than the rollup."""
         length = (self.end - self.start).total_seconds()
         grain = _GRAIN_SECONDS[self.grain]
         return next(step for step in _STEPS if step >= grain and length / step <= MAX_BARS)

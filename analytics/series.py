@@ -36,13 +36,13 @@ class Point:
 
     @property
     def without_price(self) -> int:
-        """Count the requests that used something and have no amount."""
+        """Return the number of requests that used something and have no amount."""
         return self.unpriced + self.unknown_usage
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points by group, each group with one point per entry of `steps` (starts, UTC), zeros where nothing was.
+    """Points by group, each group with one point per entry of `steps` (starts, UTC), zeros if nothing was.
 
     A group is a name of the dimension, `None` all beyond the eight that cost most. `partial` are the indices of the
     steps which the range, up to `scope.end`, covers only in part: their sums are not comparable.

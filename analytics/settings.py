@@ -1,4 +1,4 @@
-"""What the analytics process needs to know, read from TOLLKEEPER_* variables."""
+"""Settings of the analytics process, from TOLLKEEPER_* variables."""
 
 from pathlib import Path
 from typing import Literal

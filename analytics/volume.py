@@ -1,4 +1,4 @@
-"""How much: requests, tokens and money of one group. What was not reported or not priced is never zero here."""
+"""Requests, tokens and cost of one group. Unreported or unpriced amounts are never counted as zero."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Volume:
 
     @property
     def admitted(self) -> int:
-        """Count the requests that were not refused."""
+        """Return the number of requests that were not refused."""
         return self.requests - self.rejected
 
     @property

@@ -44,7 +44,7 @@ class Watch:
         self._looked_at: datetime | None = None
 
     async def run(self) -> None:
-        """Run until cancelled. A look that is under way is finished, and its lease given back."""
+        """Run until cancelled. A look that is in progress is finished, and its lease given back."""
         loops = [
             self._forever("evaluate", self._look, self._evaluate_seconds),
             self._forever("send", self._dispatcher.look, _SEND_SECONDS),

@@ -1,1 +1,1 @@
-"""What reaches outside: models, the telemetry store, the control-plane database, files."""
+"""Adapters to the outside: models, the telemetry store, the control database, files."""

@@ -104,7 +104,7 @@ async def _replay(count: int, redis_url: str, collector: CollectorRig) -> Shown:
             seconds = time.monotonic() - began
             for gateway in fleet.gateways:
                 if not await gateway.is_quiet(within_seconds=15.0):
-                    raise RuntimeError(f"gateway {gateway.name!r} still has requests under way")
+                    raise RuntimeError(f"gateway {gateway.name!r} still has requests in progress")
             await asyncio.gather(*(gateway.stop() for gateway in fleet.gateways))  # which ships what is left
     return Shown(seen, budget, seconds)
 

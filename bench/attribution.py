@@ -214,7 +214,7 @@ def _best_us(work: Callable[[], object], number: int, repetitions: int) -> float
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the recording of this repository, or the one named. Gives 2 where it cannot be read."""
+    """Measure the recording of this repository, or the one named. Gives 2 if it cannot be read."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--steps", type=Path, default=STEPS)
     parser.add_argument("--runs", type=Path, default=RUNS)

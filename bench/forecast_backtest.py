@@ -84,7 +84,7 @@ def score(history: Sequence[float], came: Sequence[float]) -> Score:
 
 
 def made_days(usd: float, count: int, seed: int) -> list[float]:
-    """Make days that cost so much in the mean: weekends, growth of up to 1 % a day, and days that differ."""
+    """Create days that cost so much in the mean: weekends, growth of up to 1 % a day, and days that differ."""
     source = random.Random(seed)
     growth, carried, found = source.uniform(-0.002, 0.008), 0.0, []
     for day in range(count):

@@ -177,7 +177,7 @@ class Books:
 
     @property
     def tokens_without_a_line(self) -> int:
-        """Count the tokens that engines computed for requests that no record names."""
+        """Return the number of tokens that engines computed for requests that no record names."""
         return sum(count for one, count in self.computed_tokens.items() if one not in self.on_a_record)
 
     @property

@@ -71,7 +71,7 @@ class HostProcess:
         self._process.wait()
 
     def stop(self) -> None:
-        """End the process, by force where it does not end."""
+        """End the process, by force if it does not end."""
         self._process.terminate()
         try:
             self._process.wait(20)

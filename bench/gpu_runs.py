@@ -21,7 +21,7 @@ class Answer:
     ended: float = 0.0  # the client heard that nothing more comes
 
     def add(self, tokens: int, now: float) -> None:
-        """Note tokens that came together; there is no time between them."""
+        """Record tokens that came together; there is no time between them."""
         if not self.tokens:
             self.first = now
             self.gaps += [0.0] * (tokens - 1)

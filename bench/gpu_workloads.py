@@ -34,7 +34,7 @@ class Workload:
 
     @property
     def tenants(self) -> list[str]:
-        """Name the tenants."""
+        """Return the name of the tenants."""
         return sorted({ask.tenant for ask in self.asks})
 
 

@@ -50,7 +50,7 @@ class Score:
 
     @property
     def precision(self) -> float:
-        """Return the share of what was found that is one; 1 where nothing was found."""
+        """Return the share of what was found that is one; 1 if nothing was found."""
         told = self.found + len(self.false)
         return self.found / told if told else 1.0
 

@@ -49,7 +49,7 @@ class Payload:
     body: bytes
     path: str
     records: int
-    digest: bytes = b""  # of packed records, which are signed anew under each name
+    digest: bytes = b""  # of packed records, which are signed again under each name
 
     def fresh(self) -> bytes:
         """Return this as a batch that nobody has seen."""
@@ -61,7 +61,7 @@ class Payload:
 
 
 def record_payloads(tenants: int, now_ns: int) -> list[Payload]:
-    """Make batches of packed records with 200 gaps, spread over tenants."""
+    """Create batches of packed records with 200 gaps, spread over tenants."""
     payloads = []
     pool = example_records(BATCH_RECORDS)
     for batch in range(_DISTINCT_BATCHES):
@@ -82,14 +82,14 @@ def record_payloads(tenants: int, now_ns: int) -> list[Payload]:
 
 
 def marked_payload(run: str, now_ns: int) -> bytes:
-    """Make one batch whose rows can be found again by their run."""
+    """Create one batch whose rows can be found again by their run."""
     records = [msgspec.structs.replace(one, started_at_ns=now_ns, run_id=run) for one in example_records(BATCH_RECORDS)]
     packed = [(EVENT_NAMES[RequestRecord], one.started_at_ns, encode_record(one)) for one in records]
     return build_export_request(str(uuid7(time.time_ns())), "tollkeeper-gateway", packed, _KEY.encode())
 
 
 def span_payloads(now_ns: int) -> list[Payload]:
-    """Make requests of spans with 40 attributes: names and models that repeat, ids and counts that do not."""
+    """Create requests of spans with 40 attributes: names and models that repeat, ids and counts that do not."""
     source = random.Random(0)
     payloads = []
     for _ in range(_DISTINCT_BATCHES):

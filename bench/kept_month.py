@@ -87,7 +87,7 @@ def kept_directory(rows: int) -> Path:
 def kept_month(
     rows: int = REQUESTS, *, days_with_gaps: int = DAYS_WITH_GAPS, core: int | None = None
 ) -> Iterator[tuple[StoreProcess, Month]]:
-    """Open the kept month, filled and compacted first where it is not: minutes, once. One process at a time.
+    """Open the kept month, filled and compacted first if it is not: minutes, once. One process at a time.
 
     Newer migrations are applied to it. Whoever writes to it spoils it for others.
     """
@@ -138,7 +138,7 @@ def _further(store: StoreProcess, progress: _Progress, path: Path) -> _Progress:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the month, or some more of it; 3 while it is not whole."""
+    """Create the month, or some more of it; 3 while it is not whole."""
     parser = argparse.ArgumentParser(prog="python -m bench.kept_month", description=main.__doc__)
     parser.add_argument("--requests", type=int, default=REQUESTS)
     parser.add_argument("--days-with-gaps", type=int, default=DAYS_WITH_GAPS)

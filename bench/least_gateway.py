@@ -95,7 +95,7 @@ class _Budget:
 
 
 class _Taken:
-    """A request under way, and what is taken for it."""
+    """A request in progress, and what is taken for it."""
 
     def __init__(
         self,

@@ -40,15 +40,15 @@ _SHOWN_LOG: Final = 4000  # characters of the log in an error
 # The commands of jobs that the README and the docs describe; each is run, in order, after the README's blocks.
 JOBS: Final[dict[str, tuple[str, ...]]] = {
     "add an upstream with a price": (
-        ".venv/bin/tollkeeper upstream add other-model --url http://127.0.0.1:8000/v1 --price 0.10 0.40",
+        "tollkeeper upstream add other-model --url http://127.0.0.1:8000/v1 --price 0.10 0.40",
     ),
     "make a team and a capped key": (
-        ".venv/bin/tollkeeper teams create app --tenant demo",
-        ".venv/bin/tollkeeper keys create --tenant demo --team app --name app --budget-usd 5 --budget-period month",
+        "tollkeeper teams create app --tenant demo",
+        "tollkeeper keys create --tenant demo --team app --name app --budget-usd 5 --budget-period month",
     ),
     "set a budget with a Slack alert": (
-        ".venv/bin/tollkeeper channels create ops --kind slack --address https://hooks.slack.com/services/T0/B0/x",
-        ".venv/bin/tollkeeper budgets create --tenant demo --level team --subject app --usd 9 --period week "
+        "tollkeeper channels create ops --kind slack --address https://hooks.slack.com/services/T0/B0/x",
+        "tollkeeper budgets create --tenant demo --level team --subject app --usd 9 --period week "
         "--threshold 80 --channel ops",
     ),
 }
@@ -96,6 +96,8 @@ def fresh_installation(
     base = _free_base()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
     environment |= {"PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    # As after `source .venv/bin/activate`.
+    environment["PATH"] = f"{folder / '.venv' / 'bin'}:{environment.get('PATH', os.defpath)}"
     begun = time.monotonic()
     with (folder / "up.log").open("w") as log:
         process = subprocess.Popen(

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-# Titles of this level are those of states alone: whatever stands under one is no page.
+# Titles of this level are those of states alone: whatever stands under one is not a page.
 TITLE: Final = "#### "
 DRAWN_TITLES: Final = frozenset({"Nothing in this range"})  # a state too, but what was asked was looked for
 _SIGNS: Final = (":material/error:", ":material/lock:", "EXCEPTION ")

@@ -103,7 +103,7 @@ class FirstComeQueue:
 
 @dataclass(frozen=True, slots=True)
 class EngineModel:
-    """An engine: how long a step takes, how much goes into one, and how long a message to or from it is under way."""
+    """An engine: how long a step takes, how much goes into one, and how long a message to or from it is in progress."""
 
     steps: StepModel
     max_sequences: int = 64
@@ -197,7 +197,7 @@ class PoolSimulator:
             self._step(now)
 
     def _step(self, now: int) -> None:
-        """Begin a step: decodes first, then prompts under way, then those that have just come."""
+        """Start a step: decodes first, then prompts in progress, then those that have just come."""
         rows = [(sequence, 1) for sequence in self._running if sequence.remaining == 1]
         budget = self._engine.max_batch_tokens - len(rows)
         for sequence in self._running:

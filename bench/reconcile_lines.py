@@ -67,7 +67,7 @@ class Written:
     expected: dict[tuple[int, str, str, str, str], int] = field(default_factory=lambda: defaultdict(int))
 
     def expect(self, day: int, model: ModelPlan, target: str, kind: str, cause: str, amount: int) -> None:
-        """Note a difference."""
+        """Record a difference."""
         self.expected[day, model.id, target, kind, cause] += amount
 
 

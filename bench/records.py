@@ -28,7 +28,7 @@ _START_NS: Final = 1_790_000_000_000_000_000
 
 
 def example_records(count: int, gaps: int = GAPS) -> list[RequestRecord]:
-    """Make records of streamed chats: gaps around 10 ms (1,000 units) with a long tail, reproducibly."""
+    """Create records of streamed chats: gaps around 10 ms (1,000 units) with a long tail, reproducibly."""
     source = random.Random(0)
     return [_example(source, _START_NS + index * 1_000_000, gaps) for index in range(count)]
 

@@ -66,7 +66,7 @@ def _output(*command: str) -> str:
 class Row:
     """One measured figure and whether it keeps what was promised.
 
-    `met` is `None`, with a `reason`, where there is no bound to hold or what it needs (a rival, a GPU) is absent.
+    `met` is `None`, with a `reason`, if there is no bound to hold or what it needs (a rival, a GPU) is absent.
     `ratio_to` holds this value divided by a rival's value of the same run, by the rival's name. `n` is how many
     measurements stand behind the value, `date` is the day in UTC.
     """
@@ -119,7 +119,7 @@ class Report:
     ) -> Row:
         """Add a measured row. It is met when the value is exactly `must` or on its better side.
 
-        `unjudged` is why the bound says nothing about this measurement, where that is so.
+        `unjudged` is why the bound says nothing about this measurement, if that is so.
         """
         met = None if must is None or unjudged else (value >= must if better == "higher" else value <= must)
         row = Row(

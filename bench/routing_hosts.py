@@ -36,7 +36,7 @@ _KV_BYTES: Final = 1 << 30  # all twenty prompts, at one host
 
 
 def host_rows(report: Report) -> None:
-    """Add the rows of two hosts; where they do not start here, rows that say so."""
+    """Add the rows of two hosts; if they do not start here, rows that say so."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             asyncio.run(_measure(report, Path(folder)))

@@ -203,7 +203,7 @@ def _filled(replicas: int, source: random.Random) -> tuple[Fleet, list[list[int]
 
 
 def _choices(fleet: Fleet, prompts: Sequence[Sequence[int]], source: random.Random, count: int) -> list[int]:
-    """Choose while four requests a replica are under way; return the choices' times, sorted, in nanoseconds."""
+    """Choose while four requests a replica are in progress; return the choices' times, sorted, in nanoseconds."""
     clock: Callable[[], int] = time.thread_time_ns  # what others on this machine do is not the choice's doing
     now, times = 1_000_000_000_000, []
     under_way: list[Callable[[int], None]] = []

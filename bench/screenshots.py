@@ -92,7 +92,7 @@ _SETTLE_SECONDS: Final = 30.0  # a machine that does other things draws slowly, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the pictures. Gives 1 where a page says that something failed."""
+    """Create the pictures. Gives 1 where a page says that something failed."""
     parser = argparse.ArgumentParser(prog="python -m bench.screenshots", description=__doc__)
     parser.add_argument("--data", type=Path, help="the data directory of an installation that runs and is filled")
     parser.add_argument("--out", type=Path, default=OUT)

@@ -17,7 +17,7 @@ from bench.scripted_engine import Script, scripted_builder
 
 
 def main() -> int:
-    """Run the host; 0 after a stop that was asked for, 2 where it cannot run."""
+    """Run the host; 0 after a stop that was asked for, 2 if it cannot run."""
     script = Script(
         step_seconds=float(os.environ.get("SCRIPT_STEP_SECONDS", "0")),
         max_sequences=int(os.environ.get("SCRIPT_MAX_SEQUENCES", "256")),

@@ -17,7 +17,7 @@ class ServiceBook:
         return len(self._given)
 
     def note(self, now_ns: int, tenant: str, input_tokens: int, output_tokens: int) -> None:
-        """Note tokens of a prompt that begins, or of an output that has come."""
+        """Record tokens of a prompt that begins, or of an output that has come."""
         self._given.append((tenant, self._input_weight * input_tokens + self._output_weight * output_tokens))
 
     def service(self, tenant: str) -> float:

@@ -232,7 +232,7 @@ def _lines(functions: set[CodeType]) -> set[tuple[str, int]]:
 
 @contextmanager
 def _profiled() -> "Iterator[set[CodeType]]":
-    """Note which functions of the product run on this thread; module and class bodies are no functions."""
+    """Record which functions of the product run on this thread; module and class bodies are no functions."""
     roots = tuple(f"{ROOT / package}/" for package in PRODUCT)
     seen: set[CodeType] = set()
 

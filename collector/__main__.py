@@ -20,7 +20,7 @@ from contracts.errors import TollkeeperError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the collector. Exit code 2 and one line on stderr where it cannot start, or cannot settle."""
+    """Run the collector. Exit code 2 and one line on stderr if it cannot start, or cannot settle."""
     parser = argparse.ArgumentParser(prog="python -m collector", description="Run the collector.")
     parser.add_argument(
         "--settle",
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if settle(settings):
                 return 0
             print(
-                f"collector: the insert under way when a collector was killed is not settled after "
+                f"collector: the insert in progress when a collector was killed is not settled after "
                 f"{SETTLE_SECONDS:.0f} s; see the log above",
                 file=sys.stderr,
             )

@@ -74,7 +74,7 @@ class Collector:
         ]
 
     def _note_pieces(self) -> None:
-        """Note what waits, and how much the store was given since it was made."""
+        """Record what waits, and how much the store was given since it was made."""
         self._pieces.note(SPOOL, {"bytes_waiting": self._spool.pending_bytes})
         exported: dict[str, int] = self._counters.snapshot()["exported"]
         known = {f"rows_of_{name}": rows for name, rows in exported.items()}

@@ -1,4 +1,4 @@
-"""What the collector counts about itself; its health page and its metrics show all of it."""
+"""The collector's own counters, shown by its health page and metrics."""
 
 import threading
 from collections import Counter

@@ -35,7 +35,7 @@ class DeadLetters:
 
     @property
     def written(self) -> int:
-        """Letters written since the process began."""
+        """Return the number of dead letters written since the process started."""
         return self._written
 
     def write(self, cause: str, reason: str, *, batch_id: str, index: int, payload: bytes) -> None:

@@ -40,7 +40,7 @@ class Health:
         )
 
     def status(self) -> Status:
-        """Name the worst that is wrong."""
+        """Return the name of the worst that is wrong."""
         if self._state.is_disk_full:
             return "disk_full"
         if self._state.spool.is_full:

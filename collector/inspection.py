@@ -1,4 +1,4 @@
-"""What lies in a spool and its dead letters, read beside a running collector without disturbing it."""
+"""Inspect a spool and its dead letters beside a running collector."""
 
 import base64
 import json

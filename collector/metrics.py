@@ -1,4 +1,4 @@
-"""What Prometheus is told of a collector: counts by cause and tenant, what waits, and how far behind it is."""
+"""Prometheus metrics of a collector: counts by cause and tenant, backlog, lag."""
 
 from collections.abc import Iterator, Mapping
 

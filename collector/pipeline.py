@@ -100,7 +100,7 @@ class Pipeline:
         self._counters.noticed("duplicate_batches", len(batches) - fresh)
 
     def process(self, batch: SpooledBatch) -> Processed:
-        """Make rows of a spooled batch."""
+        """Create rows of a spooled batch."""
         processed = self.processors[batch.signal].process(batch)
         for step in self._row_steps:
             step.apply(processed, batch)

@@ -103,13 +103,13 @@ class Receiving:
         return self._http.app()
 
     def start(self) -> None:
-        """Begin to receive by gRPC, to scrape and to sample; HTTP is served by who asked for its application."""
+        """Start to receive by gRPC, to scrape and to sample; HTTP is served by who asked for its application."""
         self._sampler.start()
         self._grpc.start()
         self._prometheus.start()
 
     def stop(self) -> None:
-        """Accept nothing more, finish what is under way, and put what is held on disk. Blocks for some seconds."""
+        """Accept nothing more, finish what is in progress, and put what is held on disk. Blocks for some seconds."""
         self._prometheus.stop()
         self._grpc.stop()
         self._executor.shutdown()

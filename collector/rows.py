@@ -1,4 +1,4 @@
-"""What processing makes of a batch: rows for tables, and what could not become one."""
+"""Result of processing a batch: rows for tables, and records that could not be converted."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -16,7 +16,7 @@ from backends.web.bounded_protocol import BoundedProtocol, Bounds
 from contracts.errors import ConfigurationError
 
 _BACKLOG = 2048
-_FINISH_SECONDS = 2  # for requests under way when the process is told to stop
+_FINISH_SECONDS = 2  # for requests in progress when the process is told to stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def bind(host: str, port: int, variable: str) -> socket.socket:
 
 
 async def serve_until_signal(listeners: Sequence[Listener]) -> None:
-    """Serve all applications until SIGTERM or SIGINT, then finish what is under way, for at most two seconds."""
+    """Serve all applications until SIGTERM or SIGINT, then finish what is in progress, for at most two seconds."""
     servers = [_Server(_config(listener)) for listener in listeners]
 
     def stop() -> None:

@@ -139,12 +139,12 @@ class Spool:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is taken until the store has some of it."""
+        """Return whether nothing more is taken until the store has some of it."""
         return self._log.is_full
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether the disk has refused a batch within the last seconds, and taken none since."""
+        """Return whether the disk has refused a batch within the last seconds, and taken none since."""
         at = self._disk_refused_at
         return at is not None and time.monotonic() - at < _REFUSAL_SECONDS
 

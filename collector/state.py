@@ -27,7 +27,7 @@ class CollectorState:
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether the spool's disk has no room for what may come."""
+        """Return whether the spool's disk has no room for what may come."""
         return self.spool.is_disk_full or any(disk.state == "full" for disk in self.disks)
 
     def queue_age_seconds(self) -> float | None:

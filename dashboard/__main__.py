@@ -61,7 +61,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def main() -> None:
-    """Start the dashboard. Ends with one line on stderr and status 2 where it cannot start."""
+    """Start the dashboard. Ends with one line on stderr and status 2 if it cannot start."""
     try:
         require_known_variables()
         settings = DashboardSettings()

@@ -16,7 +16,7 @@ def get(name: str) -> str | None:
 
 
 def change(changes: Mapping[str, str | None]) -> None:
-    """Change the address in one step; `None` and empty remove. The run that follows reads it."""
+    """Change parameters of the address; `None` and empty values remove one. The next run reads them."""
     address = {**st.query_params.to_dict(), **changes}
     st.query_params.from_dict({name: value for name, value in address.items() if value})
 

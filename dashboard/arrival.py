@@ -1,4 +1,4 @@
-"""Who has come: by the session in a cookie, or by sitting at the machine that the dashboard runs on."""
+"""Identify the viewer: by a session cookie, or as a local user of the dashboard's machine."""
 
 from collections.abc import Mapping
 from ipaddress import ip_address

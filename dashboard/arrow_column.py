@@ -79,5 +79,5 @@ def _microseconds(moment: datetime) -> int:
 
 
 def _zone_name(moment: datetime) -> str:
-    """Name the zone in which moments are shown: `UTC` where they have an offset alone."""
+    """Return the name of the zone in which moments are shown: `UTC` where they have an offset alone."""
     return str(getattr(moment.tzinfo, "key", "UTC"))

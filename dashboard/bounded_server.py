@@ -25,7 +25,7 @@ def _bounds() -> Bounds:
 
 
 def protocol(**of_uvicorn: Any) -> BoundedProtocol:
-    """Make a connection's protocol, as uvicorn asks for it."""
+    """Create a connection's protocol, as uvicorn's protocol factory."""
     of_uvicorn["config"].ws_max_size = _MESSAGE_BYTES
     return BoundedProtocol(_bounds(), **of_uvicorn)
 

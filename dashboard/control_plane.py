@@ -29,7 +29,7 @@ class ControlPlane:
     """Calls the control plane as one viewer. Safe to share between threads.
 
     Every method gives the answer's JSON, and raises the error that the plane answered with, in its own words;
-    ControlUnavailable where it does not answer, AuthenticationFailed where the viewer has no token.
+    ControlUnavailable if it does not answer, AuthenticationFailed where the viewer has no token.
     """
 
     def __init__(self, client: httpx.Client, token: str | None, unreadable: list[dict[str, Any]] | None = None) -> None:

@@ -20,7 +20,7 @@ def segmented(
     format_func: Callable[[str], str] = str,
     help: str | None = None,
 ) -> str:
-    """Draw a choice of few and return what is chosen. Raises InvalidRequest if the address has another."""
+    """Draw a segmented control and return the choice. Raise InvalidRequest if the address has an unknown value."""
     chosen = _chosen(name, label, options, default)
     st.segmented_control(
         label,

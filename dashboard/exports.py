@@ -1,4 +1,4 @@
-"""What stands in a chart or table as a file: CSV for spreadsheets, Parquet for programs; a PNG the browser makes."""
+"""Export charts and tables: CSV, Parquet, and PNG from the browser."""
 
 import io
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def export_menu(name: str, data: FrameSource) -> None:
         "",
         icon=":material/download:",
         type="tertiary",
-        help="Export these numbers",
+        help="Export this data",
         key=f"export_{name}",
         on_change="rerun",  # closed, it costs one element and no data
     )

@@ -26,7 +26,7 @@ _COMPARISON_NAMES: Final = {
     "year": "vs. 52 weeks before",
 }
 Who = Literal["tenant", "team", "project", "key", "model"]
-# In the words of the list of all values: what a filter is called where nothing is chosen, and its kind there.
+# In the words of the list of all values: what a filter is called if nothing is chosen, and its kind there.
 WHOSE: Final[dict[Who, tuple[str, Kind]]] = {
     "tenant": ("All tenants", "tenant"),
     "team": ("All teams", "team"),

@@ -1,4 +1,4 @@
-"""What an address asks for: a time range, perhaps a period to compare it with, and of whom.
+"""Filters in the address: time range, comparison period, and scope.
 
 The address is the one source of truth: `?range=1h` or `?from=2026-11-01T00:00Z&to=...`, `&compare=previous`,
 `&tenant=`, `&team=`, `&project=`, `&key=`, `&model=`. What it asks for in vain is answered by a sentence, never
@@ -59,10 +59,10 @@ class Filters:
         return self.range not in (CUSTOM, "last_month")
 
     def scope(self, now: datetime, zone: ZoneInfo | None = None, reach: Reach = EVERYTHING) -> Scope:
-        """Return the question's scope at this moment, narrowed to what may be seen.
+        """Return the scope of queries now, restricted to the viewer's access.
 
-        Months begin in `zone`. Raises InvalidRequest for a range that makes no sense, NotFound for whom the reach does
-        not cover.
+        Months are those of `zone`. Raise InvalidRequest for an invalid range, NotFound for a tenant or team outside the
+        viewer's access.
         """
         start, end = self._bounds(now, zone or ZoneInfo("UTC"))
         tenant, team = reach.narrowed(self.tenant, self.team)
@@ -127,12 +127,12 @@ def written(moment: datetime) -> str:
 def _time(address: Mapping[str, str], name: str) -> datetime:
     text = address.get(name)
     if text is None:
-        raise InvalidRequest("a range of dates needs both a beginning and an end", param=name)
+        raise InvalidRequest("a date range needs a start and an end", param=name)
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidRequest(
-            f"{text!r} is no date and time; write it like {datetime(2026, 11, 1, tzinfo=UTC):{TIME_FORMAT}}",
+            f"{text!r} is not a valid date and time; use the form {datetime(2026, 11, 1, tzinfo=UTC):{TIME_FORMAT}}",
             param=name,
         ) from error
     outside = InvalidRequest(f"{text!r} is outside the supported range of dates; choose another", param=name)

@@ -11,7 +11,7 @@ _NICENESS = 10  # pages go first
 
 
 def main() -> None:
-    """Make the forecast."""
+    """Create the forecast."""
     os.nice(_NICENESS)
     import msgspec  # here, for loading takes as long as forecasting and would be in the way of pages
 

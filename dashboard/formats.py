@@ -112,13 +112,17 @@ class Formats:
 
     @property
     def zone_name(self) -> str:
-        """Name the time zone for people, such as `Europe/Berlin`."""
+        """Return the name of the time zone for people, such as `Europe/Berlin`."""
         return self.zone.key
 
     @property
     def money_note(self) -> str:
         """Return at what rate amounts are shown; empty if they are the USD that were charged."""
-        return "" if self.currency == "USD" else f"{self.currency} at {self.usd_rate.normalize():f} for 1 USD, as set"
+        return (
+            ""
+            if self.currency == "USD"
+            else f"{self.currency} at {self.usd_rate.normalize():f} for 1 USD, configured rate"
+        )
 
     def count(self, number: int | None) -> str:
         """Write a count: 999,999, then 1.23 M, then 4.56 B."""
@@ -172,7 +176,7 @@ class Formats:
         return self._dated(time.astimezone(self.zone), "d MMM y")
 
     def period(self, start: datetime, end: datetime) -> str:
-        """Write a period in the viewer's zone, which is named; the date once where it is the same day."""
+        """Format a period in the viewer's time zone, with its name; the date only once within a day."""
         first, last = start.astimezone(self.zone), end.astimezone(self.zone)
         until = f"{last:%H:%M}" if first.date() == last.date() else self.moment(last)
         return f"{self.moment(first)} – {until} {self.zone.key}"

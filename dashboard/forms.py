@@ -1,4 +1,4 @@
-"""What becomes of a change: the control plane's own message where it says no, a fresh page where it is made."""
+"""Submit a change: show the control plane's refusal, or refresh the page."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from dashboard.states import escaped
 
 @contextmanager
 def outcome(done: str, *, redraws: bool = True) -> Iterator[None]:
-    """Make a change inside, by `visit.control`: afterwards say `done` and draw the page again, or say why not.
+    """Create a change inside, by `visit.control`: afterwards say `done` and draw the page again, or say why not.
 
     Example: `with outcome("Budget created"): visit.control.post("/v1/tenants/acme/budgets", body)`
     """

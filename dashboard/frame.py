@@ -111,7 +111,9 @@ def _navigation(pages: Sequence[Page], viewer: Viewer) -> None:
 def _draw(page: Page, viewer: Viewer) -> None:
     """Draw one page: title and bar once, its contents again while its range is live."""
     if viewer.role not in page.roles:
-        states.show_forbidden(PermissionDenied(f"the page {page.title} is not for the role {viewer.standing}"))
+        states.show_forbidden(
+            PermissionDenied(f"the page {page.title} is not available to your role ({viewer.standing})")
+        )
         return
     try:
         filters, problem = _filters_of(page), None

@@ -1,4 +1,4 @@
-"""What a gateway says of its targets right now, at `GET /ready`: the one thing on the pages that no record tells."""
+"""Current state of targets from the gateway's `GET /ready`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ def _client() -> httpx.Client:
 
 @st.cache_data(ttl=_KEPT_SECONDS, max_entries=1, show_spinner=False)
 def read_gateway_state() -> GatewayState:
-    """Ask the gateway; never raises. Waits a second at most, and what it says is shared for two."""
+    """Return the gateway's state; never raise. Wait one second at most; the answer is shared for two seconds."""
     url = settings().public_gateway_url()
     try:
         token = find_metrics_token(settings().metrics_token, settings().data)

@@ -1,4 +1,4 @@
-"""Whose program is at the other end of a connection on this machine: a loopback port is open to all of its users."""
+"""Identify the process at the other end of a local connection: a loopback port is open to all local users."""
 
 import os
 from ipaddress import ip_address

@@ -64,7 +64,7 @@ def tickets() -> Tickets:
 
 
 def streamlit_secrets(chosen: DashboardSettings) -> dict[str, Any]:
-    """Return what Streamlit's login is to be told, nothing where no provider is set up."""
+    """Return what Streamlit's login is to be told, nothing if no provider is set up."""
     if not chosen.oidc_metadata_url:
         return {}
     secret = "" if chosen.oidc_client_secret is None else chosen.oidc_client_secret.get_secret_value()
@@ -128,7 +128,7 @@ def go_on_signing_in() -> bool:
 
 
 def take_ticket(request: Request, with_session: Callable[[Request, Response, str], Response]) -> Response:
-    """Make the ticket in the address a session's cookie. A link from another site signs nobody in as someone else."""
+    """Create the ticket in the address a session's cookie. A link from another site signs nobody in as someone else."""
     is_ours = request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
     token = tickets().take(request.query_params.get("t", "")) if is_ours else None
     if token is None:

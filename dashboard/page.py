@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 FilterName = Literal["range", "compare", "tenant", "team", "project", "key", "model"]
 
-# A directory's token is no person, and a developer sees what is their own alone.
+# A directory's token is not a person, and a developer sees what is their own alone.
 PEOPLE: Final = frozenset(Role) - {Role.DIRECTORY}
 EVERYONE: Final = PEOPLE - {Role.DEVELOPER}
 

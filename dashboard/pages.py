@@ -1,4 +1,4 @@
-"""Which pages there are, in the order of the navigation. What a page is: `dashboard/page.py`."""
+"""The list of pages, in navigation order. A page is defined in `dashboard/page.py`."""
 
 from dashboard.views.admin import ADMIN
 from dashboard.views.agents import AGENTS

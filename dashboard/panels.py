@@ -1,4 +1,4 @@
-"""What pages are made of: key figures, charts and tables, each with a title, a unit, an explanation and exports."""
+"""Building blocks of pages: key figures, charts and tables, with title, unit, help and exports."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,7 +54,7 @@ def show_figures(figures: Sequence[Figure]) -> None:
 
 
 def figures_key(figures: Sequence[Figure]) -> str:
-    """Name a row of figures by its labels; styles find all of them by how the name begins."""
+    """Return the name of a row of figures by its labels; styles find all of them by how the name begins."""
     return "figures_" + "_".join("".join(filter(str.isalnum, figure.label)) for figure in figures)
 
 
@@ -105,7 +105,7 @@ def show_table(
     data: FrameSource | None = None,
     on_select: Callable[[], None] | Literal["ignore", "rerun"] = "ignore",
     selection_mode: Literal["single-row", "multi-row"] = "single-row",
-    empty: str = "Nothing here.",
+    empty: str = "No data.",
     formats: Formats | None = None,
 ) -> Any:
     """Draw a card with a table and its exports (`data` where these are to hold more than is shown).

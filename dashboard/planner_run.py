@@ -1,4 +1,4 @@
-"""A plan under way in a process of its own: how far it is, what it came to, and its end where it is not wanted."""
+"""A plan in progress in a process of its own: how far it is, what it came to, and its end if it is not wanted."""
 
 import json
 import subprocess
@@ -35,7 +35,9 @@ class PlannerRun:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-        self._limit = threading.Timer(MAX_SECONDS, self._stop, [f"it took longer than {MAX_SECONDS:g} seconds"])
+        self._limit = threading.Timer(
+            MAX_SECONDS, self._stop, [f"the simulation took longer than {MAX_SECONDS:g} seconds"]
+        )
         self._limit.daemon = True
         self._limit.start()
         self._listener = threading.Thread(target=self._listen, name="planner-run", daemon=True)
@@ -58,10 +60,10 @@ class PlannerRun:
         return is_under_way and self._clock() - self._looked_at >= UNSEEN_SECONDS
 
     def look(self) -> None:
-        """Note that someone looks at it now."""
+        """Record that someone looks at it now."""
         self._looked_at = self._clock()
 
-    def cancel(self, why: str = "it was cancelled") -> None:
+    def cancel(self, why: str = "the simulation was cancelled") -> None:
         """End it at once."""
         self._stop(why)
 
@@ -89,7 +91,7 @@ class PlannerRun:
             self._process.wait()
             self._limit.cancel()
             if self.answer is None and self.refused is None:
-                self.refused = f"the planner ended without an answer (status {self._process.returncode})"
+                self.refused = f"the simulation ended without a result (status {self._process.returncode})"
             self._ended = self._clock()
             self._on_end()
 
@@ -114,16 +116,16 @@ class PlannerRuns:
         self._runs: list[PlannerRun] = []  # begun, and not known to be over
 
     def begin(self, job: PlanJob) -> PlannerRun:
-        """Begin a plan, in the place of one that nobody looks at any more where there is no other. Raises Unavailable
+        """Start a plan, in the place of one that nobody looks at any more if there is no other. Raises Unavailable
         where as many run as may.
         """
         if not self._places.acquire(blocking=False) and not self._take_place():
-            raise Unavailable(f"{self._most} plans are being played, and no more may at once; try again in a moment")
+            raise Unavailable(f"the limit of concurrent simulations ({self._most}) is reached; try again shortly")
         try:
             run = PlannerRun(job, self._command, self._clock, self._places.release)
         except OSError as error:
             self._places.release()
-            raise Unavailable(f"the planner cannot be started: {error.strerror}") from error
+            raise Unavailable(f"the simulation cannot be started: {error.strerror}") from error
         with self._lock:
             self._runs = [*(other for other in self._runs if not other.is_over), run]
         return run
@@ -133,7 +135,7 @@ class PlannerRuns:
             unseen = next((run for run in self._runs if run.is_unseen), None)
             if unseen is None:
                 return False
-            unseen.cancel(f"not viewed for {UNSEEN_SECONDS:g} seconds, so another plan was run instead")
+            unseen.cancel(f"not viewed for {UNSEEN_SECONDS:g} seconds, so another simulation replaced it")
         return self._places.acquire(timeout=_ENDING_SECONDS)
 
 

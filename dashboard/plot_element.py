@@ -24,7 +24,7 @@ def draw_plot(plot: Plot, *, key: str, config: dict[str, object], alt: str) -> N
     element.spec = plot.as_json()
     element.config = msgspec.json.encode(config).decode()
     element.alt = alt
-    # By its contents too: the browser draws an element anew only where it has another name.
+    # By its contents too: the browser draws an element again only where it has another name.
     element.id = compute_and_register_element_id(
         _KIND, user_key=key, key_as_main_identity=False, dg=None, spec=element.spec, config=element.config, alt=alt
     )

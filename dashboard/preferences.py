@@ -1,4 +1,4 @@
-"""What a viewer has chosen for this browser: time zone, locale and currency, in a cookie that holds nothing else."""
+"""A viewer's preferences in a browser cookie: time zone, locale and currency."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -50,7 +50,7 @@ class Preferences:
 
 @cache
 def _zones() -> frozenset[str]:
-    """Name the zones that this machine knows: a walk over a directory, and every page's run asks."""
+    """Return the name of the zones that this machine knows: a walk over a directory, and every page's run asks."""
     return frozenset(available_timezones())
 
 

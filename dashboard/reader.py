@@ -163,7 +163,7 @@ def _threads_ahead() -> ThreadPoolExecutor:
 
 
 def ask_ahead(question: Callable[..., Any], reach: Reach, seconds: float, *arguments: Any, **options: Any) -> None:
-    """Begin what `ask_store` will be asked for in a moment. A failure is told to the one that asks then."""
+    """Start what `ask_store` will be asked for in a moment. A failure is told to the one that asks then."""
     _threads_ahead().submit(ask_store, question, reach, seconds, *arguments, **options)
 
 
@@ -185,5 +185,5 @@ def forget_control_answers() -> None:
 def question_key(
     question: Callable[..., Any], reach: Reach, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> Hashable:
-    """Name a question with its arguments and reach, which must be hashable."""
+    """Return the name of a question with its arguments and reach, which must be hashable."""
     return (question.__module__, question.__qualname__, reach, arguments, tuple(sorted(options.items())))

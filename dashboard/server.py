@@ -1,4 +1,4 @@
-"""What `python -m dashboard` serves: Streamlit's pages (`app.py`), and the few addresses that are not Streamlit's."""
+"""The server of `python -m dashboard`: Streamlit's pages (`app.py`), and a few addresses of its own."""
 
 import gc
 import logging

@@ -1,4 +1,4 @@
-"""What the dashboard process needs to know, read from TOLLKEEPER_* variables."""
+"""Settings of the dashboard process, from TOLLKEEPER_* variables."""
 
 from decimal import Decimal
 from pathlib import Path

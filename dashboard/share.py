@@ -20,11 +20,11 @@ def share_menu(filters: Filters, viewer: Viewer) -> None:
     if not menu.open:
         return
     with menu:
-        st.caption("The link carries the filters. Who opens it sees what their own role may see.")
+        st.caption("The link contains the filters. Everyone who opens it sees what their own role allows.")
         st.code(link(st.context.url or "", st.query_params.to_dict()), language=None, wrap_lines=True)
         frozen = _frozen(filters, viewer)
         if frozen:
-            st.caption("With the dates of now, as a record:")
+            st.caption("Link with fixed dates:")
             st.code(link(st.context.url or "", {**st.query_params.to_dict(), **frozen}), language=None, wrap_lines=True)
 
 

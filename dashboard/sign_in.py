@@ -46,7 +46,7 @@ _UPLOADS: Final = "/_stcore/upload_file"
 
 
 async def show(request: Request) -> Response:
-    """Ask who it is."""
+    """Show the sign-in form."""
     return _page(_inward(request.query_params.get("next")))
 
 
@@ -112,7 +112,7 @@ def with_session(request: Request, response: Response, token: str) -> Response:
 
 
 class Gate:
-    """ASGI middleware: pages lead to the sign-in where nobody has signed in, and files are for signed-in people alone.
+    """ASGI middleware: pages lead to the sign-in if nobody has signed in, and files are for signed-in people alone.
 
     A page's own numbers come over its WebSocket, whose every run asks `arrive` again. Nobody uploads anything.
     """
@@ -175,8 +175,8 @@ def _may_listen(scope: Scope) -> bool:
 
 
 def _is_known(connection: HTTPConnection, *, if_unanswered: bool) -> bool:
-    """Return whether someone needs no account here or has a session; `if_unanswered` where the control plane does not
-    say: then a page says so.
+    """Return whether the caller needs no account or has a session; `if_unanswered` if the control plane is
+    unreachable, which the page then shows.
     """
     if is_at_this_machine(dict(connection.headers)):
         scope = connection.scope

@@ -44,5 +44,5 @@ def sign_in_page(*, next_path: str, problem: str = "", email: str = "", provider
 <label>Password<input name="password" type="password" autocomplete="current-password" required></label>
 <button>Sign in</button>
 </form>
-<p class="quiet">No account? Who administers this installation makes one: <code>tollkeeper accounts add</code>.</p>
+<p class="quiet">No account? Ask an administrator: <code>tollkeeper accounts add</code>.</p>
 </main></body></html>"""

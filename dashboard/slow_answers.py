@@ -76,7 +76,7 @@ class SlowAnswers:
     def ahead(
         self, question: Callable[..., Any], reach: Reach, keep_seconds: float, *arguments: Any, **options: Any
     ) -> None:
-        """Begin to find what a page may `ask` for later. No page waits for it; where it fails, the page asks again."""
+        """Start to find what a page may `ask` for later. No page waits for it; where it fails, the page asks again."""
         key, _, found, _ = self._find(self._threads, question, reach, keep_seconds, arguments, options)
         found.add_done_callback(lambda done: self._forget_failed(key, done))
 
@@ -94,7 +94,7 @@ class SlowAnswers:
         arguments: tuple[Any, ...],
         options: dict[str, Any],
     ) -> tuple[Hashable, datetime, Future[Any], Future[Any] | None]:
-        """Begin to find an answer where it is not there or too old. Give its key, since when it is being found, what
+        """Start to find an answer if it is not there or too old. Give its key, since when it is being found, what
         will hold it, and what holds the one before it where that may be given on."""
         key = question_key(question, reach, arguments, options)
         with self._lock:

@@ -1,4 +1,4 @@
-"""What a page says when it has no numbers: nothing asked yet, nothing found, a wrong address, a store that is down.
+"""Texts of pages without data: no requests yet, nothing found, a wrong address, an unreachable store.
 
 Each says what is the case in one sentence, and offers the next step.
 """
@@ -52,7 +52,7 @@ print(reply.choices[0].message.content)""",
             language="python",
         )
         st.caption(
-            "`tollkeeper up` prints a key when it starts; `tollkeeper keys` makes more. "
+            "`tollkeeper up` prints a key when it starts; `tollkeeper keys create` creates more. "
             f"A fresh installation serves `{_FIRST_MODEL}`; `GET {url}/v1/models` lists all that a key may use."
         )
 
@@ -65,7 +65,7 @@ def show_nothing_found(filters: Filters, covered: str, last_seen: str | None) ->
         st.markdown("#### Nothing in this range")
         st.markdown(f"No request{whose}{what} was recorded from {covered}.")
         if last_seen:
-            st.caption(f"The last one before was on {last_seen} UTC.")
+            st.caption(f"The last earlier request was on {last_seen} UTC.")
         with st.container(horizontal=True):
             if filters.range != "30d":
                 st.button("Show the last 30 days", on_click=set_range, args=("30d",), key="widen_range")
@@ -79,9 +79,7 @@ def show_unknown(kind: str, value: str) -> None:
     """Report that the address names a tenant or model which no request has carried."""
     with st.container(border=True):
         st.markdown(f"#### No {kind} {quoted(value)} here")
-        st.markdown(
-            f"No recorded request carries that {kind}: it has not been used yet, or the link has a typing error."
-        )
+        st.markdown(f"No recorded request carries that {kind}: it has not been used yet, or the link is wrong.")
         st.button(f"Show all {kind}s", on_click=clear_filters, args=(kind,), key=f"forget_{kind}")
 
 
@@ -120,13 +118,13 @@ def _show_outage(error: TollkeeperError, retry_seconds: int | None) -> None:
             st.markdown("Requests are not affected, and nothing was changed. See `tollkeeper doctor`.")
         elif isinstance(error, NewerSchema):
             st.markdown("#### This dashboard is older than its database")
-            st.markdown("Another version has migrated it: install that version, or a later one.")
+            st.markdown("A newer version has migrated the database. Install that version or a later one.")
         elif isinstance(error, ConfigurationError):
-            st.markdown("#### This is not set up for the dashboard")
+            st.markdown("#### This service is not set up for the dashboard")
             st.markdown("It answers, but a schema version, credential or setting is wrong:")
         else:
             st.markdown("#### The telemetry store cannot answer this")
-            st.markdown("Its schema may be of another version than this program; `python -m migrations` updates it.")
+            st.markdown("Its schema may belong to another version; `python -m migrations` updates it.")
         st.caption(escaped(error.message))
         with st.container(horizontal=True, vertical_alignment="center"):
             st.button("Try again", key="try_again")
@@ -137,7 +135,7 @@ def _show_outage(error: TollkeeperError, retry_seconds: int | None) -> None:
 def show_failure_in_panel(error: TollkeeperError) -> None:
     """Report in one card why it has no numbers; the rest of the page stands."""
     if isinstance(error, PermissionDenied):
-        st.caption(f":material/lock: Not for you: {escaped(error.message)}.")
+        st.caption(f":material/lock: You don't have access: {escaped(error.message)}.")
     else:
         st.caption(f":material/error: {sentence(error.message)}.")
 
@@ -155,13 +153,13 @@ def show_not_found(error: TollkeeperError) -> None:
     with st.container(border=True):
         st.markdown("#### Not found")
         st.markdown(sentence(f"{error.message}."))
-        st.button("Show all I may see", on_click=clear_filters, key="reset_filters")
+        st.button("Show all that I may see", on_click=clear_filters, key="reset_filters")
 
 
 def show_forbidden(error: TollkeeperError) -> None:
     """Report that this is for others."""
     with st.container(border=True):
-        st.markdown("#### Not for your role")
+        st.markdown("#### Your role has no access to this page")
         st.markdown(sentence(f"{error.message}."))
         st.caption("An administrator can change your role: `tollkeeper accounts grant`.")
 

@@ -43,7 +43,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """Name the columns."""
+        """Return the name of the columns."""
         return list(self._columns)
 
     @property

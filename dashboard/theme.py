@@ -1,4 +1,4 @@
-"""How the dashboard looks in light and in dark: one place for colours, as flags of the Streamlit server."""
+"""Colours of the dashboard in light and dark mode, as flags of the Streamlit server."""
 
 from typing import Final
 
@@ -59,7 +59,7 @@ REST_COLOR: Final = "#8a94a6"
 
 # What is well, in danger, broken; and what is simply so. At least 3:1 on both backgrounds; never the only sign.
 STATUS: Final = {"good": "#1f9d76", "warn": "#c07d12", "bad": "#d0505c", "neutral": "#8a94a6"}
-# From nothing to much, for heat maps: distinct by lightness alone, and transparent where there is nothing.
+# From nothing to much, for heat maps: distinct by lightness alone, and transparent if there is nothing.
 SEQUENTIAL: Final = (
     (0.0, "rgba(47, 126, 216, 0.06)"),
     (0.25, "rgba(47, 126, 216, 0.35)"),

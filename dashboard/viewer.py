@@ -1,4 +1,4 @@
-"""Who looks: the name, what the role may see and do, and how numbers and times are written for them."""
+"""The viewer: name, role, access, and number and time formats."""
 
 from dataclasses import dataclass, field
 from typing import Final

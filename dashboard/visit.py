@@ -57,7 +57,7 @@ class Visit:
         return ControlPlane(control_connections(), self.viewer.token, self.unreadable)
 
     def read(self, question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
-        """Ask analytics: return `question(store, *arguments, **options)`, kept for one refresh and shared.
+        """Query analytics: return `question(store, *arguments, **options)`, cached for one refresh and shared.
 
         Arguments must be hashable; nobody may change what comes back. Raises what the question raises, and
         PermissionDenied where it is not held to the viewer's reach.
@@ -71,7 +71,7 @@ class Visit:
     def read_slow(
         self, question: Callable[..., Answer], *arguments: Any, keep_seconds: float = 300, **options: Any
     ) -> Answer | Pending:
-        """Ask what may take longer than a page: in the background, `Pending` until it is there. Else as `read`.
+        """Run a slow query in the background; return `Pending` until it is done. Otherwise as `read`.
 
         Once it is drawn, the page waits for it a moment and is drawn again.
         """
@@ -80,7 +80,7 @@ class Visit:
     def read_counted(
         self, question: Callable[..., Answer], *arguments: Any, keep_seconds: float = 300
     ) -> Answer | Pending:
-        """Ask what is counted from single requests of the scope: at once of a day or less, else as `read_slow`.
+        """Query single requests of the scope: directly for a day or less, else as `read_slow`.
 
         `question` is asked with the scope before `arguments`.
         """
@@ -97,11 +97,11 @@ class Visit:
     def read_beside(
         self, question: Callable[..., Answer], *arguments: Any, keep_seconds: float = 300, **options: Any
     ) -> Answer | Pending:
-        """Ask what takes seconds by nature, as a forecast, and what the page stands without. Else as `read_slow`."""
+        """Run a query that takes seconds, such as a forecast, and that the page can do without. Else as `read_slow`."""
         return slow_answers().ask_beside(question, self.viewer.reach, keep_seconds, *arguments, **options)
 
     def read_control(self, question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
-        """Ask the control database: return `question(session, *arguments, **options)`, at most five seconds old.
+        """Query the control database: return `question(session, *arguments, **options)`, at most five seconds old.
 
         For reading only. Raises PermissionDenied if it is not about the viewer's own tenant and team: hand it
         `scope.tenant` and `scope.team`.

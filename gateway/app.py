@@ -35,9 +35,8 @@ from gateway.apis.messages.operation import MESSAGES
 from gateway.apis.operations import OPERATIONS, Operation
 from gateway.apis.resource import Resource
 from gateway.apis.responses.compact import COMPACT
-from gateway.apis.responses.counting import responses_counting
 from gateway.apis.responses.keeper import ResponseKeeper
-from gateway.apis.responses.operation import responses
+from gateway.apis.responses.operation import responses, responses_counting
 from gateway.apis.responses.resource import ResponseResource
 from gateway.app_parts import (
     abuse_service,

@@ -85,7 +85,7 @@ def rollout_board(settings: GatewaySettings, name: str) -> RolloutBoard:
 
 
 def abuse_service(settings: GatewaySettings, clock: Clock) -> AbuseService:
-    """Return what tells of abuse: in the control database, or where there is none, in the log alone."""
+    """Return the service that reports abuse: to the control database, or to the log if there is none."""
     book = IncidentBook(settings.name, uuid7)
     if settings.gateway_config is not None:
         return AbuseService(book, clock, None)
@@ -97,7 +97,7 @@ def abuse_service(settings: GatewaySettings, clock: Clock) -> AbuseService:
 
 
 def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch, clock: Clock) -> "MemoryStore | RedisStore":
-    """Return where limits and budgets are counted: in this process, or in Redis."""
+    """Return the store of limit and budget counters: in this process, or in Redis."""
     if not settings.redis_url:
         return MemoryStore(watch.on_settled, watch.on_settled_late, clock=clock.steady_ns)
     from gateway.limits.counters.redis_store import RedisStore  # here: one gateway alone needs no client
@@ -152,7 +152,7 @@ def request_audit(settings: GatewaySettings) -> RequestAudit:
 
 
 def sealed_opener(settings: GatewaySettings) -> Callable[[str], str] | None:
-    """Return what opens stored keys of providers; `None` if there is no control database to keep any."""
+    """Return the decryption of stored provider keys; `None` without a control database."""
     if settings.gateway_config is not None:
         return None
     secrets = SecretFiles(settings.data / "secrets")

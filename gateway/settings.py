@@ -1,4 +1,4 @@
-"""What the data plane needs to know to start, read from TOLLKEEPER_* variables."""
+"""Settings of the data plane, from TOLLKEEPER_* variables."""
 
 import hashlib
 import platform

@@ -44,7 +44,7 @@ hypothesis_settings.load_profile("tollkeeper")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, the walks over the whole road: at the end something short is left for all."""
+    """Start with what takes longest, the walks over the whole road: at the end something short is left for all."""
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
 
 
@@ -145,7 +145,7 @@ class PostgresServer:
     """A PostgreSQL of the system's packages on a port and a directory of its own, under a user that is not root."""
 
     def __init__(self, binaries: Path, primary: "PostgresServer | None" = None) -> None:
-        """Make a server of its own, or a standby that follows `primary`."""
+        """Create a server of its own, or a standby that follows `primary`."""
         self._binaries = binaries
         (self.port,) = find_free_ports(1)
         self.directory = Path(tempfile.mkdtemp(prefix="tollkeeper-postgres-"))
@@ -214,7 +214,7 @@ class PostgresServer:
         return f"postgresql://tollkeeper@127.0.0.1:{self.port}/{database}"
 
     def create_database(self, template: str = "template1") -> str:
-        """Make a database and give its URL."""
+        """Create a database and give its URL."""
         self._made += 1
         name = f"test_{self._made}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:

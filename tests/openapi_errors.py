@@ -77,7 +77,7 @@ def served(app: FastAPI) -> Iterator[str]:
 
 
 def check_with_schemathesis(url: str, token: str, folder: Path) -> None:
-    """Fail where schemathesis finds an answer that the document does not know. Skip where it is not installed."""
+    """Fail where schemathesis finds an answer that the document does not know. Skip if it is not installed."""
     program = shutil.which(os.environ.get("SCHEMATHESIS", "schemathesis"))
     if program is None:
         pytest.skip("schemathesis is not installed, or SCHEMATHESIS does not name it")

@@ -24,7 +24,7 @@ from tollkeeper.tenants import control_port
 app = typer.Typer(help="Alerts, notifications and silences.", no_args_is_help=True)
 rules = group_of("alert-rules")
 channels = group_of("channels")
-silences = typer.Typer(help="Silences: alerts are raised, but not sent, for a time.", no_args_is_help=True)
+silences = typer.Typer(help="Silences: suppress notifications of alerts for a time.", no_args_is_help=True)
 # Older names of `alert-rules` and `channels`.
 app.add_typer(rules, name="rules", hidden=True)
 app.add_typer(channels, name="channels", hidden=True)
@@ -50,7 +50,7 @@ def create_silence(
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Create a silence. Alerts that are still open at its end are sent then."""
+    """Create a silence. Alerts that are still open when it expires are sent then."""
     ends_at = (datetime.now(UTC) + timedelta(hours=hours)).isoformat()
     body = {"tenant": tenant, "rule": rule, "subject": subject, "comment": comment, "ends_at": ends_at}
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
@@ -96,7 +96,9 @@ def test(
 
 @app.command("list")
 def list_raised(
-    is_open: Annotated[bool, typer.Option("--open/--all", help="Only unresolved alerts.")] = True,
+    is_open: Annotated[
+        bool, typer.Option("--open/--all", help="Only open alerts, or resolved ones too (default open).")
+    ] = True,
     tenant: Annotated[str, typer.Option(help="Only this tenant (default: all).")] = "",
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of alerts, latest first.")] = 100,
     data: Data = DEFAULT_DATA,
@@ -120,16 +122,17 @@ def acknowledge(alert: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = 
     _say(taken, f"alert {alert}: acknowledged by {taken['acknowledged_by']} at {taken['acknowledged_at']}", as_json)
 
 
-@app.command("deliveries")
+@app.command("deliveries", hidden=True)  # an older name
+@app.command("notifications")
 def list_notices(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
-    """List the latest notifications and their delivery."""
+    """List the latest notifications, with their delivery state and last error."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         rows = client.get(_DELIVERIES)["data"]
     if as_json:
         print_json(rows)
     else:
         columns = ("channel", "event", "state", "attempts", "created_at", "last_error")
-        print_table(columns, rows, _cell, "nothing was sent yet")
+        print_table(columns, rows, _cell, "no notifications yet")
 
 
 @app.command("quality")
@@ -158,7 +161,7 @@ def quality(
         {"tenant": each.tenant, "model": each.model, **change.as_json()} for each in found for change in each.changes
     ]
     columns = ("tenant", "model", "aspect", "verdict", "current", "reference", "psi", "ks")
-    print_table(columns, flat, _cell, "no answers in that time")
+    print_table(columns, flat, _cell, "no answers in this window")
 
 
 @contextmanager
@@ -178,7 +181,7 @@ def _list(path: str, columns: tuple[str, ...], data: Any, control_url: str, as_j
     if as_json:
         print_json(rows)
     else:
-        print_table(columns, rows, _cell, "none; `create` makes one")
+        print_table(columns, rows, _cell, "none; add one with `create`")
 
 
 def _delete(path: str, row_id: str, data: Any, control_url: str, as_json: bool) -> None:

@@ -243,7 +243,7 @@ def _errors() -> Iterator[None]:
 
 @contextmanager
 def _open_database(data: Path) -> Iterator[ControlDatabase]:
-    """Open the control database, without making one where there is none: it may be what is gone."""
+    """Open the control database, without making one if there is none: it may be what is gone."""
     with open_control(data, os.environ) as database:
         path = database.url.database if database.url.get_backend_name() == "sqlite" else None
         if path and not Path(path).exists():

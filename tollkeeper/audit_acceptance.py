@@ -49,7 +49,7 @@ def accept_restore(
     """Write what is accepted into the chain that vouches for the database, and into the database's own audit.
 
     Only what a backup explains is accepted: an end that is not there, in the database or, against the sink, of whole
-    chains. Raises ConfigurationError on anything else, where there is nothing to accept, and while a control plane
+    chains. Raises ConfigurationError on anything else, if there is nothing to accept, and while a control plane
     writes the chain.
     """
     reason = restorer.reason.strip()

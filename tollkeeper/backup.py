@@ -39,7 +39,7 @@ _CONTROL: Final = "control"
 _AUDIT: Final = "audit"
 _FORM: Final = 1
 _PUT_BACK: Final = (
-    "put these back first, then run this again; nothing was restored:{}\nWhat is lost for good: restore with --anyway, "
+    "restore these first, then run this again; nothing was restored:{}\nIf they are lost: restore with --anyway, "
     "then `tollkeeper secrets accept NAME --reason TEXT` and `tollkeeper audit accept-restore --reason TEXT`"
 )
 
@@ -113,12 +113,12 @@ def restore_command(
     else:
         typer.echo(f"restored from {backup}: every table has the rows and the checksum that it had on {found.made_at}")
         for need in needs:
-            typer.echo(f"put back before the start: {need}")
+            typer.echo(f"restore before the start: {need}")
         if unset:
             typer.echo(f"set where the backup was made, and not here: {', '.join(unset)}")
         for part in found.not_included:
             typer.echo(f"not in the backup: {part.what}: {part.why}")
-        typer.echo("audit: sound" if not faults else "audit: NOT SOUND")
+        typer.echo("audit: verified" if not faults else "audit: NOT VERIFIED")
         for fault in faults:
             typer.echo(f"  {fault}", err=True)
     if faults:
@@ -186,7 +186,7 @@ def restore_audit(backup: Path, root: Path, say: Callable[[str], None]) -> None:
         say(
             "audit chains that were here may know of what came after the backup: `tollkeeper audit verify` says so, and"
         )
-        say("`tollkeeper audit accept-restore` puts on record why")
+        say("`tollkeeper audit accept-restore` records the reason")
 
 
 def verify_audit(data: Path, *, is_keyed: bool) -> list[str]:
@@ -195,7 +195,7 @@ def verify_audit(data: Path, *, is_keyed: bool) -> list[str]:
     if files.get(AUDIT_SIGNING_KEY) is None:
         if is_keyed:
             return []  # nothing was audited where the backup was made
-        return [f"{files.directory / AUDIT_SIGNING_KEY} is missing: put it back, then run `tollkeeper audit verify`"]
+        return [f"{files.directory / AUDIT_SIGNING_KEY} is missing: restore it, then run `tollkeeper audit verify`"]
     with open_control(data, os.environ) as database:
         findings = check_audit(data, own_keys(files), database)
     return [f"{fault.place}: {fault.what}" for fault in findings.faults]
@@ -210,5 +210,5 @@ def read_manifest(backup: Path) -> Backup:
             f"{backup} is not a backup ({type(error).__name__}); name a directory that `tollkeeper backup` made"
         ) from error
     if found.form != _FORM:
-        raise ConfigurationError(f"{backup} is of form {found.form}, which a later version of Tollkeeper writes")
+        raise ConfigurationError(f"{backup} has format {found.form} of a later version of Tollkeeper")
     return found

@@ -1,4 +1,4 @@
-"""Who books from a terminal: the holder of TOLLKEEPER_ADMIN_TOKEN, else the operating system's user."""
+"""The author of bookings on the command line: the holder of TOLLKEEPER_ADMIN_TOKEN, else the system's user."""
 
 import getpass
 import hmac

@@ -62,7 +62,7 @@ app = typer.Typer(
 AdjustmentId = Annotated[
     str, typer.Argument(metavar="ID", help="The adjustment's id, adj_...; `adjustments` lists it.")
 ]
-Reason = Annotated[str, typer.Option("--reason", help="Why, in up to 500 characters. Shown beside the correction.")]
+Reason = Annotated[str, typer.Option("--reason", help="Reason, up to 500 characters; shown with the correction.")]
 OneMonth = Annotated[str, typer.Argument(help="The month, such as 2026-11.")]
 OneTenant = Annotated[str, typer.Option("--tenant", help="The tenant whose month it is.")]
 _PREVIEW: Final = (
@@ -75,17 +75,17 @@ _LISTED: Final = ("id", "kind", "state", "amount_usd", "entries", "card", "reaso
 def rerate_command(
     reason: Reason,
     card: Annotated[
-        str, typer.Option(help="Version of the price card to price by. Left out: the card that holds for each request.")
+        str, typer.Option(help="Version of the price card to use (default: the card valid for each request).")
     ] = "",
     begin: Annotated[str, typer.Option("--from", help="First date, such as 2026-11-01 (default: this month's).")] = "",
     end: Annotated[str, typer.Option("--to", help="End date, exclusive (default: tomorrow).")] = "",
     month: Month = "",
     tenant: Tenant = "",
-    model: Annotated[str, typer.Option(help="Of this model alone.")] = "",
+    model: Annotated[str, typer.Option(help="Only this model (default: all).")] = "",
     is_confirmed: Annotated[bool, typer.Option("--yes", help="Book it without asking.")] = False,
     is_dry: Annotated[bool, typer.Option("--dry-run", help="Only show what would be booked.")] = False,
     is_proposal: Annotated[
-        bool, typer.Option("--propose", help="Write it as a proposal that another person approves.")
+        bool, typer.Option("--propose", help="Write a proposal; another person must approve it.")
     ] = False,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
@@ -93,8 +93,8 @@ def rerate_command(
 ) -> None:
     """Price recorded requests again and book the difference. Requests without a price are billed if a card has one now.
 
-    Dates are those of each tenant's own calendar. Records stay as they are. Without --yes the correction is shown
-    first. The same correction twice books nothing.
+    Dates are in each tenant's time zone. Records are not changed. Without --yes the correction is shown first.
+    Repeating a correction books nothing.
     """
     now = datetime.now(UTC)
     with one_line_errors():
@@ -119,9 +119,9 @@ def rerate_command(
     elif row is not None:
         typer.echo(_booked(row))
     elif not preview.entries:
-        typer.echo("nothing to correct: every request is booked at this price")
+        typer.echo("nothing to correct: every request has this price already")
     else:
-        typer.echo("not booked; --yes books it")
+        typer.echo("not booked; add --yes to book it")
 
 
 @app.command("reverse")
@@ -132,7 +132,7 @@ def reverse_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Undo a booked adjustment by a counter-entry for each of its entries."""
+    """Undo a booked adjustment with a counter-entry for each of its entries."""
     now = datetime.now(UTC)
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         author = book_author(opened.database, opened.secrets, os.environ, now)
@@ -152,20 +152,20 @@ def approve_command(
 def reject_command(
     adjustment: AdjustmentId, data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJson = False
 ) -> None:
-    """Reject a proposed adjustment; it is kept and never counts."""
+    """Reject a proposed adjustment. It stays listed and never counts."""
     _decide(adjustment, data, store_url, as_json, is_approved=False)
 
 
 @app.command("adjustments")
 def adjustments_command(
     tenant: Tenant = "",
-    last: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of adjustments, newest first.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of adjustments, newest first.")] = 100,
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """List adjustments, the newest first."""
+    """List adjustments, newest first."""
     with one_line_errors(), open_control(data, os.environ) as database, database.session() as session:
-        rows = list_adjustments(session, tenant=tenant, limit=last, newest_first=True)
+        rows = list_adjustments(session, tenant=tenant, limit=limit, newest_first=True)
     if as_json:
         print_json([adjustment_as_json(row) for row in rows])
     else:
@@ -174,7 +174,7 @@ def adjustments_command(
 
 @app.command("profile")
 def profile_command(
-    tenant: Annotated[str, typer.Argument(help="The tenant. Left out: the issuer, who runs this installation.")] = "",
+    tenant: Annotated[str, typer.Argument(help="The tenant (default: the issuer, who runs this installation).")] = "",
     legal_name: Annotated[str | None, typer.Option(help="Legal name on documents.")] = None,
     address: Annotated[str | None, typer.Option(help="Address on documents; \\n begins a new line.")] = None,
     tax_id: Annotated[str | None, typer.Option(help="Tax number, such as a VAT id.")] = None,
@@ -193,7 +193,7 @@ def profile_command(
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Set what documents say of a tenant or of the issuer; without options, show it."""
+    """Set a tenant's or the issuer's details on documents; without options, show them."""
     now = datetime.now(UTC)
     change = ProfileChange(
         legal_name,
@@ -234,7 +234,7 @@ def profile_command(
 
 @app.command("periods")
 def periods_command(tenant: Tenant = "", data: Data = DEFAULT_DATA, as_json: AsJson = False) -> None:
-    """List months in review or closed, the latest first. A month that is not listed is a draft."""
+    """List months in review or closed, latest first. A month that is not listed is a draft."""
     with one_line_errors(), open_control(data, os.environ) as database, database.session() as session:
         shown = [period_as_json(row) for row in list_periods(session, tenant=tenant)]
     if as_json:
@@ -248,11 +248,11 @@ def periods_command(tenant: Tenant = "", data: Data = DEFAULT_DATA, as_json: AsJ
 def review_command(
     month: OneMonth,
     tenant: OneTenant,
-    reason: Annotated[str, typer.Option("--reason", help="A note, in up to 500 characters.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="A note, up to 500 characters.")] = "",
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Put a tenant's month into review. Where two people are needed, another one closes it."""
+    """Put a tenant's month into review. If two people are required, another one closes it."""
     now = datetime.now(UTC)
     with one_line_errors(), open_control(data, os.environ) as database:
         author = book_author(database, SecretFiles(data / "secrets"), os.environ, now)
@@ -270,8 +270,8 @@ def close_command(
 ) -> None:
     """Close a month of one tenant, or of all that have not closed it, and issue the invoices.
 
-    What arrives later is billed by the next month's invoice, as a named line. Exits with 1 if a tenant's month stays
-    open.
+    Records that arrive later are billed by the next month's invoice, on a line of their own. Exits with 1 if a tenant's
+    month stays open.
     """
     now = datetime.now(UTC)
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
@@ -290,7 +290,7 @@ def close_command(
             ]
         )
     elif not done:
-        typer.echo(f"{month} is closed by all tenants already")
+        typer.echo(f"{month} is closed for all tenants already")
     else:
         for one in done:
             said = "nothing to bill" if one.document is None else _issued(one.document)
@@ -303,7 +303,7 @@ def close_command(
 def reopen_command(
     month: OneMonth, tenant: OneTenant, reason: Reason, data: Data = DEFAULT_DATA, as_json: AsJson = False
 ) -> None:
-    """Open a tenant's closed month again. Its invoice is cancelled by a document of its own and stays listed."""
+    """Reopen a tenant's closed month. A cancellation document cancels its invoice, which stays listed."""
     now = datetime.now(UTC)
     with one_line_errors(), open_control(data, os.environ) as database:
         author = book_author(database, SecretFiles(data / "secrets"), os.environ, now)
@@ -311,7 +311,7 @@ def reopen_command(
     if as_json:
         print_json({**period_as_json(row), "document": document and document_as_json(document)})
     elif row.wish:
-        typer.echo(f"reopening {month} of {tenant} is asked for; another person runs the same command")
+        typer.echo(f"reopening {month} of {tenant} is requested; another person must run the same command to confirm")
     else:
         typer.echo(f"{month} of {tenant} is open" + (f"; {_issued(document)}" if document else ""))
 
@@ -336,7 +336,7 @@ def credit_command(
 @app.command("list")
 def list_command(
     tenant: Tenant = "",
-    month: Annotated[str, typer.Option("--month", help="Of this month alone, such as 2026-11.")] = "",
+    month: Annotated[str, typer.Option("--month", help="Only this month, such as 2026-11 (default: all).")] = "",
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
@@ -384,7 +384,7 @@ def show_command(
 
 @app.command("copy")
 def copy_command(data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJson = False) -> None:
-    """Copy booked entries that the store lacks into it. The analytics process does so every few seconds."""
+    """Copy booked entries that are missing from the store. The analytics process does this every few seconds."""
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         with opened.database.session() as session:
             copied = copy_missing(session, opened.store)
@@ -453,14 +453,14 @@ def _date(text: str, name: str) -> date:
         return date.fromisoformat(text)
     except ValueError as error:
         raise InvalidRequest(
-            f"--{name} is {text[:30]!r}, which is no date; give one such as 2026-11-01", param=name
+            f"--{name} is {text[:30]!r}, which is not a date; give one such as 2026-11-01", param=name
         ) from error
 
 
 def _tax(text: str) -> tuple[str, str]:
     name, sign, percent = text.partition("=")
     if not sign or not name.strip():
-        raise typer.BadParameter(f"{text!r} is no tax; write NAME=PERCENT, such as VAT=19")
+        raise typer.BadParameter(f"{text!r} is not a tax; write NAME=PERCENT, such as VAT=19")
     return name.strip(), percent.strip()
 
 
@@ -468,7 +468,7 @@ def _decimal(text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation as error:
-        raise InvalidRequest(f"--usd is {text[:20]!r}, which is no amount; write 12.50", param="usd") from error
+        raise InvalidRequest(f"--usd is {text[:20]!r}, which is not an amount; write 12.50", param="usd") from error
 
 
 def _booked(row: BookAdjustment) -> str:

@@ -1,4 +1,4 @@
-"""How `tollkeeper budgets show` prints a budget: what it allows, how it stands now, and the thresholds it passed."""
+"""Print a budget for `tollkeeper budgets show`: amount, current state, and passed thresholds."""
 
 from collections.abc import Mapping
 from decimal import Decimal

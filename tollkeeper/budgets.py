@@ -60,7 +60,8 @@ def change(
         bool | None, typer.Option("--hard/--soft", help="Refuse requests beyond it, or only notify.")
     ] = None,
     thresholds: Annotated[
-        list[str] | None, typer.Option("--threshold", help="Percent at which to notify; repeat for more, rising.")
+        list[str] | None,
+        typer.Option("--threshold", help="Percent at which to notify; repeat for more, in rising order."),
     ] = None,
     no_thresholds: Annotated[bool, typer.Option("--no-thresholds", help="Remove all thresholds.")] = False,
     channels: Annotated[
@@ -72,8 +73,10 @@ def change(
     ] = None,
     ends_at: Annotated[str, typer.Option(help="End, such as 2027-12-31T00:00:00Z.")] = "",
     endless: Annotated[bool, typer.Option("--endless", help="Remove the end.")] = False,
-    when_away: Annotated[str, typer.Option(help="While the shared counters are unreachable: share or refuse.")] = "",
-    when_unpriced: Annotated[str, typer.Option(help="Requests to a model without a price: refuse or allow.")] = "",
+    when_away: Annotated[
+        str, typer.Option(help="If Redis is unreachable: refuse, or share (each gateway allows its part).")
+    ] = "",
+    when_unpriced: Annotated[str, typer.Option(help="If a model has no price: refuse or allow its requests.")] = "",
     tenant: TenantOption = "",
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",

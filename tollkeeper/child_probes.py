@@ -1,4 +1,4 @@
-"""How the supervisor finds out whether a process of its own is hung: by HTTP, by the engine wire, by the kernel."""
+"""Probes that tell the supervisor whether a child process is hung: over HTTP, the engine protocol, or the kernel."""
 
 import time
 from collections.abc import AsyncIterator, Callable

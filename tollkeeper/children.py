@@ -193,7 +193,7 @@ class Child:
             self._print_line(self.spec.name, "answers again")
 
     def drain(self) -> None:
-        """Report the process to take no new requests and to finish those under way."""
+        """Report the process to take no new requests and to finish those in progress."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGUSR1)
 

@@ -9,7 +9,7 @@ from tollkeeper.commands import COMMANDS, LazyGroup, add_lazily
 app = typer.Typer(
     name="tollkeeper",
     cls=LazyGroup,
-    help="The LLM gateway whose books close.",
+    help="LLM gateway: routing, limits, budgets and one billing record per request.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,  # their frames show local variables, and those hold keys

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tollkeeper.examples import add_examples
+from tollkeeper.older_options import with_new_names
 from tollkeeper.resources.table import RESOURCES
 
 
@@ -78,7 +79,9 @@ class LazyGroup(TyperGroup):
         lazy: LazyCommand | None = getattr(getattr(command, "callback", None), "lazy", None)
         if lazy is not None:
             command = lazy.load()
-            add_examples(command, (*_path_of(ctx), str(name)))
+            path = (*_path_of(ctx), str(name))
+            add_examples(command, path)
+            rest = with_new_names(path, rest)
         return (name, command, rest)
 
 
@@ -98,7 +101,7 @@ COMMANDS: Final = (
         "init",
         "tollkeeper.init_command",
         "init_command",
-        "Set up an installation: five questions, a file for `tollkeeper apply`, and everything started.",
+        "Set up an installation: ask five questions, write a file for `tollkeeper apply`, start everything.",
     ),
     LazyCommand("up", "tollkeeper.running", "up_command", "Run everything on this machine until Ctrl-C."),
     LazyCommand(
@@ -111,7 +114,7 @@ COMMANDS: Final = (
         "doctor",
         "tollkeeper.running",
         "doctor_command",
-        "Check this machine: what it has, what is missing and how to get it. Status 1 if Tollkeeper cannot run.",
+        "Check this machine: available and missing parts, and how to get them. Status 1 if Tollkeeper cannot run.",
     ),
     LazyCommand(
         "replay",
@@ -123,7 +126,7 @@ COMMANDS: Final = (
         "loadtest",
         "tollkeeper.loadtest.command",
         "loadtest_command",
-        "Raise the request rate until the SLO is missed; report goodput and cost there. Status 1 if none was found.",
+        "Find the highest request rate that keeps the SLO; report goodput and cost there. Status 1 if none was found.",
     ),
     LazyCommand(
         "top",
@@ -167,7 +170,7 @@ COMMANDS: Final = (
         "restore_command",
         "Fill an empty control database and store from a backup. Status 2 if a checksum differs.",
     ),
-    LazyCommand("audit", "tollkeeper.audit", "app", "The audit log: verify, export, cut and ship it."),
+    LazyCommand("audit", "tollkeeper.audit", "app", "The audit log: verify, export, trim and ship it."),
     LazyCommand("secrets", "tollkeeper.secrets_command", "app", "Providers' keys, and the installation's secrets."),
     LazyCommand("rows", "tollkeeper.rows_command", "app", "Rows of the control database that cannot be read."),
     LazyCommand("accounts", "tollkeeper.accounts", "app", "People who sign in to the dashboard."),
@@ -194,7 +197,9 @@ COMMANDS: Final = (
     LazyCommand("cost", "tollkeeper.cost", "app", "Costs: reports, shared costs, exports, invoices."),
     LazyCommand("gpu", "tollkeeper.gpu", "app", "GPU time: ledger, cost, standard cost cards."),
     LazyCommand("spool", "tollkeeper.spool", "app", "The collector's spool: records that wait on disk for the store."),
-    LazyCommand("request", "tollkeeper.request", "app", "Find requests, and show where one's time and money went."),
+    LazyCommand(
+        "request", "tollkeeper.request", "app", "Find requests, and show where a request's time and cost went."
+    ),
     LazyCommand(
         "store", "tollkeeper.store_command", "app", "The telemetry store: check it, repair its rollups, move it."
     ),

@@ -82,7 +82,7 @@ class ControlClient:
         return self._call("PATCH", path, body)
 
     def put(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-        """Create something, or put it in the place of what was there."""
+        """Create or replace an object by PUT; return it."""
         return self._call("PUT", path, body)
 
     def delete(self, path: str) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class ControlClient:
 
 
 def _warn_of_unreadable(answer: Mapping[str, Any]) -> None:
-    """Name the rows that a list could not show, apart from what it shows."""
+    """Return the name of the rows that a list could not show, apart from what it shows."""
     for row in answer.get("unreadable") or ():
         print(
             f"tollkeeper: row {row['id']} of {row['table']} is not shown: {row['reason']}; see `tollkeeper rows list`",

@@ -124,7 +124,7 @@ def report(
 
 def _grain(text: str) -> PeriodGrain | None:
     if text and text not in GRAINS:
-        raise InvalidRequest(f"{text!r} is no --grain; it must be one of {', '.join(GRAINS)}", param="grain")
+        raise InvalidRequest(f"{text!r} is not a value of --grain; use one of {', '.join(GRAINS)}", param="grain")
     return text or None
 
 

@@ -140,7 +140,7 @@ def invoices_command(
     now = datetime.now(UTC)
     with one_line_errors():
         if form not in ("html", "pdf", "both"):
-            raise InvalidRequest(f"{form!r} is no format; choose html, pdf or both", param="format")
+            raise InvalidRequest(f"{form!r} is not a format; choose html, pdf or both", param="format")
         asked = _level(level)
         if team and asked == "tenant":
             raise InvalidRequest("a tenant's invoice is of all its teams; leave --team out", param="team")
@@ -231,7 +231,7 @@ def _level(text: str) -> Level:
         return "team"
     if text == "tenant":
         return "tenant"
-    raise InvalidRequest(f"{text!r} is no level of invoices; choose team or tenant", param="level")
+    raise InvalidRequest(f"{text!r} is not a level of invoices; choose team or tenant", param="level")
 
 
 def _file_name(invoice: Invoice) -> str:

@@ -1,6 +1,6 @@
-"""The options that commands about costs share: which stretch of time, in which calendar."""
+"""Options that commands about costs share: a time range and its time zone."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo
 
@@ -10,7 +10,12 @@ from analytics.cost.periods import moment, month_of, time_zone
 from analytics.scope import Period
 from contracts.errors import InvalidRequest
 
-From = Annotated[str, typer.Option("--from", help="Start date or time (default: start of this month).")]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from", help="Start date or time (default: start of this month, or of the month of an earlier --to)."
+    ),
+]
 To = Annotated[str, typer.Option("--to", help="End date or time, exclusive (default: now).")]
 Month = Annotated[str, typer.Option("--month", help="Calendar month instead of --from and --to, such as 2026-11.")]
 TimeZone = Annotated[str, typer.Option("--tz", help="Time zone of dates and periods, such as Europe/Berlin.")]
@@ -21,7 +26,7 @@ UTC_NAME: Final = "UTC"
 
 
 def asked_range(begin: str, end: str, month: str, tz: str, now: datetime) -> tuple[Period, ZoneInfo]:
-    """Read the options. Raises InvalidRequest if they contradict each other or are no times."""
+    """Return the options' range and time zone. Raise InvalidRequest if they contradict each other or are not times."""
     zone = time_zone(tz)
     if month and (begin or end):
         raise InvalidRequest("--month contradicts --from and --to; give one of them", param="month")
@@ -30,9 +35,11 @@ def asked_range(begin: str, end: str, month: str, tz: str, now: datetime) -> tup
         if not (year.isdecimal() and number.isdecimal()):
             raise InvalidRequest(f"{month!r} is not a month; use the form 2026-11", param="month")
         return month_of(int(year), int(number), zone), zone
-    local = now.astimezone(zone)
-    start = moment(begin, zone, "from") if begin else month_of(local.year, local.month, zone).start
-    return Period(start, moment(end, zone, "to") if end else _next_minute(now)), zone
+    until = moment(end, zone, "to") if end else _next_minute(now)
+    if begin:
+        return Period(moment(begin, zone, "from"), until), zone
+    last = min(now, until - timedelta(microseconds=1)).astimezone(zone)
+    return Period(month_of(last.year, last.month, zone).start, until), zone
 
 
 def _next_minute(now: datetime) -> datetime:

@@ -1,6 +1,4 @@
-"""An incident for the demonstration: a model that is slow until someone is told of the broken promise, and then is not
-until someone is told that it is kept again.
-"""
+"""The demo's incident: a model is slow until the SLO alert is sent, then fast until the alert's end is sent."""
 
 import asyncio
 import time
@@ -11,24 +9,24 @@ from typing import Any, Final
 
 from contracts.errors import TollkeeperError
 from tollkeeper.control_client import ControlClient
-from tollkeeper.demo_promises import PROMISED_MS, channel_of, promise_rule_of
+from tollkeeper.demo_slos import SLO_MS, channel_of, slo_rule_of
 from tollkeeper.replay.chat import Chat, GatewayClient
 from tollkeeper.replay.composer import AT_ONCE, Pace, chat_body
 from tollkeeper.replay.payers import Payer, Place, create_payers, revoke_payers
 from tollkeeper.replay.served_model import ServedModel
 from tollkeeper.replay.session import prepare
 
-_SLOW: Final = Pace(first_ms=2.5 * PROMISED_MS)
-_WAVE: Final = 24  # requests at a time; an objective wants 20 before anybody is told
+_SLOW: Final = Pace(first_ms=2.5 * SLO_MS)
+_WAVE: Final = 24  # requests at a time; an objective needs 20 before it alerts
 _MOST_WAVES: Final = 6
 _OUTPUT_TOKENS: Final = 8
 _POLL_SECONDS: Final = 0.5
-_PATIENCE_SECONDS: Final = 45.0  # for each turn: three looks at the rules where they are 15 s apart
+_PATIENCE_SECONDS: Final = 45.0  # for each phase: three evaluations of the rules, 15 s apart
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Who asks which model, in whose run, which has made its promises. `say` tells the audience what happens."""
+    """An incident of a run: its caller and model. The run has created its SLO. `say` prints what happens."""
 
     control: ControlClient
     analytics: ControlClient
@@ -40,20 +38,20 @@ class Incident:
     patience_seconds: float = _PATIENCE_SECONDS
 
     async def play(self) -> bool:
-        """Play it to its end; False, said aloud, where nobody was told in time. Raises as the gateway's client does."""
+        """Play the incident; return False if a notification did not arrive in time. Raise the client's errors."""
         payers = await asyncio.to_thread(
             create_payers, self.control, [self.place], self.model, f"{self.run_id}-incident", datetime.now(UTC), 600.0
         )
         client = GatewayClient(self.gateway_url, f"{self.run_id}-incident")
         try:
             await prepare(client, ServedModel(self.model), payers)
-            self.say(f"{self.model} begins to answer {_SLOW.first_ms:g} ms late; {PROMISED_MS} ms are promised")
+            self.say(f"{self.model} now answers after {_SLOW.first_ms:g} ms; its objective is {SLO_MS} ms")
             if not await self._ask_until(client, payers[0], _SLOW, self._is_raised):
-                self.say("nobody was told of the broken promise in time")
+                self.say("no notification of the missed SLO arrived in time")
                 return False
             self.say(f"{self.model} answers in time again")
             if not await self._ask_until(client, payers[0], AT_ONCE, self._is_resolved):
-                self.say("nobody was told in time that the promise is kept again")
+                self.say("no notification of the end of the alert arrived in time")
                 return False
             return await self._until(self._is_delivered, self.patience_seconds)
         finally:
@@ -86,8 +84,8 @@ class Incident:
         try:
             rows = self.analytics.get_all("/v1/alerts")
         except TollkeeperError:
-            return []  # it is busy or starting anew: asked again in a moment
-        return [row for row in rows if row["rule"] == promise_rule_of(self.run_id)]
+            return []  # it is busy or starting again: asked again in a moment
+        return [row for row in rows if row["rule"] == slo_rule_of(self.run_id)]
 
     def _is_raised(self) -> bool:
         return bool(self._alerts())

@@ -17,7 +17,7 @@ from backends.control.bootstrap import DEMO_MODEL
 from backends.secrets.secret_files import SecretFiles
 from tollkeeper.control_client import ControlClient
 from tollkeeper.demo_incident import Incident
-from tollkeeper.demo_promises import end_promises, make_promises
+from tollkeeper.demo_slos import end_slos, make_slos
 from tollkeeper.installation import Installation
 from tollkeeper.packaged_files import packaged_file
 from tollkeeper.replay.command import new_run_id
@@ -69,12 +69,12 @@ class Demonstration:
             payers = await asyncio.to_thread(
                 create_payers, control, assignment.places, model.id, run_id, now, self.seconds
             )
-            promises: list[str] = []
+            slos: list[str] = []
             try:
                 incident = Incident(
                     control, analytics, addresses["gateway"], assignment.places[-1], DEMO_MODEL, run_id, self._say
                 )
-                promises = await asyncio.to_thread(self._promise, control, incident, slack)
+                slos = await asyncio.to_thread(self._make_slos, control, incident, slack)
                 run = Run(
                     run_id,
                     addresses["gateway"],
@@ -83,14 +83,14 @@ class Demonstration:
                     scale_lengths=1.0 if model.is_scripted else _BUILT_IN_SCALE,
                     pace=_SCRIPTED_PACE if model.is_scripted else AT_ONCE,
                 )
-                await self._play(run, trace, assignment, payers, incident if promises else None)
+                await self._play(run, trace, assignment, payers, incident if slos else None)
             finally:
                 # Shielded: also where Ctrl-C ends the demonstration, its keys end with it.
                 await asyncio.shield(asyncio.to_thread(revoke_payers, control, payers))
-                await asyncio.shield(asyncio.to_thread(end_promises, control, promises))
+                await asyncio.shield(asyncio.to_thread(end_slos, control, slos))
 
     def _tell(self, control: ControlClient) -> None:
-        """Fill in the story's thirty days, once: they stay until `demo --reset`."""
+        """Write the demo's thirty days of history, once; `demo --reset` removes them."""
         if has_showcase(control):
             self._say("The story is there since an earlier demo; tollkeeper demo --reset removes it")
             return
@@ -100,13 +100,13 @@ class Demonstration:
             "a rollout, and a provider account that has failed for forty minutes; tollkeeper demo --reset removes them"
         )
 
-    def _promise(self, control: ControlClient, incident: Incident, slack: str) -> list[str]:
-        """Promise what the incident breaks; nothing where its model is not served any more."""
+    def _make_slos(self, control: ControlClient, incident: Incident, slack: str) -> list[str]:
+        """Create the objective that the incident misses; return its paths, empty if its model is not served."""
         tenant, model = incident.place.tenant, incident.model
         if not any(row["id"] == model and row["is_active"] for row in control.get_all("/v1/models")):
-            self._say(f"{model} is not served: no promise is made and none is broken")
+            self._say(f"{model} is not served: the SLO incident is skipped")
             return []
-        made = make_promises(control, tenant, model, incident.run_id, slack)
+        made = make_slos(control, tenant, model, incident.run_id, slack)
         self._say(f"Slack is told when {tenant} passes half of its budget, and when half of {model}'s answers are late")
         return made
 
@@ -172,7 +172,7 @@ def has_display(environment: Mapping[str, str]) -> bool:
 
 
 def open_page(url: str) -> None:
-    """Open a page in the browser. Where there is none, the printed address has to do."""
+    """Open a page in the browser. If there is none, the printed address has to do."""
     try:
         webbrowser.open(url)
     except webbrowser.Error:

@@ -85,7 +85,7 @@ def _check_python() -> Check:
     version = ".".join(str(part) for part in sys.version_info[:3])
     if _OLDEST <= sys.version_info[:2] < _TOO_NEW:
         return Check("python", "ok", f"{version} at {sys.executable}")
-    return Check("python", "fail", f"{version}; needed: >=3.11,<3.14", "make the environment with another Python")
+    return Check("python", "fail", f"{version}; needed: >=3.11,<3.14", "create the environment with another Python")
 
 
 def _check_packages(constraints: Path) -> Iterator[Check]:
@@ -181,7 +181,7 @@ def _check_disk(data: Path) -> Check:
 
 
 def _check_pieces(data: Path) -> Iterator[Check]:
-    """Name what was gone at a start and was made new."""
+    """Return the name of what was gone at a start and was made new."""
     for loss in Pieces(data).losses():
         yield Check("data", "warn", loss.sentence, "once it is settled: tollkeeper doctor --forget-losses")
 
@@ -209,7 +209,7 @@ def _check_certificate(environment: Mapping[str, str]) -> Iterator[Check]:
             "certificate",
             "warn",
             detail if days > 0 else f"{certificate} has expired",
-            "renew it: a gateway that runs takes new files by itself",
+            "renew it: a running gateway reloads the files",
         )
 
 
@@ -231,13 +231,13 @@ def _check_channels(data: Path, environment: Mapping[str, str]) -> Iterator[Chec
         finally:
             database.close()
     except TollkeeperError as error:
-        yield Check("alert channels", "warn", f"cannot be looked at: {error.message}", "start with `tollkeeper up`")
+        yield Check("alert channels", "warn", f"cannot be checked: {error.message}", "start with `tollkeeper up`")
         return
     for fault in faults:
         yield Check(
             "alert channels",
             "warn",
-            f"{fault.channel} ({fault.kind}) did not get its latest notice, of {fault.at:%Y-%m-%d %H:%M} UTC "
+            f"{fault.channel} ({fault.kind}) did not receive its last notification of {fault.at:%Y-%m-%d %H:%M} UTC "
             f"({fault.state}): {fault.fault}",
             f"tollkeeper channels set {fault.channel} --address ADDRESS, then tollkeeper alerts test {fault.channel}",
         )

@@ -1,4 +1,4 @@
-"""`tollkeeper forecast`, `anomalies` and `savings`: what is spent next, what was unusual, how to spend less."""
+"""`tollkeeper forecast`, `anomalies` and `savings`: future spending, unusual spending, and how to reduce it."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -43,7 +43,7 @@ def anomalies_command(
     day: Annotated[
         str,
         typer.Option(
-            help="Day (UTC) to check, such as 2026-11-21 (default: yesterday; of today the hours that are over)."
+            help="Day (UTC) to check, such as 2026-11-21 (default: yesterday; for today: completed hours only)."
         ),
     ] = "",
     data: Data = DEFAULT_DATA,

@@ -18,7 +18,7 @@ def metrics_token(data: Path) -> str:
 
 
 async def first_model(gateway: str, key: str, preferred: Sequence[str] = ()) -> str | None:
-    """Name a model that this key may use, the first preferred one if it may use any of those.
+    """Return the name of a model that this key may use, the first preferred one if it may use any of those.
 
     `None` if the gateway refuses the key or serves it nothing.
     """
@@ -33,7 +33,7 @@ async def first_model(gateway: str, key: str, preferred: Sequence[str] = ()) -> 
 
 
 async def engine_states(gateway: str, token: str = "") -> dict[str, str]:
-    """Return how each engine host is that the gateway knows, by its name; nothing where the gateway does not say."""
+    """Return how each engine host is that the gateway knows, by its name; nothing if the gateway does not say."""
     async with _open(gateway) as client:
         try:
             engines = (await client.get(f"{gateway}/ready", headers=_shown(token))).json()["engines"]

@@ -1,4 +1,4 @@
-"""`tollkeeper gpu`: where GPU time went, what it cost and who pays it."""
+"""`tollkeeper gpu`: the ledger of GPU time, its cost, and who pays it."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from algorithms.gpu_time.ledger import LedgerLines
+from analytics.cost.periods import moment, time_zone
 from analytics.gpu.books import gpu_books, unknown_hours_said
 from analytics.gpu.cost import gpu_cost, gpu_cost_as_json
 from analytics.gpu.idle import IDLE_POLICIES, idle_policy
@@ -15,7 +16,7 @@ from analytics.scope import Period
 from backends.control.rates import load_rates
 from contracts.errors import InvalidRequest
 from contracts.pricing.money import usd
-from tollkeeper.cost_range import UTC_NAME, From, TimeZone, To, asked_range
+from tollkeeper.cost_range import UTC_NAME, TimeZone, To, asked_range
 from tollkeeper.gpu_cards import compare_command, fit_command, variance_command
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
@@ -27,14 +28,15 @@ app.command("fit")(fit_command)
 app.command("variance")(variance_command)
 app.command("compare")(compare_command)
 
-Last = Annotated[float, typer.Option("--last", min=0.01, max=72, help="Look-back window in hours, without --from.")]
+From = Annotated[str, typer.Option("--from", help="Start date or time (default: --hours before the end).")]
+Hours = Annotated[float, typer.Option("--hours", min=0.01, max=72, help="Look-back window in hours, without --from.")]
 
 
 @app.command("ledger")
 def ledger(
     begin: From = "",
     end: To = "",
-    last: Last = 1,
+    hours: Hours = 1,
     tz: TimeZone = UTC_NAME,
     minutes: Annotated[
         bool, typer.Option("--minutes/--no-minutes", help="Also list every minute of every GPU.")
@@ -43,9 +45,9 @@ def ledger(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show how every nanosecond of GPU time was used, with unexplained time as its own line."""
+    """Show how GPU time was used, to the nanosecond; unexplained time is a line of its own."""
     with one_line_errors():
-        period = _period(begin, end, last, tz)
+        period = _period(begin, end, hours, tz)
         with open_installation(data, store_url, os.environ) as opened:
             answer = gpu_ledger(opened.store, period)
     if as_json:
@@ -57,14 +59,14 @@ def ledger(
     if answer.missing_steps:
         typer.echo(f"{answer.missing_steps} step records are missing: their time is unexplained")
     if answer.repeated_steps:
-        typer.echo(f"{answer.repeated_steps} step records arrived more than once: their time is counted as often")
+        typer.echo(f"{answer.repeated_steps} step records arrived more than once: their time is counted more than once")
 
 
 @app.command("cost")
 def cost(
     begin: From = "",
     end: To = "",
-    last: Last = 1,
+    hours: Hours = 1,
     tz: TimeZone = UTC_NAME,
     idle: Annotated[str, typer.Option(help=f"Who pays for idle time: {', '.join(IDLE_POLICIES)}.")] = "platform",
     reserve: Annotated[
@@ -79,7 +81,7 @@ def cost(
         policy, reserved = idle_policy(idle), _reserved(reserve or [])
         if bool(reserved) != (policy == "reservation"):
             raise InvalidRequest("--reserve and --idle reservation must be used together")
-        period = _period(begin, end, last, tz)
+        period = _period(begin, end, hours, tz)
         with open_installation(data, store_url, os.environ) as opened:
             with opened.database.session() as session:
                 rates = load_rates(session)
@@ -88,7 +90,7 @@ def cost(
     if as_json:
         print_json(gpu_cost_as_json(answer))
         return
-    typer.echo(f"total {usd(answer.total_pico_usd):.6f} USD; idleness is paid by policy {answer.policy!r}")
+    typer.echo(f"total {usd(answer.total_pico_usd):.6f} USD; idle time is charged by policy {answer.policy!r}")
     rows = [
         {"tenant": one.tenant, "USD": f"{usd(one.total_pico_usd):.6f}", "of it idle": f"{usd(one.idle_pico_usd):.6f}"}
         for one in answer.tenants
@@ -105,11 +107,13 @@ def cost(
         typer.echo(unknown_hours_said(answer.unknown_hours))
 
 
-def _period(begin: str, end: str, last: float, tz: str) -> Period:
+def _period(begin: str, end: str, hours: float, tz: str) -> Period:
+    """Return the range: from --from, or from --hours before its end, which is --to or now."""
     now = datetime.now(UTC)
-    if begin or end:
+    if begin:
         return asked_range(begin, end, "", tz, now)[0]
-    return Period(now - timedelta(hours=last), now)
+    until = moment(end, time_zone(tz), "to") if end else now
+    return Period(until - timedelta(hours=hours), until)
 
 
 def _reserved(written: list[str]) -> dict[str, float]:
@@ -119,7 +123,9 @@ def _reserved(written: list[str]) -> dict[str, float]:
         try:
             found[tenant] = float(share)
         except ValueError as error:
-            raise InvalidRequest(f"{text!r} is no reservation; write one as acme=0.4", param="reserve") from error
+            raise InvalidRequest(
+                f"{text!r} is not a reservation; write TENANT=SHARE, such as acme=0.4", param="reserve"
+            ) from error
         if not 0 < found[tenant] <= 1:
             raise InvalidRequest(f"{text!r}: a share is above 0 and at most 1", param="reserve")
     if sum(found.values()) > 1 + 1e-9:

@@ -24,12 +24,12 @@ from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json
 
 OwnModel = Annotated[str, typer.Argument(metavar="MODEL", help="Model on this installation's engine hosts.")]
-LastHours = Annotated[int, typer.Option("--last", min=2, max=71, help="Look-back window in whole hours.")]
+Hours = Annotated[int, typer.Option("--hours", min=2, max=71, help="Look-back window in whole hours.")]
 
 
 def fit_command(
     model: OwnModel,
-    last: LastHours = 24,
+    last: Hours = 24,
     publishes: Annotated[
         bool,
         typer.Option("--publish", help="Charge with it from now on, instead of the current card."),
@@ -69,7 +69,7 @@ def fit_command(
 
 def variance_command(
     model: OwnModel,
-    last: LastHours = 24,
+    last: Hours = 24,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
@@ -92,7 +92,7 @@ def compare_command(
     model: OwnModel,
     provider: Annotated[str, typer.Option(help="Provider to compare with, such as openai.")],
     as_model: Annotated[str, typer.Option("--as", help="The provider's model to compare with.")],
-    last: LastHours = 24,
+    last: Hours = 24,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,

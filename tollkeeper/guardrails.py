@@ -62,7 +62,7 @@ def test(
 
 @app.command("report")
 def report(
-    last: Annotated[float, typer.Option(min=0.01, max=9_480, help="Look-back window in hours.")] = 24,
+    hours: Annotated[float, typer.Option(min=0.01, max=9_480, help="Look-back window in hours.")] = 24,
     tenant: Annotated[str, typer.Option(help="Only this tenant (default: all).")] = "",
     dry: Annotated[bool, typer.Option("--dry", help="Only stages with dry_run.")] = False,
     data: Data = DEFAULT_DATA,
@@ -72,7 +72,7 @@ def report(
     """Count verdicts by tenant and stage, with what dry-run stages would have done."""
     with one_line_errors():
         now = datetime.now(UTC)
-        period = Period(now - timedelta(hours=last), now)
+        period = Period(now - timedelta(hours=hours), now)
         with open_installation(data, store_url, os.environ) as opened:
             counts = stage_counts(opened.store, period, tenant or None)
     rows = [_as_json(one) for one in counts if one.is_dry_run or not dry]

@@ -1,4 +1,4 @@
-"""`tollkeeper init`: five questions, a configuration file, and a running installation."""
+"""`tollkeeper init`: ask five questions, write a configuration file, start the installation."""
 
 import asyncio
 import os
@@ -36,11 +36,11 @@ _POLL_SECONDS: Final = 0.2
 def init_command(
     upstream: Annotated[
         str | None,
-        typer.Option(
-            help="What answers: URL of an OpenAI-compatible API, or directory of a model (default: built in)."
-        ),
+        typer.Option(help="URL of an OpenAI-compatible API, or a model directory (default: the built-in model)."),
     ] = None,
-    model: Annotated[str, typer.Option(help="Name of the upstream's model that applications ask for.")] = "",
+    model: Annotated[
+        str, typer.Option(help="Model name that applications ask for; required if --upstream is a URL.")
+    ] = "",
     upstream_model: Annotated[str, typer.Option(help="The model's name at the upstream (default: the same).")] = "",
     api_key_env: Annotated[
         str, typer.Option("--api-key-env", help="Variable that holds the upstream's API key; it is stored encrypted.")
@@ -49,7 +49,7 @@ def init_command(
         tuple[str, str] | None,
         typer.Option(metavar="INPUT OUTPUT", help="USD per million tokens (default: from the built-in price list)."),
     ] = None,
-    tenant: Annotated[str, typer.Option(help="Id of the tenant that is made.")] = "main",
+    tenant: Annotated[str, typer.Option(help="Id of the tenant to create.")] = "main",
     key: Annotated[str | None, typer.Option(help="Name of the first key (default app).")] = None,
     budget_usd: Annotated[
         str | None, typer.Option("--budget-usd", help="Hard budget for each month in USD (default: none).")
@@ -65,7 +65,9 @@ def init_command(
         str | None, typer.Option(help="E-mail address of the first dashboard account (default: only this machine).")
     ] = None,
     file: Annotated[Path, typer.Option("--file", "-f", help="Configuration file to write.")] = _FILE,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; what is not given has its default.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Ask nothing; use defaults for options that are not given.")
+    ] = False,
     starts: Annotated[
         bool, typer.Option("--start/--no-start", help="Start everything, or only write the file.")
     ] = True,
@@ -74,7 +76,7 @@ def init_command(
     dashboard: Dashboard = True,
     engine: Engine = True,
 ) -> None:
-    """Set up an installation: five questions, a file for `tollkeeper apply`, and everything started."""
+    """Set up an installation: ask five questions, write a file for `tollkeeper apply`, start everything."""
     with one_line_errors():
         if file.exists():
             raise ConfigurationError(

@@ -25,7 +25,7 @@ class Installation:
         self._addresses = self.run / "addresses.json"
 
     def prepare(self) -> None:
-        """Make the directories. Raises ConfigurationError if that, or writing in them, is not allowed."""
+        """Create the directories. Raises ConfigurationError if that, or writing in them, is not allowed."""
         try:
             # For its owner alone: the control database in it names everyone who pays.
             keep_private(self.data)

@@ -13,7 +13,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main(arguments: list[str]) -> int:
-    """Become the command. 127 where it cannot be started, 1 where the parent is gone already."""
+    """Become the command. 127 if it cannot be started, 1 where the parent is gone already."""
     parent, command = int(arguments[0]), arguments[1:]
     if sys.platform == "linux":
         # Survives exec. Elsewhere there is no such request, and a killed supervisor leaves its children.

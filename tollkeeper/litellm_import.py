@@ -115,7 +115,7 @@ def translate(document: YamlDocument, tenant: str, keys: Sequence[Mapping[str, A
     """Return what a LiteLLM configuration becomes. Raises ConfigurationError if it is none."""
     content = document.content
     if not isinstance(content, dict) or not isinstance(content.get("model_list"), list):
-        raise ConfigurationError(f"{document.source} has no model_list; it is no configuration of LiteLLM's proxy")
+        raise ConfigurationError(f"{document.source} has no model_list: it is not a configuration of a LiteLLM proxy")
     made = Translation()
     router = content.get("router_settings") or {}
     _models(document, content["model_list"], str(router.get("routing_strategy", "")), made)

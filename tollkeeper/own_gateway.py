@@ -1,4 +1,4 @@
-"""How the command line trusts the gateway of its own machine: by the very certificate that the gateway was given."""
+"""TLS of the local gateway for the command line: trust exactly the gateway's own certificate."""
 
 import os
 import ssl

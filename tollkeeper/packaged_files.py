@@ -18,7 +18,7 @@ PACKAGED: Final = (
 
 
 def is_wheel(root: Path = ROOT) -> bool:
-    """Return whether the code was installed from a wheel, and does not run from a checkout."""
+    """Return whether the code runs from an installed wheel, not from a checkout."""
     return (root / INSTALLED).is_dir()
 
 

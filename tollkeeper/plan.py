@@ -1,4 +1,4 @@
-"""Which processes one machine runs, in which order, with which settings: the table that `up` supervises."""
+"""Processes of one machine, their order and settings: the table that `up` supervises."""
 
 import math
 import sys

@@ -1,4 +1,4 @@
-"""`tollkeeper plan`: how many replicas a load needs, and what would be if, by simulation."""
+"""`tollkeeper plan`: simulate how many replicas a load needs, and what-if changes."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,8 @@ def plan_command(
     gap_p95_ms: Annotated[
         float | None,
         typer.Option(
-            "--gap-p95-ms", help="Find the fewest replicas with a p95 time between tokens of at most this, in ms."
+            "--inter-token-p95-ms",
+            help="Find the fewest replicas with a p95 inter-token latency of at most this, in ms.",
         ),
     ] = None,
     hours: Annotated[
@@ -32,7 +33,8 @@ def plan_command(
         Path | None, typer.Option(help="Trace file to replay instead, such as those in bench/traces.")
     ] = None,
     made: Annotated[
-        int | None, typer.Option(min=1, max=5_000_000, help="Number of generated requests to use instead.")
+        int | None,
+        typer.Option("--generate", min=1, max=5_000_000, help="Generate this many requests instead of replaying."),
     ] = None,
     rate: Annotated[float, typer.Option(min=0.0001, help="Rate of generated requests, per second.")] = 1.0,
     input_tokens: Annotated[
@@ -53,11 +55,11 @@ def plan_command(
     to_gpu: Annotated[str, typer.Option(help="What if: this GPU, such as h200.")] = "",
     quantization: Annotated[str, typer.Option(help="What if: weights in bf16, fp8, int8 or int4.")] = "",
     parameters: Annotated[
-        float | None, typer.Option(help="Billions of weights, to compute the room for the KV cache.")
+        float | None, typer.Option(help="Billions of weights, to compute the size of the KV cache.")
     ] = None,
     kv_token_bytes: Annotated[float | None, typer.Option(help="Bytes of KV cache per token, in all layers.")] = None,
     kv_blocks: Annotated[
-        int | None, typer.Option(min=1, help="Size of the KV cache in blocks, if it is not measured.")
+        int | None, typer.Option(min=1, help="Size of the KV cache in blocks (default: measured).")
     ] = None,
     usd_per_gpu_hour: Annotated[str, typer.Option(help="USD per GPU hour.")] = "",
     to_usd_per_gpu_hour: Annotated[str, typer.Option(help="USD per GPU hour of the GPU of --to-gpu.")] = "",
@@ -98,7 +100,7 @@ def _print(found: dict[str, Any]) -> None:
     sizing = found.get("sizing")
     if sizing is not None and sizing["outcome"] is not None:
         rows.append(_row(f"needed: {sizing['replicas']} replicas", sizing["outcome"]))
-    columns = ("plan", "served", "ttft p50", "ttft p95", "gap p50", "gap p95", "busy", "USD")
+    columns = ("plan", "served", "ttft p50", "ttft p95", "inter-token p50", "inter-token p95", "busy", "USD")
     print_table(columns, rows, lambda row, column: str(row[column]), "nothing was planned")
     if sizing is not None and sizing["reason"]:
         typer.echo(sizing["reason"])
@@ -111,8 +113,8 @@ def _row(name: str, outcome: dict[str, Any]) -> dict[str, object]:
         "served": f"{outcome['served']} of {outcome['requests']}",
         "ttft p50": "-" if ttft is None else f"{ttft['p50']:.0f} ms",
         "ttft p95": "-" if ttft is None else f"{ttft['p95']:.0f} ms",
-        "gap p50": "-" if gap is None else f"{gap['p50']:.1f} ms",
-        "gap p95": "-" if gap is None else f"{gap['p95']:.1f} ms",
+        "inter-token p50": "-" if gap is None else f"{gap['p50']:.1f} ms",
+        "inter-token p95": "-" if gap is None else f"{gap['p95']:.1f} ms",
         "busy": f"{outcome['busy_share']:.0%}",
         "USD": outcome["cost_usd"] or "unknown",
     }

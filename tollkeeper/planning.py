@@ -1,4 +1,4 @@
-"""What `tollkeeper plan` does with its options: finds a workload and a replica, and asks what they come to."""
+"""Run `tollkeeper plan`: find a workload and a replica setup, and simulate."""
 
 import os
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class Asked:
 def answer(asked: Asked) -> dict[str, object]:
     """Find the workload and the replica, and play the plan as it is and as it would be.
 
-    Raises our errors: on options that contradict each other, where the store has too little, where it is not there.
+    Raises our errors: on options that contradict each other, where the store has too little, if it is not there.
     """
     workload, setup = _found(asked)
     question = WhatIf(
@@ -83,7 +83,7 @@ def answer(asked: Asked) -> dict[str, object]:
 def _found(asked: Asked) -> tuple[Workload, ReplicaSetup]:
     workload, setup = None, None if asked.setup is None else read_setup(asked.setup)
     if asked.trace is not None and asked.made is not None:
-        raise InvalidRequest("--trace contradicts --made; give one workload")
+        raise InvalidRequest("--trace contradicts --generate; give one workload")
     if asked.trace is not None:
         workload = _traced(asked.trace)
     elif asked.made is not None:

@@ -39,7 +39,7 @@ class Ports:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Ports":
-        """Accept the defaults, and TOLLKEEPER_*_PORT where set. Raises ConfigurationError on one that is no port."""
+        """Accept the defaults, and TOLLKEEPER_*_PORT where set. Raises ConfigurationError on one that is not a port."""
         chosen: dict[str, int] = {}
         for name in port_names():
             text = environment.get(variable_of(name), "")
@@ -98,7 +98,7 @@ def _obstacle(host: str, port: int) -> OSError | None:
 
 
 def holder_of(port: int) -> str:
-    """Name the process that listens on a port, as far as this user may know."""
+    """Return the name of the process that listens on a port, as far as this user may know."""
     try:
         connections = psutil.net_connections(kind="tcp")
     except (psutil.AccessDenied, OSError):  # macOS shows other processes' sockets to root only

@@ -71,10 +71,10 @@ def _changed(before: PriceCard, version: str, prices: list[str], percent: int, n
 def _rate(text: str) -> tuple[Leaf, int]:
     kind, _, amount = text.partition("=")
     if kind not in LEAVES:
-        raise InvalidRequest(f"{kind[:40]!r} is no kind of token; choose of {', '.join(LEAVES)}", param="price")
+        raise InvalidRequest(f"{kind[:40]!r} is not a kind of token; use one of {', '.join(LEAVES)}", param="price")
     try:
         return kind, pico_usd_per_token(Decimal(amount))
     except (InvalidOperation, ValueError) as error:
         raise InvalidRequest(
-            f"the price of {kind} is {amount[:40]!r}, which is no amount in USD", param="price"
+            f"the price of {kind} is {amount[:40]!r}, which is not an amount in USD", param="price"
         ) from error

@@ -1,4 +1,4 @@
-"""How commands print: tables for people, JSON for machines, one red line for a failure."""
+"""Output of commands: tables for people, JSON for programs, one red line for an error."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ def print_json(value: object) -> None:
 
 
 def said_to_people(as_json: bool) -> Callable[[str], None]:
-    """Return what says a command's progress: to people a line each, nothing where a machine reads what follows."""
+    """Return what says a command's progress: to people a line each, nothing if a machine reads what follows."""
     return say_nothing if as_json else typer.echo
 
 

@@ -1,4 +1,4 @@
-"""`tollkeeper reconcile`: providers' bills against recorded usage, every difference with its cause."""
+"""`tollkeeper reconcile`: compare providers' bills with recorded usage; every difference has a cause."""
 
 import os
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ app = typer.Typer(
     help="Providers' bills, compared with recorded usage: every difference has a cause.", no_args_is_help=True
 )
 
-Provider = Annotated[str, typer.Argument(help="The provider, named as its targets do, such as openai or bedrock.")]
+Provider = Annotated[str, typer.Argument(help="The provider, as its targets name it, such as openai or bedrock.")]
 OneMonth = Annotated[str, typer.Argument(help="The month of the bill in UTC, such as 2026-11.")]
 _LISTED: Final = ("id", "provider", "month", "format", "name", "lines", "skipped_lines", "billed_usd", "at")
 _SUMS: Final = ("cause", "usd", "differences", "meaning")
@@ -46,24 +46,28 @@ _MOST: Final = 50
 def import_command(
     file: Annotated[Path, typer.Argument(help="CSV or JSON file as the provider exports it.")],
     month: Annotated[
-        str, typer.Option("--month", help="Month of the bill; lines outside are refused (default: of the first line).")
+        str,
+        typer.Option(
+            "--month", help="Month of the bill; lines outside are refused (default: month of the first line)."
+        ),
     ] = "",
     provider: Annotated[
-        str, typer.Option("--provider", help="Provider as its targets name it (default: as the format says).")
+        str, typer.Option("--provider", help="Provider, as its targets name it (default: by the format).")
     ] = "",
-    form: Annotated[
-        str, typer.Option("--format", help=f"One of {', '.join(BILL_FORMATS)} (default: as the content says).")
-    ] = "",
+    form: Annotated[str, typer.Option("--format", help=f"One of {', '.join(BILL_FORMATS)} (default: detected).")] = "",
     usd_rate: Annotated[
-        str, typer.Option("--usd-rate", help="USD that one unit of the bill's currency was, for bills not in USD.")
+        str,
+        typer.Option(
+            "--usd-rate", help="Exchange rate: USD per unit of the bill's currency. Required unless the bill is in USD."
+        ),
     ] = "",
     replaces: Annotated[
-        bool, typer.Option("--replace", help="Take the place of the same provider's, month's and format's bills.")
+        bool, typer.Option("--replace", help="Replace bills of the same provider, month and format.")
     ] = False,
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Import a provider's bill, all of it or nothing.
+    """Import a provider's bill, all or nothing.
 
     Formats: OpenAI usage and costs (JSON, CSV), Anthropic usage and cost reports (JSON), FOCUS (CSV of Azure, AWS or
     others), AWS Cost and Usage Report (CSV), Google Cloud billing export (JSON lines). A file with lines of another
@@ -74,7 +78,9 @@ def import_command(
         try:
             rate = Decimal(usd_rate) if usd_rate else None
         except InvalidOperation:
-            raise InvalidRequest(f"--usd-rate {usd_rate[:40]!r} is no number, such as 1.08", param="usd_rate") from None
+            raise InvalidRequest(
+                f"--usd-rate {usd_rate[:40]!r} is not a number; give one such as 1.08", param="usd_rate"
+            ) from None
         if not file.is_file():
             raise InvalidRequest(f"there is no file {file.name!r}", param="file")
         author = book_author(database, SecretFiles(data / "secrets"), os.environ, now)
@@ -96,12 +102,12 @@ def import_command(
 
 @app.command("bills")
 def bills_command(
-    provider: Annotated[str, typer.Option("--provider", help="Of this provider alone.")] = "",
-    month: Annotated[str, typer.Option("--month", help="Of this month alone, such as 2026-11.")] = "",
+    provider: Annotated[str, typer.Option("--provider", help="Only this provider (default: all).")] = "",
+    month: Annotated[str, typer.Option("--month", help="Only this month, such as 2026-11 (default: all).")] = "",
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """List imported bills, the oldest first."""
+    """List imported bills, oldest first."""
     with one_line_errors(), open_control(data, os.environ) as database, database.session() as session:
         shown = [bill_as_json(row) for row in list_bills(session, provider=provider, month=month)]
     print_json(shown) if as_json else _table(_LISTED, shown, "no bill was imported")
@@ -127,19 +133,28 @@ def names_command(
     provider: Provider,
     key: Annotated[
         list[str] | None,
-        typer.Option("--key", help="KEY=TARGET: a key, project, account or resource of bills and who uses it; repeat."),
+        typer.Option(
+            "--key",
+            help="KEY=TARGET: a key, project, account or resource in bills, and its target; repeat for more.",
+        ),
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", help="NAME=MODEL: a model's name in bills and what applications ask for; repeat."),
+        typer.Option(
+            "--model",
+            help="NAME=MODEL: a model's name in bills, and the name that applications ask for; repeat for more.",
+        ),
     ] = None,
-    remove: Annotated[list[str] | None, typer.Option("--remove", help="Forget a name; repeat.")] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", help="Remove a mapping by its name in bills; repeat for more.")
+    ] = None,
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
     """Map names in a provider's bills to models and targets here; without options, list them.
 
-    Without any key, all lines of a bill are taken for ours. With some, lines of other keys are not through the gateway.
+    If no key is mapped, all lines count as gateway traffic. Once one is mapped, lines of other keys are reported as
+    `not_through_us`.
     """
     now = datetime.now(UTC)
     with one_line_errors(), open_control(data, os.environ) as database:
@@ -153,14 +168,16 @@ def names_command(
                 {"kind": row.kind, "name": row.name, "meaning": row.meaning or None}
                 for row in bill_names(session, provider)
             ]
-    print_json(shown) if as_json else _table(("kind", "name", "meaning"), shown, "no name is set: all lines are ours")
+    print_json(shown) if as_json else _table(
+        ("kind", "name", "meaning"), shown, "no names are mapped: all lines count as gateway traffic"
+    )
 
 
 @app.command("report")
 def report_command(
     provider: Provider, month: OneMonth, data: Data = DEFAULT_DATA, store_url: StoreUrl = "", as_json: AsJson = False
 ) -> None:
-    """Compare a provider's bill with what was recorded, and sum the differences by cause."""
+    """Compare a provider's bill with recorded usage, and sum the differences by cause."""
     with one_line_errors():
         shown = reconciled_as_json(_reconciled(provider, month, data, store_url), limit=0)
     for left_out in ("differences", "has_more"):
@@ -171,25 +188,27 @@ def report_command(
     typer.echo(f"billed     {shown['billed_usd']} USD ({shown['lines']:,} lines)")
     typer.echo(f"recorded   {shown['recorded_usd']} USD")
     typer.echo(f"difference {shown['difference_usd']} USD, of which unknown {shown['unknown_usd']} USD")
-    _table(_SUMS, shown["causes"], "the bill is what was recorded")
+    _table(_SUMS, shown["causes"], "the bill matches recorded usage")
 
 
 @app.command("show")
 def show_command(
     provider: Provider,
     month: OneMonth,
-    cause: Annotated[str, typer.Option("--cause", help=f"One of {', '.join(CAUSE_WORDS)}.")] = "",
-    day: Annotated[str, typer.Option("--day", help="Of this day (UTC) alone, such as 2026-11-03.")] = "",
-    model: Annotated[str, typer.Option("--model", help="Of this model alone, as the report names it.")] = "",
-    most: Annotated[int, typer.Option("--last", min=1, max=10_000, help="Maximum number, the largest first.")] = _MOST,
+    cause: Annotated[
+        str, typer.Option("--cause", help=f"Only this cause (default: all). One of: {', '.join(CAUSE_WORDS)}.")
+    ] = "",
+    day: Annotated[str, typer.Option("--day", help="Only this day (UTC), such as 2026-11-03 (default: all).")] = "",
+    model: Annotated[str, typer.Option("--model", help="Only this model, as the report names it (default: all).")] = "",
+    most: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number, largest first.")] = _MOST,
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show the differences between a bill and recorded usage, the largest first."""
+    """Show the differences between a bill and recorded usage, largest first."""
     with one_line_errors():
         if cause and cause not in CAUSE_WORDS:
-            raise InvalidRequest(f"cause {cause[:40]!r} is none of {', '.join(CAUSE_WORDS)}", param="cause")
+            raise InvalidRequest(f"cause {cause[:40]!r} is not one of {', '.join(CAUSE_WORDS)}", param="cause")
         found = _reconciled(provider, month, data, store_url)
         shown = reconciled_as_json(found, day=day, model=model, cause=cause, limit=most)
     if as_json:
@@ -197,7 +216,7 @@ def show_command(
     else:
         _table(_SHOWN, shown["differences"], "no difference")
         if shown["has_more"]:
-            typer.echo("there are more; --last shows them")
+            typer.echo("there are more; raise --limit to see them")
 
 
 @app.command("stated")
@@ -207,7 +226,7 @@ def stated_command(
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Compare costs that providers state with their answers (OpenRouter, xAI) with what was recorded."""
+    """Compare the costs that providers return with each answer (OpenRouter, xAI) with recorded costs."""
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         found = stated_costs(opened.store, month_period(month, ZoneInfo("UTC")))
     shown = [
@@ -223,7 +242,7 @@ def stated_command(
         }
         for one in found
     ]
-    print_json(shown) if as_json else _table(_STATED, shown, "no answer of this month stated its cost")
+    print_json(shown) if as_json else _table(_STATED, shown, "no answer of this month had a cost from its provider")
 
 
 def _reconciled(provider: str, month: str, data: Path, store_url: str) -> Reconciled:
@@ -259,7 +278,7 @@ def _pairs(stated: Sequence[str], option: str) -> dict[str, str | None]:
     for text in stated:
         name, mark, meaning = text.rpartition("=")
         if not mark or not name:
-            raise InvalidRequest(f"{option} {text[:60]!r} is no pair NAME=VALUE", param=option.lstrip("-"))
+            raise InvalidRequest(f"{option} {text[:60]!r} is not a pair NAME=VALUE", param=option.lstrip("-"))
         found[name] = meaning
     return found
 

@@ -23,7 +23,7 @@ from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
-app = typer.Typer(help="Find requests, and show where one's time and money went.", no_args_is_help=True)
+app = typer.Typer(help="Find requests, and show where a request's time and cost went.", no_args_is_help=True)
 
 RequestId = Annotated[str, typer.Argument(metavar="ID", help="The request's id, as in the response's x-request-id.")]
 
@@ -49,7 +49,7 @@ def find(
     search: Annotated[
         str, typer.Argument(help="Search terms, such as 'user:alice error:rate_limit_exceeded ttft>500ms'.")
     ] = "",
-    last: Annotated[float, typer.Option(min=0.01, max=9_480, help="Look-back window in hours.")] = 1,
+    hours: Annotated[float, typer.Option(min=0.01, max=9_480, help="Look-back window in hours.")] = 1,
     tenant: Annotated[str, typer.Option(help="Only this tenant (default: all).")] = "",
     team: Annotated[str, typer.Option(help="Only this team (default: all).")] = "",
     model: Annotated[str, typer.Option(help="Only this model (default: all).")] = "",
@@ -64,7 +64,7 @@ def find(
     with one_line_errors():
         now = datetime.now(UTC)
         question = RequestQuestion(
-            Period(now - timedelta(hours=last), now),
+            Period(now - timedelta(hours=hours), now),
             tenant=tenant or None,
             team=team or None,
             model=model or None,
@@ -98,7 +98,7 @@ def _identifier(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError as error:
-        raise InvalidRequest(f"{text!r} is no request id; it is in the reply's header x-request-id") from error
+        raise InvalidRequest(f"{text!r} is not a request id; it is in the response header x-request-id") from error
 
 
 def _print(request: SingleRequest, costs: CostLines, slow: SlowTokens) -> None:
@@ -107,13 +107,13 @@ def _print(request: SingleRequest, costs: CostLines, slow: SlowTokens) -> None:
     code = f" {labels['error_code']}" if labels["error_code"] else ""
     typer.echo(f"{request.request_id}  {request.started_at.isoformat()}  {labels['outcome']} {request.status}{code}")
     if labels["error_code"] == LostInCrash.code:
-        typer.echo("the gateway's process died while a target had this request: usage, cost and end are estimates")
+        typer.echo("the gateway process died during this request: usage, cost and end time are estimates")
     typer.echo(f"tenant {request.tenant}, model {labels['model'] or labels['requested_model']}, {cost}")
     for verdict in request.verdicts:
         typer.echo(f"guardrail {verdict}")
     fall = waterfall(request)
     spans = [{"stage": span.stage, "ms": f"{span.length_ns / 1e6:.2f}"} for span in fall.spans]
-    print_table(("stage", "ms"), spans, _cell, "no time was measured")
+    print_table(("stage", "ms"), spans, _cell, "no times were measured")
     lines = [
         {
             "kind": line.leaf,
@@ -122,13 +122,13 @@ def _print(request: SingleRequest, costs: CostLines, slow: SlowTokens) -> None:
         }
         for line in costs.lines
     ]
-    print_table(("kind", "tokens", "USD"), lines, _cell, "its usage is not known")
+    print_table(("kind", "tokens", "USD"), lines, _cell, "usage unknown")
     if labels["service_tier"]:
         typer.echo(f"service tier {labels['service_tier']}")
     if costs.missing:
         typer.echo(costs.missing)
     tokens = [{"token": one.token, "ms": f"{one.waited_ns / 1e6:.2f}", "mostly": one.main_cause} for one in slow.tokens]
-    print_table(("token", "ms", "mostly"), tokens, _cell, "no token was timed")
+    print_table(("token", "ms", "mostly"), tokens, _cell, "no tokens were timed")
     if slow.tokens and not slow.has_steps:
         typer.echo("its engine steps have expired or are missing")
 

@@ -1,4 +1,4 @@
-"""What a backup does not hold, and what must be back in place before it is restored."""
+"""Parts that a backup does not contain and that must be restored separately first."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""`tollkeeper secrets`: providers' keys, kept sealed in the control database, and the installation's own secrets."""
+"""`tollkeeper secrets`: providers' keys, encrypted in the control database, and the installation's own secrets."""
 
 import fcntl
 import getpass
@@ -87,7 +87,7 @@ def rotate(
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         given = environment_keys()
         if given and forget_old:
-            raise ConfigurationError(f"the sealing keys are in {KEYS_VARIABLE}; take the older ones out there")
+            raise ConfigurationError(f"the encryption keys are in {KEYS_VARIABLE}; remove the older ones there")
         with nullcontext() if given else _alone(files):
             newest = given[0] if given else _add_key(files)
             counts = client.post(f"{_KEYS_PATH}/reseal", {"key_id": key_id_of(newest)})
@@ -96,31 +96,32 @@ def rotate(
     if as_json:
         print_json(counts)
     else:
-        told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items())
-        typer.echo(f"sealed anew: {told}; older sealing keys are {'gone' if forget_old else 'kept, for backups'}")
+        counted = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items())
+        typer.echo(f"re-encrypted: {counted}; older encryption keys {'deleted' if forget_old else 'kept, for backups'}")
 
 
 @app.command("accept")
 def accept(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"Secrets to replace: {', '.join(DEPENDS)}.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help=f"Lost secrets: {', '.join(DEPENDS)}.")],
     reason: Annotated[str, typer.Option("--reason", help="Why the secret was lost; stays in the audit log.")],
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Replace lost secrets, with everything stopped. What depends on them must be created again.
+    """Recover after a lost secret. Stop everything first.
 
-    A missing secret is made anew; one that exists is kept and taken as right.
+    Creates each missing secret. An existing secret is kept and trusted. Objects that depend on a lost secret must be
+    created again.
     """
     with one_line_errors():
         if not 0 < len(reason.strip()) <= _MOST_REASON or not reason.isprintable():
             raise ConfigurationError(
-                f"give --reason, one line of at most {_MOST_REASON} characters: it stays in the log"
+                f"give --reason, one line of at most {_MOST_REASON} characters; it stays in the audit log"
             )
         if Installation(data).is_supervised():
             raise ConfigurationError(f"`tollkeeper up` runs on {data}; stop it first")
         with open_control(data, os.environ) as database:
             if not database.is_there:
-                raise ConfigurationError(f"{database.url.database} is not there; there is nothing that knows secrets")
+                raise ConfigurationError(f"{database.url.database} does not exist; no secrets are recorded in it")
             database.check_schema()
             author = Author(_user(), datetime.now(UTC))
             lost = accept_secrets(database, SecretFiles(data / "secrets"), names, author, reason.strip())
@@ -140,7 +141,7 @@ def _user() -> str:
 
 @contextmanager
 def _alone(files: SecretFiles) -> Iterator[None]:
-    """Have one rotation of a directory at a time: of two at once, one would write over the key that the other made."""
+    """Hold a lock, so that one rotation of a directory runs at a time: two would overwrite each other's key."""
     try:
         descriptor = os.open(files.directory, os.O_RDONLY)
     except OSError as error:
@@ -153,9 +154,9 @@ def _alone(files: SecretFiles) -> Iterator[None]:
 
 
 def _add_key(files: SecretFiles) -> str:
-    """Put a new key before the others. Processes that are running read the file again when they meet what it seals."""
+    """Put a new key before the others. Running processes reload the file at a value that it encrypted."""
     keys = [random_secrets.token_urlsafe(_KEY_BYTES), *_keys_of(files)]
-    Sealer(keys)  # says what is wrong with one of them before the file is changed
+    Sealer(keys)  # raises on an invalid key before the file is changed
     files.replace(KEY_FILE, "\n".join(keys))
     return keys[0]
 

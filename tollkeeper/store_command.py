@@ -84,12 +84,12 @@ def rebuild_command(
         if plan.derived:
             say(f"made of it, rebuild them next: {', '.join(plan.derived)}")
     elif plan.changes:
-        say("not applied; --yes applies it")
+        say("not applied; add --yes to apply it")
 
 
 def _print_plan(plan: RebuildPlan) -> None:
     if not plan.changes:
-        typer.echo(f"nothing to correct: {plan.rollup} is what {plan.source} makes of it")
+        typer.echo(f"nothing to correct: {plan.rollup} matches {plan.source}")
     for change in plan.changes:
         typer.echo(change.line())
 
@@ -143,7 +143,9 @@ def _print(report: CheckReport) -> None:
     for finding in report.findings:
         typer.echo(finding.line())
     if not report.findings:
-        typer.echo("sound: no damage, no hole, every rollup is its base, every token and GPU nanosecond is on a line")
+        typer.echo(
+            "no problems: no damage, no missing numbers, rollups match, all tokens and GPU time are accounted for"
+        )
 
 
 def _remark(line: str) -> None:

@@ -27,7 +27,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait, in seconds: for a stage to be ready, for a process to end, between restarts."""
+    """Timeouts in seconds: until a stage is ready, until a process ends, between restarts."""
 
     ready_seconds: float = 180.0  # all processes import at once, on few and busy cores
     grace_seconds: float = 25.0  # the embedded store may take 20 to write its parts

@@ -26,7 +26,7 @@ def content(
     control_url: ControlUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """Store a tenant's prompts and answers, or stop. Older name of `set --content`."""
+    """Store a tenant's prompts and answers, or not. Older name of `set --content`."""
     _switch(
         tenant,
         "keeps_content",

@@ -1,4 +1,4 @@
-"""Where the control plane's port comes from."""
+"""The control plane's port for commands."""
 
 import os
 

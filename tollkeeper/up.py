@@ -52,8 +52,8 @@ _ENGINE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 _PROVIDERS_GRACE_SECONDS = 15.0
 _GUARDED_DASHBOARD = (
-    "the dashboard is listening on {host} and asks everybody to sign in; make accounts with "
-    "`tollkeeper accounts add EMAIL --role owner`, and put TLS before it: passwords and sessions pass in clear"
+    "the dashboard is listening on {host} and requires sign-in; create accounts with "
+    "`tollkeeper accounts add EMAIL --role owner`, and put TLS in front: passwords and sessions are sent in clear text"
 )
 _INSIDE = frozenset({"store_http", "store_native", "collector", "otlp_grpc", "collector_health"})
 
@@ -268,9 +268,7 @@ def _welcome(addresses: Mapping[str, str], key: str | None, model: str | None) -
         table.add_row("key", key)
     panel = Panel(table, title="Tollkeeper is ready", title_align="left", expand=False, border_style="green")
     if key is None or model is None:
-        hint = (
-            "Make a key: tollkeeper tenants create ID --name NAME, then tollkeeper keys create --tenant ID --name NAME"
-        )
+        hint = "Create a key: tollkeeper tenants create ID, then tollkeeper keys create --tenant ID --name NAME"
         return [panel, Text(hint)]
     example = f"""
 export OPENAI_BASE_URL={addresses["gateway"]}/v1

@@ -1,1 +1,1 @@
-"""What tells abuse of a key apart from its use, computed from requests as they come; each structure is bounded."""
+"""Detect abuse of API keys from requests as they arrive, in bounded memory."""

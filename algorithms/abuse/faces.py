@@ -1,4 +1,4 @@
-"""Where a key is used from, lately: a bounded number of distinct addresses or user agents."""
+"""Count distinct addresses or user agents of a key over a recent window, up to a bound."""
 
 from functools import lru_cache
 from ipaddress import ip_address, ip_network

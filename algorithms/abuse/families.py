@@ -70,7 +70,7 @@ class Families:
         return best
 
     def begin(self, sketch: Sketch, now_ns: int) -> Family:
-        """Begin a family with a prompt that is in none, in the place of the smallest where there is no room."""
+        """Start a family with a prompt that is in none, in the place of the smallest if there is no room."""
         if len(self._families) >= self._most:
             self._drop(self._least(now_ns))
         family = Family(sketch, self._window_seconds)

@@ -38,7 +38,7 @@ class Incident:
     def begun(
         cls, incident_id: str, gateway: str, tenant: str, team: str, key_id: str, seen: Sighting, at_ns: int
     ) -> "Incident":
-        """Begin one."""
+        """Start one."""
         return cls(
             id=incident_id,
             gateway=gateway,

@@ -1,4 +1,4 @@
-"""What was seen of abuse, and how it is told: to the caller, to the one that runs the platform, in a record."""
+"""A detected abuse, and its texts for the caller, the operator and the record."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

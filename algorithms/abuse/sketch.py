@@ -1,4 +1,4 @@
-"""How alike two prompts are, from a sketch of each: MinHash by the least hashes (Broder 1997; Cohen and Kaplan 2007).
+"""Similarity of two prompts from MinHash sketches (Broder 1997; Cohen and Kaplan 2007).
 
 A prompt is the set of its runs of three words, digits left out: "customer 17" and "customer 18" are the same. Of the
 set's hashes the 64 least are kept. Two sets' similarity (Jaccard: shared by all) is read off the 64 least of both

@@ -1,4 +1,4 @@
-"""What a policy calls abuse of a key: rules with bounds, each off unless it is stated."""
+"""Settings of an abuse policy: rules with bounds, each off unless it is set."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal

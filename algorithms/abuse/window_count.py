@@ -1,4 +1,4 @@
-"""How often something happened lately, in thirteen numbers however often that was."""
+"""Count events in a sliding window with thirteen integers, independent of the number of events."""
 
 from typing import Final
 

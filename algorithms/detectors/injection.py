@@ -25,7 +25,7 @@ _TURN_WEIGHT: Final = 0.4  # of a line that begins as the system's
 _FOREIGN_TURN_WEIGHT: Final = 0.2  # of one that begins as another speaker's, beside a phrase: transcripts have them too
 _NEGATIONS: Final = ("do not ", "don't ", "never ", "not to ", "must not ", "should not ")
 _QUOTES: Final = '"`«「『'
-_OPENS: Final = re.compile(r"(?:^|[\s(:])'(?=\S|$)")  # an apostrophe within a word is no quotation
+_OPENS: Final = re.compile(r"(?:^|[\s(:])'(?=\S|$)")  # an apostrophe within a word is not a quotation
 _CLOSES: Final = re.compile(r"\S'(?=[\s,.;:!?)]|$)")
 _LOOK_BACK: Final = 120  # characters before a phrase in which a quotation begins
 _REACH: Final = 400  # characters in which a phrase ends
@@ -87,7 +87,7 @@ def injection_in(text: str, ignored: Container[str] = ()) -> Suspicion:
     """Return how much in a plain text (`plain_text`) speaks for an attempt: 1 less what each signal leaves of doubt.
 
     Signals that are `ignored`, by name, count for nothing. The weights are chosen by hand; their score orders texts,
-    and is no probability.
+    and is not a probability.
     """
     folded = _folded(text)
     spaced = folded.translate(_PUNCTUATION)

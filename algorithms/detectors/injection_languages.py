@@ -1,4 +1,4 @@
-"""What attempts to take a model over say in other languages: dropping its instructions, and revealing them."""
+"""Prompt injection phrases in other languages: dropping instructions, and revealing them."""
 
 from collections.abc import Iterable
 from typing import Final

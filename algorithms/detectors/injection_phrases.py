@@ -1,4 +1,4 @@
-"""What attempts to take a model over say, in English: phrases, each with how much it alone speaks for an attempt.
+"""Weighted English phrases of prompt injection attempts.
 
 A phrase is looked for in plain text in lower case, and only around its stems: the first five letters of a word that it
 cannot be without. Every repetition is bounded, so that no text takes more than time in proportion to its length. What

@@ -31,7 +31,7 @@ def split_exactly(total: int, weights: Sequence[float]) -> list[int]:
     if largest <= 0 or not total:
         return [0] * len(weights)
     exponent = _MANTISSA_BITS - math.frexp(largest)[1]
-    if exponent > _MAX_EXPONENT:  # weights below 1e-280, so small that their scale is no float
+    if exponent > _MAX_EXPONENT:  # weights below 1e-280, so small that their scale is not a float
         whole = [int(math.ldexp(weight, exponent)) for weight in weights]
     else:
         scale = 2.0**exponent

@@ -61,15 +61,15 @@ class LedgerClock:
         self._changes: deque[tuple[int, _State]] = deque()
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
-        """Note whether any request waits, runs, or is in a step not measured yet, from now on."""
+        """Record whether any request waits, runs, or is in a step not measured yet, from now on."""
         self._change(at_ns, _State(runnable, self._latest.lifecycle))
 
     def begin(self, at_ns: int, lifecycle: Lifecycle) -> None:
-        """Note that loading, warming up, sleep or being dead begins; steps measured in it are steps."""
+        """Record that loading, warming up, sleep or being dead begins; steps measured in it are steps."""
         self._change(at_ns, _State(self._latest.runnable, lifecycle))
 
     def end(self, at_ns: int) -> None:
-        """Note that the engine serves again."""
+        """Record that the engine serves again."""
         self._change(at_ns, _State(self._latest.runnable, None))
 
     def step(self, started_at_ns: int, busy_ns: int) -> list[Stretch]:

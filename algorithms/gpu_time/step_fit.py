@@ -206,7 +206,7 @@ class _Problem:
             ridge_softness=softness,
             launch_ns=launch_ns,
         )
-        # The loss is that of the model itself, which decides anew for each chunk.
+        # The loss is that of the model itself, which decides again for each chunk.
         losses = _huber_loss(_errors(self._predict(model), self.busy)[0]) * self.importance
         return _Trial(model, float(losses.sum()), _sum_by(self.regimes, losses))
 

@@ -1,4 +1,4 @@
-"""Which measured steps a fit may learn from: a bounded window per regime, so that a rare regime is not forgotten.
+"""Measured steps that a fit may use: a bounded window per regime, so that a rare regime is not forgotten.
 
 An engine spends most steps in steady decode; a plain window would hold nothing else and say nothing about the next
 long prompt. So steps are kept by regime, the latest few of each.

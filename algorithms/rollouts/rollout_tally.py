@@ -1,4 +1,4 @@
-"""What an arm of a rollout did: counts, sums and histograms that add up over seconds and over gateways."""
+"""Results of a rollout's arm: counts, sums and histograms that can be added over seconds and gateways."""
 
 import math
 from collections.abc import Iterable, Mapping

@@ -1,3 +1,3 @@
-"""What is known of a pool's replicas, and which of them a request should go to. Pure: the gateway's router and the
-planner's simulation choose by the same code.
+"""State of a pool's replicas and the choice among them, without I/O. The gateway's router and the planner's simulation
+use the same code.
 """

@@ -1,4 +1,4 @@
-"""What a policy is told of a request, and what the index says about it."""
+"""Input of a routing policy: facts about the request, and the prefix index's answer."""
 
 from collections.abc import Mapping, Sequence
 

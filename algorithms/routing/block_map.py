@@ -39,7 +39,7 @@ class BlockMap:
         return self.parts[key & _PART_MASK].get(key, 0)
 
     def add(self, keys: Iterable[int], bit: int) -> None:
-        """Note that `bit` holds blocks."""
+        """Record that `bit` holds blocks."""
         self.is_used = True
         parts, share = self.parts, self._share
         alone = share(bit)
@@ -50,7 +50,7 @@ class BlockMap:
                 part[key] = share(held | bit)
 
     def remove(self, keys: Iterable[int], bit: int) -> None:
-        """Note that `bit` holds blocks no more; what it never held is passed over."""
+        """Record that `bit` holds blocks no more; what it never held is passed over."""
         parts, share = self.parts, self._share
         for key in keys:
             part = parts[key & _PART_MASK]

@@ -153,7 +153,7 @@ class Fleet:
         return hold
 
     def first_token(self, replica: Replica, hold: Hold, now_ns: int) -> None:
-        """Note that a prompt is computed, and in the cache."""
+        """Record that a prompt is computed, and in the cache."""
         replica.first_token(hold, now_ns)
         if not 1 / _APART < self._pace.ns_per_token / self._refreshed_pace_ns < _APART:
             self._refresh(now_ns)  # as after the first of all: those that are not measured must not look slow, or fast
@@ -169,9 +169,9 @@ class Fleet:
         has_failed: bool = False,
         is_computed: bool = False,
     ) -> None:
-        """Note that a request is done; `has_failed` by the replica's fault. Again is harmless.
+        """Record the end of a request; `has_failed`: by the replica's fault. Idempotent.
 
-        `is_computed`: its prompt was, also where no first token was seen.
+        `is_computed`: its prompt was computed, even if no first token was seen.
         """
         is_new = not hold.is_ended and hold.first_ns is None
         replica.end(hold, now_ns, output_tokens=output_tokens, has_failed=has_failed)

@@ -1,4 +1,4 @@
-"""How fast a replica works, learned from what it did: decayed sums, so that the last minute counts and old days do not.
+"""A replica's speed, learned from its work with decayed sums: the last minute counts most.
 
 Times are nanoseconds, monotonic.
 """
@@ -84,7 +84,7 @@ class PrefillPace:
 
 
 class DecodePace:
-    """The time between two tokens of an answer, and how it grows with the answers under way: a line through both.
+    """The time between two tokens of an answer, and how it grows with the answers in progress: a line through both.
 
     A replica's line is the pool's (`shared`), scaled by how its own gaps compare: few replicas ever see enough answers
     at enough different loads for a line of their own, and one that happens to see none of the growth would be sent
@@ -101,7 +101,7 @@ class DecodePace:
         self.slope_ns = 0.0
 
     def note(self, running: int, gap_ns: float) -> None:
-        """Record an answer's mean gap, and how many were under way beside it when it ended."""
+        """Record an answer's mean gap, and how many were in progress beside it when it ended."""
         kept = self._kept
         self._n = self._n * kept + 1
         self._x = self._x * kept + running
@@ -138,5 +138,5 @@ class DecodePace:
         return slope if slope > 0.0 and slope * slope * spread > _SURE * scatter else 0.0
 
     def gap_ns(self, running: float) -> float:
-        """Predict the gap with the given number of answers under way; 0 if nothing is known."""
+        """Predict the gap with the given number of answers in progress; 0 if nothing is known."""
         return self.base_ns + self.slope_ns * running

@@ -2,7 +2,7 @@
 
 Three layers, asked together. *Exact*: blocks that replicas say they hold, by their events. *Expected*: blocks of
 requests that were sent and whose prompt is not computed yet, so that a burst finds them. *Assumed*: blocks that were
-computed where nobody tells of evictions; the older half is forgotten as a whole when the newer is full, which is
+computed if nobody tells of evictions; the older half is forgotten as a whole when the newer is full, which is
 nearly the least recently used. The memory is bounded: beyond the most blocks nothing is taken in until some go.
 """
 
@@ -32,7 +32,7 @@ class PrefixIndex:
         self._newer_blocks = 0
         self._live = 0  # bits that stand for a replica
         self._stale = 0  # bits that stand for nobody any more, and may still be in the maps
-        self._sweeping = 0  # those of them that the sweep under way takes out
+        self._sweeping = 0  # those of them that the sweep in progress takes out
         self._next_part = 0  # of the maps, to sweep
 
     # replicas
@@ -70,7 +70,7 @@ class PrefixIndex:
     # what they hold
 
     def stored(self, bit: int, hashes: Sequence[int]) -> None:
-        """Note blocks that a replica says it holds, by their hashes."""
+        """Record blocks that a replica says it holds, by their hashes."""
         self._exact_blocks += len(hashes)
         if self._exact_blocks > self.max_blocks:
             self._exact_blocks = len(self._exact) + len(hashes)  # some were known, some have gone
@@ -81,11 +81,11 @@ class PrefixIndex:
         self._exact.add([one & KEY_MASK for one in hashes], bit)
 
     def removed(self, bit: int, hashes: Sequence[int]) -> None:
-        """Note blocks that a replica says it holds no more."""
+        """Record blocks that a replica says it holds no more."""
         self._exact.remove([one & KEY_MASK for one in hashes], bit)
 
     def expect(self, bit: int, keys: Sequence[int]) -> None:
-        """Note blocks that a replica is about to compute."""
+        """Record blocks that a replica is about to compute."""
         self._expected.add(keys, bit)
 
     def unexpect(self, bit: int, keys: Sequence[int]) -> None:
@@ -93,7 +93,7 @@ class PrefixIndex:
         self._expected.remove(keys, bit)
 
     def assume(self, bit: int, keys: Sequence[int]) -> None:
-        """Note blocks that a replica has computed or used just now, and does not tell of."""
+        """Record blocks that a replica has computed or used just now, and does not tell of."""
         self._newer.add(keys, bit)
         self._newer_blocks += len(keys)
         if self._newer_blocks > self.assumed_blocks // 2:
@@ -152,7 +152,7 @@ class PrefixIndex:
 
     @property
     def blocks(self) -> int:
-        """Count the blocks that are known, of all layers."""
+        """Return the number of blocks that are known, of all layers."""
         return sum(map(len, (self._exact, self._expected, self._newer, self._older)))
 
     @property

@@ -129,8 +129,8 @@ class Replica:
         self.failures = 0  # in a row
         self.suspect_until_ns = 0
         self.blind_ns = 0.0  # when the prompts should be computed of which nobody sees it
-        self.blind_running = 0  # of these requests, under way
-        self.blind_tokens = 0  # of these requests that are under way, uncached
+        self.blind_running = 0  # of these requests, in progress
+        self.blind_tokens = 0  # of these requests that are in progress, uncached
         self.due_ns = 0.0  # when the oldest prompt should be computed
         self.free_ns = 0.0  # and when all should be
         self.late_rate = 0.0  # by how much the rest takes longer for each nanosecond that the oldest is late
@@ -233,7 +233,7 @@ class Replica:
         self._settle()
 
     def first_token(self, hold: Hold, now_ns: int) -> None:
-        """Note that a request's prompt is computed."""
+        """Record that a request's prompt is computed."""
         if hold not in self.prefilling:
             return
         del self.prefilling[hold]
@@ -251,7 +251,7 @@ class Replica:
         self._note_latency(now_ns - hold.began_ns, now_ns)
 
     def end(self, hold: Hold, now_ns: int, *, output_tokens: int | None = None, has_failed: bool = False) -> None:
-        """Note that a request is done. `has_failed`: by the replica's fault."""
+        """Record that a request is done. `has_failed`: by the replica's fault."""
         if hold.is_ended:
             return
         hold.is_ended = True
@@ -260,7 +260,7 @@ class Replica:
         if hold in self.prefilling:
             del self.prefilling[hold]
             self.queued_tokens -= hold.uncached
-        if hold.is_blind:  # no more is waited for than what is under way
+        if hold.is_blind:  # no more is waited for than what is in progress
             self.blind_running -= 1
             self.blind_tokens -= hold.uncached
             self.blind_ns = min(self.blind_ns, now_ns + self.blind_tokens * self.prefill_ns)
@@ -317,7 +317,7 @@ class Replica:
 
     def _fail(self, now_ns: int) -> None:
         self.failures += 1
-        if now_ns >= self.suspect_until_ns:  # those that were under way when it went count once
+        if now_ns >= self.suspect_until_ns:  # those that were in progress when it went count once
             self._pause_ns = min(2 * self._pause_ns or _FIRST_PAUSE_NS, _LONGEST_PAUSE_NS)
             self.suspect_until_ns = now_ns + self._pause_ns
         self._is_odd = True

@@ -1,4 +1,4 @@
-"""Which replica served a session last: a hint, kept for the sessions seen lately and forgotten without harm."""
+"""The replica that last served a session: a hint for recent sessions that may be lost without harm."""
 
 from typing import Final
 

@@ -7,7 +7,7 @@ Forward decay (Cormode and others, 2009): what comes later weighs more, so that 
 from typing import Final
 
 _HALF_LIFE_NS: Final = 600e9
-_MOST_HALF_LIVES: Final = 100.0  # since the base, before all is scaled down: a power beyond 1,024 is no number
+_MOST_HALF_LIVES: Final = 100.0  # since the base, before all is scaled down: a power beyond 1,024 is not a number
 
 
 class WorkBook:
@@ -32,7 +32,7 @@ class WorkBook:
         return weight
 
     def join(self, name: str) -> None:
-        """Begin with a replica, which is taken to have had as much as the others."""
+        """Start with a replica, which is taken to have had as much as the others."""
         self.of[name] = self.total / len(self.of) if self.of else 0.0
         self.total += self.of[name]
 

@@ -1,1 +1,1 @@
-"""Who is told of what: findings by kind of rule, the evaluator that settles them, the dispatcher that sends."""
+"""Alerting: findings by kind of rule, the evaluator that opens and resolves alerts, the dispatcher that notifies."""

@@ -1,4 +1,4 @@
-"""What findings are made of: one look at the store and the control database, and the shape of each kind's function.
+"""Input of findings: one read of the store and the control database, and the signature of each kind's function.
 
 Every kind is answered for all tenants with one grouped read, whatever the number of rules; `by_rule` then hands each
 rule its own tenant's findings.

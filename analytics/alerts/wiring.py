@@ -1,4 +1,4 @@
-"""Which function answers which kind of rule."""
+"""The table of evaluation functions by kind of rule."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -61,7 +61,7 @@ def explain(
 ) -> Change:
     """Explain what two periods' spending differs by, from their use by model. `weights` are those of known cards.
 
-    A model that is new, or gone, is a change of the mix. Where there was no request before, all is volume.
+    A model that is new, or gone, is a change of the mix. If there was no request before, all is volume.
     """
     known = weights or {}
     first, last = sum(one.pico_usd for one in before.values()), sum(one.pico_usd for one in after.values())

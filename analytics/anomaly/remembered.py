@@ -19,8 +19,8 @@ class RememberedAnomalies:
         self._read_at = datetime.min.replace(tzinfo=UTC)
 
     def __call__(self, store: StoreClient, now: datetime) -> Sequence[SpendAnomaly]:
-        """Return the anomalies of the day before `now` (UTC), and of today as far as it is. Raises StoreUnavailable;
-        what was remembered stays then.
+        """Return the anomalies of the day before `now` (UTC), and of today so far. Raise StoreUnavailable; the cached
+        result stays then.
         """
         day = now.astimezone(UTC).date()
         if day != self._day or not timedelta(0) <= now - self._read_at < _KEPT:

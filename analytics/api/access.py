@@ -1,4 +1,4 @@
-"""Who asks, and how far that reaches: admin tokens as at the control plane, and applications' keys."""
+"""Authenticate callers and their reach: admin tokens as at the control plane, and applications' keys."""
 
 import hashlib
 import hmac

@@ -11,12 +11,12 @@ from backends.control.alert_log import alert_facts, list_alerts
 
 router = APIRouter(prefix="/v1/alerts", tags=["alerts"])
 
-IsOpen = Annotated[bool, Query(alias="open", description="Only those that are not resolved")]
+IsOpen = Annotated[bool, Query(alias="open", description="Only open alerts")]
 
 
-@router.get("", summary="List alerts, the latest first")
+@router.get("", summary="List alerts, latest first")
 def list_all(wanted: Wanted, reader: Reader, database: Database, is_open: IsOpen = False) -> Page:
-    """Those about the asker's tenant, or about its team."""
+    """Limited to the caller's tenant, or team."""
     with database.session() as session:
         rows = list_alerts(
             session,

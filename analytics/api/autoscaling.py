@@ -33,6 +33,6 @@ def scraper(request: Request, presented: Annotated[HTTPAuthorizationCredentials 
     dependencies=[Depends(scraper)],
 )
 def metrics(request: Request) -> Response:
-    """503 where the store is away: a page without samples would read as if there were no replicas."""
+    """Answers 503 if the store is unreachable: a page without samples would mean that there are no replicas."""
     signals: SignalReader = request.app.state.signals
     return Response(signal_page(signals.read()), media_type=CONTENT_TYPE)

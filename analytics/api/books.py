@@ -22,29 +22,29 @@ router = APIRouter(prefix="/v1/books", tags=["books"])
 
 Name = Annotated[str, Field(max_length=200)]
 Month = Annotated[str, Path(pattern=r"^\d{4}-\d{2}$", description="Such as 2026-11")]
-Reason = Annotated[str, Field(min_length=1, max_length=MAX_REASON, description="Shown beside the correction")]
+Reason = Annotated[str, Field(min_length=1, max_length=MAX_REASON, description="Reason; shown with the correction")]
 
 
 class RerateBody(BaseModel):
-    """Which requests are priced again, by what, and why."""
+    """Requests to price again, the price card, and the reason."""
 
     model_config = ConfigDict(extra="forbid")
 
-    first: date = Field(alias="from", description="A date of each tenant's own calendar")
+    first: date = Field(alias="from", description="Date in each tenant's time zone")
     after: date = Field(alias="to", description="Exclusive")
     tenant: Name = Field(default="", description="Empty: all tenants")
     model: Name = Field(default="", description="Empty: all models")
-    card: Name = Field(default="", description="A price card's version; empty: the card that holds for each request")
+    card: Name = Field(default="", description="A price card's version; empty: the card valid for each request")
     reason: Reason
-    propose: bool = Field(default=False, description="Write a proposal that another person approves")
+    propose: bool = Field(default=False, description="Write a proposal; another person must approve it")
     apply: bool = Field(default=False, description="False: only compute what would be booked")
     digest: Annotated[str, Field(max_length=64)] = Field(
-        default="", description="A preview's digest: refused with 409 if the correction is another by now"
+        default="", description="A preview's digest: refused with 409 if the correction has changed"
     )
 
 
 class ReasonBody(BaseModel):
-    """Why."""
+    """Reason of a change."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -52,7 +52,7 @@ class ReasonBody(BaseModel):
 
 
 class TenantBody(BaseModel):
-    """Whose month."""
+    """Tenant of the month."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -60,7 +60,7 @@ class TenantBody(BaseModel):
 
 
 class TenantReasonBody(BaseModel):
-    """Whose month, and why."""
+    """Tenant of the month, and the reason."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -69,7 +69,7 @@ class TenantReasonBody(BaseModel):
 
 
 class CreditBody(BaseModel):
-    """How much is credited, and why."""
+    """Amount to credit, and the reason."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -79,7 +79,7 @@ class CreditBody(BaseModel):
 
 @router.post("/rerate", summary="Price recorded requests again and book the difference")
 def rerate(body: RerateBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
-    """Without `apply` nothing is booked. The same correction twice books nothing the second time."""
+    """Without `apply` nothing is booked. Repeating a correction books nothing."""
     question = RerateQuestion(body.first, body.after, utc_now(), body.tenant, body.model)
     wish = RerateWish(question, body.card, body.reason, body.propose, body.digest)
     if not body.apply:
@@ -96,7 +96,7 @@ def adjustments(
     after: Annotated[str, Field(max_length=40)] = "",
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
 ) -> dict[str, Any]:
-    """Held to the asker's tenant: those that have entries of it."""
+    """Limited to the caller's tenant: adjustments with entries of it."""
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)
     with database.session() as session:
@@ -107,7 +107,7 @@ def adjustments(
 
 @router.get("/adjustments/{adjustment_id}", summary="Get an adjustment with its entries")
 def adjustment(adjustment_id: str, reader: Reader, database: Database) -> dict[str, Any]:
-    """Held to the asker's tenant: its entries alone."""
+    """Limited to the caller's tenant: its entries only."""
     reader.require_no_team()
     with database.session() as session:
         row = get_adjustment(session, adjustment_id)
@@ -121,26 +121,26 @@ def adjustment(adjustment_id: str, reader: Reader, database: Database) -> dict[s
 def reverse(
     adjustment_id: str, body: ReasonBody, author: Bookkeeper, store: Store, database: Database
 ) -> dict[str, Any]:
-    """Refused with 409 if it was reversed before."""
+    """Refused with 409 if it is reversed already."""
     return adjustment_as_json(book_reversal(store, database, author, adjustment_id, body.reason))
 
 
 @router.post("/adjustments/{adjustment_id}/approve", summary="Book a proposed adjustment")
 def approve(adjustment_id: str, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
-    """Refused with 409 for who proposed it."""
+    """Refused with 409 for the person who proposed it."""
     row, document = book_decision(store, database, author, adjustment_id, is_approved=True)
     return {**adjustment_as_json(row), "document": None if document is None else document_as_json(document)}
 
 
 @router.post("/adjustments/{adjustment_id}/reject", summary="Reject a proposed adjustment")
 def reject(adjustment_id: str, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
-    """It is kept and never counts."""
+    """It stays listed and never counts."""
     return adjustment_as_json(book_decision(store, database, author, adjustment_id, is_approved=False)[0])
 
 
-@router.get("/periods", summary="List months in review or closed, the latest first")
+@router.get("/periods", summary="List months in review or closed, latest first")
 def periods(reader: Reader, database: Database, tenant: Name | None = None) -> dict[str, Any]:
-    """A month that is not listed is a draft. Held to the asker's tenant."""
+    """A month that is not listed is a draft. Limited to the caller's tenant."""
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)
     with database.session() as session:
@@ -165,20 +165,20 @@ def close(month: Month, body: TenantBody, author: Bookkeeper, store: Store, data
 
 @router.post("/periods/{month}/review", summary="Put a tenant's month into review")
 def review(month: Month, body: TenantReasonBody, author: Bookkeeper, database: Database) -> dict[str, Any]:
-    """Where two people are needed, another than the reviewer closes it."""
+    """If two people are required, another person than the reviewer closes it."""
     return period_as_json(review_month(database, author, month, body.tenant, body.reason))
 
 
-@router.post("/periods/{month}/reopen", summary="Open a tenant's closed month again and cancel its invoice")
+@router.post("/periods/{month}/reopen", summary="Reopen a tenant's closed month and cancel its invoice")
 def reopen(month: Month, body: TenantReasonBody, author: Bookkeeper, database: Database) -> dict[str, Any]:
-    """Where two people are needed, the second call by another person does it."""
+    """If two people are required, a second call by another person confirms it."""
     row, document = reopen_month(database, author, month, body.tenant, body.reason)
     return {**period_as_json(row), "document": None if document is None else document_as_json(document)}
 
 
 @router.get("/documents", summary="List issued invoices, credit notes and cancellations")
 def documents(reader: Reader, database: Database, tenant: Name | None = None, month: Name = "") -> dict[str, Any]:
-    """The register, in the order of issue. Held to the asker's tenant."""
+    """The register, in the order of issue. Limited to the caller's tenant."""
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)
     with database.session() as session:
@@ -205,7 +205,7 @@ def document(
 
 @router.post("/documents/{number}/credit", summary="Credit an amount on an issued invoice")
 def credit(number: Name, body: CreditBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
-    """An entry in the open month, and a credit note; a proposal where two people are needed."""
+    """An entry in the open month, and a credit note; a proposal if two people are required."""
     row, note = credit_invoice(store, database, author, number, body.amount_usd, body.reason)
     return {**adjustment_as_json(row), "document": None if note is None else document_as_json(note)}
 

@@ -1,4 +1,4 @@
-"""What it cost and who pays: what `tollkeeper cost report --json` prints, with lines in pages."""
+"""Cost reports over HTTP: the output of `tollkeeper cost report --json`, in pages."""
 
 from contextlib import suppress
 from datetime import datetime
@@ -19,9 +19,7 @@ from contracts.errors import InvalidRequest
 router = APIRouter(prefix="/v1/costs", tags=["costs"])
 
 Name = Annotated[str, Field(max_length=200)]
-Moment = Annotated[
-    str, Field(max_length=40, description="A date, which begins in `tz`, or a time with a zone; `to` ends it")
-]
+Moment = Annotated[str, Field(max_length=40, description="Date in `tz`, or time with a zone; `to` is exclusive")]
 
 
 def _moment_of(text: str, zone: ZoneInfo, name: str) -> datetime:
@@ -40,22 +38,24 @@ def _moment_of(text: str, zone: ZoneInfo, name: str) -> datetime:
     return found.replace(microsecond=0)
 
 
-@router.get("", summary="Requests, tokens and money, by what is asked for")
+@router.get("", summary="Report requests, tokens and cost by chosen levels")
 def report(
     reader: Reader,
     store: Store,
     start: Annotated[Moment, Query(alias="from")],
     end: Annotated[Moment, Query(alias="to")],
-    by: Annotated[Name, Query(description="Levels with commas between, such as tenant,team,model,tag:feature")] = "",
+    by: Annotated[Name, Query(description="Comma-separated levels, such as tenant,team,model,tag:feature")] = "",
     grain: PeriodGrain | None = None,
-    tz: Annotated[Name, Query(description="Whose calendar the grain is")] = "UTC",
+    tz: Annotated[Name, Query(description="Time zone of the grain")] = "UTC",
     tenant: Name | None = None,
     team: Name | None = None,
     project: Name | None = None,
     model: Name | None = None,
-    attempts: Annotated[bool, Query(description="With what further attempts cost, read from single requests")] = False,
+    attempts: Annotated[
+        bool, Query(description="Include the cost of additional attempts, read from single requests")
+    ] = False,
     offset: Annotated[int, Field(ge=0)] = 0,
-    limit: Annotated[int, Field(ge=1, le=10_000, description="Of each level's lines, at most this many")] = 1000,
+    limit: Annotated[int, Field(ge=1, le=10_000, description="Maximum number of lines per level")] = 1000,
 ) -> dict[str, Any]:
     """Return the cost report, limited to the caller's tenant and team.
 

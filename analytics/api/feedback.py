@@ -17,19 +17,19 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,62}$")]
 
 
 class FeedbackBody(BaseModel):
-    """What was thought of an answer."""
+    """A score for an answer."""
 
     model_config = ConfigDict(extra="forbid")
 
-    request_id: UUID = Field(description="The reply's `x-request-id`")
-    name: Name = Field(default="helpful", description="What is judged")
+    request_id: UUID = Field(description="The response's `x-request-id`")
+    name: Name = Field(default="helpful", description="Name of the score")
     score: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, description="0 worst, 1 best")]
     comment: Annotated[str, Field(max_length=2000)] = ""
 
 
-@router.post("", status_code=201, summary="Say what was thought of an answer")
+@router.post("", status_code=201, summary="Score an answer")
 def write(body: FeedbackBody, asker: Anybody, store: Store) -> dict[str, Any]:
-    """Only on requests of the asker's own tenant and team, once they are in the store (seconds). Again: replaces."""
+    """Limited to requests of the caller's tenant and team that are in the store (after seconds). Repeating replaces."""
     given = Feedback(body.request_id, body.name, body.score, body.comment, asker.name, bool(asker.key_id))
     return write_feedback(store, given, asker.tenant, asker.team, utc_now())
 

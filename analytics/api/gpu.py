@@ -1,4 +1,4 @@
-"""What the GPUs did: what `tollkeeper gpu ledger --json` prints. For who may see the whole platform."""
+"""The GPU ledger over HTTP, as `tollkeeper gpu ledger --json`. For viewers of the whole platform."""
 
 from typing import Annotated, Any
 
@@ -14,15 +14,15 @@ from contracts.errors import InvalidRequest, PermissionDenied
 router = APIRouter(prefix="/v1/gpu", tags=["gpu"])
 
 
-@router.get("/ledger", summary="Every GPU's wall clock, line by line")
+@router.get("/ledger", summary="GPU time by ledger line")
 def ledger(
     reader: Reader,
     store: Store,
     start: Annotated[AwareDatetime, Query(alias="from")],
     end: Annotated[AwareDatetime, Query(alias="to")],
-    minutes: Annotated[bool, Query(description="Each minute, too")] = False,
+    minutes: Annotated[bool, Query(description="Include every minute")] = False,
 ) -> dict[str, Any]:
-    """Refused for who sees one tenant alone: an engine serves all of them."""
+    """Refused for callers bound to one tenant: an engine serves all tenants."""
     if reader.tenant is not None:
         raise PermissionDenied("GPUs are shared by all tenants; ask with a token of the platform")
     if end <= start:

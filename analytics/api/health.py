@@ -17,16 +17,16 @@ AnswerT = TypeVar("AnswerT")
 router = APIRouter(tags=["health"])
 
 
-@router.get("/health", summary="Is the process up")
+@router.get("/health", summary="Liveness")
 @router.get("/healthz", include_in_schema=False)
 async def health() -> dict[str, str]:
     """Answer while the process lives."""
     return {"status": "ok"}
 
 
-@router.get("/ready", summary="Can it answer and tell")
+@router.get("/ready", summary="Readiness")
 async def ready(request: Request, response: Response) -> dict[str, object]:
-    """Answer 503 where a database is away or hung. `alerts` says how the last look at the rules went.
+    """Answer 503 if a database is unreachable or hung. `alerts` has the result of the last evaluation of rules.
 
     `disks` has the store's: it has no page of its own but a ping.
     """

@@ -16,15 +16,15 @@ class Page(BaseModel):
 
 
 class PageQuery(BaseModel):
-    """Which part of a list is wanted."""
+    """Page of a list."""
 
-    after: str = Field(default="", max_length=200, description="Give what follows this id")
-    limit: int = Field(default=100, ge=1, le=1000, description="At most this many")
+    after: str = Field(default="", max_length=200, description="Return items after this id")
+    limit: int = Field(default=100, ge=1, le=1000, description="Maximum number of items")
 
 
 Wanted = Annotated[PageQuery, Query()]
 
 
 def page_of(rows: Sequence[Mapping[str, Any]], limit: int) -> Page:
-    """Make a page of rows that were asked for with one more than the limit."""
+    """Create a page of rows that were asked for with one more than the limit."""
     return Page(data=[dict(row) for row in rows[:limit]], has_more=len(rows) > limit)

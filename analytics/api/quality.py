@@ -1,4 +1,4 @@
-"""How answers changed against a reference: what `tollkeeper alerts quality --json` prints."""
+"""Changes in answers against a reference period, over HTTP, as `tollkeeper alerts quality --json`."""
 
 from datetime import timedelta
 from typing import Annotated, Any
@@ -13,7 +13,9 @@ from analytics.quality.report import quality_report
 router = APIRouter(prefix="/v1/quality", tags=["quality"])
 
 
-@router.get("", summary="Lengths, refusals, finish reasons, tool calls and schema failures against a reference")
+@router.get(
+    "", summary="Compare lengths, refusals, finish reasons, tool calls and schema failures with a reference period"
+)
 def report(
     reader: Reader,
     store: Store,
@@ -22,7 +24,7 @@ def report(
     tenant: str | None = None,
     model: str | None = None,
 ) -> dict[str, Any]:
-    """The last hours against the days before them, by tenant and model."""
+    """The last hours compared with the days before, by tenant and model."""
     wanted, team = reader.narrowed(tenant)
     now = utc_now()
     window, reference = timedelta(hours=hours), timedelta(days=reference_days)

@@ -14,23 +14,23 @@ from backends.control.provider_bills import bill_names, delete_bill, get_bill, l
 
 router = APIRouter(prefix="/v1/reconciliation", tags=["reconciliation"])
 
-Provider = Annotated[str, Path(max_length=63, description="As the provider's targets name it")]
+Provider = Annotated[str, Path(max_length=63, description="Provider, as its targets name it")]
 Month = Annotated[str, Path(pattern=r"^\d{4}-\d{2}$", description="In UTC, such as 2026-11")]
 Text = Annotated[str, Query(max_length=200)]
 
 
 class NamesBody(BaseModel):
-    """What names in a provider's bills mean; null forgets one."""
+    """Mapping of names in a provider's bills; null removes one."""
 
     model_config = ConfigDict(extra="forbid")
 
-    keys: dict[str, str | None] = Field(default_factory=dict, max_length=1_000, description="Key to target")
+    keys: dict[str, str | None] = Field(default_factory=dict, max_length=1_000, description="Bill's key to target")
     models: dict[str, str | None] = Field(
-        default_factory=dict, max_length=1_000, description="Model to our name for it"
+        default_factory=dict, max_length=1_000, description="Bill's model name to model name"
     )
 
 
-@router.post("/bills", summary="Import a provider's bill, all of it or nothing")
+@router.post("/bills", summary="Import a provider's bill, all or nothing")
 async def import_one(
     request: Request,
     author: Bookkeeper,
@@ -39,17 +39,19 @@ async def import_one(
     provider: Text = "",
     format: Text = "",
     name: Text = "",
-    usd_rate: Annotated[Decimal | None, Query(gt=0, description="USD that one unit of its currency was")] = None,
+    usd_rate: Annotated[
+        Decimal | None, Query(gt=0, description="Exchange rate: USD per unit of the bill's currency")
+    ] = None,
     replace: bool = False,
 ) -> dict[str, Any]:
-    """The body is the file. `TOLLKEEPER_ANALYTICS_MAX_BODY_BYTES` bounds it; the command line takes larger ones."""
+    """The body is the file, at most `TOLLKEEPER_ANALYTICS_MAX_BODY_BYTES`. Import larger files on the command line."""
     file = BillFile(await request.body(), name, month, provider, format, usd_rate, replace)
     return bill_as_json(import_bill(database, author, file))
 
 
 @router.get("/bills", summary="List imported bills, oldest first")
 def bills(author: Bookkeeper, database: Database, provider: Text = "", month: Text = "") -> dict[str, Any]:
-    """Owner, admin and finance of the installation see them."""
+    """For owner, admin and finance of the installation."""
     with database.session() as session:
         return {"data": [bill_as_json(row) for row in list_bills(session, provider=provider, month=month)]}
 
@@ -63,7 +65,7 @@ def delete_one(bill_id: str, author: Bookkeeper, database: Database) -> dict[str
     return {"id": row["id"], "deleted": True}
 
 
-@router.get("/{provider}/names", summary="List what names in a provider's bills mean")
+@router.get("/{provider}/names", summary="List the mapping of names in a provider's bills")
 def names(provider: Provider, author: Bookkeeper, database: Database) -> dict[str, Any]:
     """Keys with the targets that use them, and models with the names that applications ask for."""
     with database.session() as session:
@@ -71,9 +73,9 @@ def names(provider: Provider, author: Bookkeeper, database: Database) -> dict[st
         return {f"{kind}s": {row.name: row.meaning for row in rows if row.kind == kind} for kind in ("key", "model")}
 
 
-@router.post("/{provider}/names", summary="Set what names in a provider's bills mean")
+@router.post("/{provider}/names", summary="Map names in a provider's bills")
 def set_names(provider: Provider, body: NamesBody, author: Bookkeeper, database: Database) -> dict[str, Any]:
-    """Those that are not named stay as they are."""
+    """Other mappings stay."""
     with database.session() as session:
         for kind, stated in (("key", body.keys), ("model", body.models)):
             if stated:
@@ -93,7 +95,7 @@ def report(
     cause: Text = "",
     limit: Annotated[int, Query(ge=0, le=10_000)] = 100,
 ) -> dict[str, Any]:
-    """Sums by cause, and the largest differences, perhaps of a day, model or cause."""
+    """Sums by cause, and the largest differences, optionally of one day, model or cause."""
     with database.session() as session:
         found = reconcile(store, session, provider, month, utc_now())
         keep(session, found)

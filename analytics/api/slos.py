@@ -15,7 +15,7 @@ router = APIRouter(prefix="/v1/slos", tags=["objectives"])
 
 @router.get("", summary="States of objectives")
 def report(wanted: Wanted, reader: Reader, store: Store, database: Database) -> Page:
-    """Those of the asker's tenant; a tenant's objectives are kept for all its teams alike."""
+    """Limited to the caller's tenant; a tenant's objectives cover all its teams."""
     with database.session() as session:
         rows = list_slos(session, tenant=reader.tenant or "", after=wanted.after, limit=wanted.limit + 1)
         objectives = [objective_of(row) for row in rows]

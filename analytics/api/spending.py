@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1/spending", tags=["spending"])
 Day = Annotated[date, Field(ge=date(2000, 1, 1), le=date(2100, 1, 1))]  # the store's clock begins 1970, ends 2106
 
 
-@router.get("/forecast", summary="Spending in the days to come, with intervals, and at the month's end")
+@router.get("/forecast", summary="Forecast spending by day and for the month, with intervals")
 def forecast(
     reader: Reader,
     store: Store,
@@ -27,7 +27,7 @@ def forecast(
     days: Annotated[int, Field(ge=1, le=92)] = 30,
     level: Annotated[float, Field(ge=0.5, le=0.99)] = 0.8,
 ) -> dict[str, Any]:
-    """One entry a tenant; `reason` says where too little is known. Takes a tenth of a second a tenant."""
+    """One entry per tenant; `reason` says why there is no forecast. Takes 0.1 s per tenant."""
     from analytics.forecast.spend import forecast_spend  # here: what it loads takes seconds, and few ask for it
 
     reader.require_no_team()
@@ -36,15 +36,15 @@ def forecast(
     return {"data": [each.as_json() for each in found]}
 
 
-@router.get("/anomalies", summary="Tenants that spent unusually on a day, and what drove it")
+@router.get("/anomalies", summary="List tenants with unusual spending on a day, by cause")
 def anomalies(reader: Reader, store: Store, tenant: str | None = None, day: Day | None = None) -> dict[str, Any]:
-    """Yesterday (UTC) unless a day is given, the largest difference first. Of today the hours that are over."""
+    """Yesterday (UTC) unless a day is given, the largest difference first. For today: completed hours only."""
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)
     return {"data": [each.as_json() for each in anomalies_on(store, utc_now(), day, tenant=wanted)]}
 
 
-@router.get("/savings", summary="How to spend less, the largest saving first")
+@router.get("/savings", summary="Recommend savings, largest first")
 def savings(
     reader: Reader,
     store: Store,
@@ -52,7 +52,7 @@ def savings(
     tenant: str | None = None,
     days: Annotated[int, Field(ge=1, le=31)] = 7,
 ) -> dict[str, Any]:
-    """By the price cards of now. Savings are not added up: two may speak of the same request."""
+    """At current price cards. Do not add savings up: two may cover the same requests."""
     reader.require_no_team()
     wanted, _ = reader.narrowed(tenant)
     with database.session() as session:

@@ -1,4 +1,4 @@
-"""The store and the control database as handlers get them: a store's client serves one thread at a time."""
+"""Dependencies of handlers: clients of the store, one per thread at a time, and of the control database."""
 
 import threading
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""Who caused what: why one token was slow, and who earned what prompt caches saved."""
+"""Attribution: causes of slow tokens, and who earned the savings of prompt caches."""

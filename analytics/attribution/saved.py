@@ -1,4 +1,4 @@
-"""What was saved in a range: by prompt caches, by batches, and by answers that were given again."""
+"""Savings in a range: by prompt caches, by batches, and by cached responses."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What prompt caches saved, who earned it by reading, and what writing cost: at the prices they were sold at."""
+"""Savings of prompt caches, who earned them by reading, and the cost of writing, at the prices valid then."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from contracts.pricing.prices import PriceBook
 class CacheSaving:
     """One payer's gain from caches on one model.
 
-    `saved_pico_usd` is what the tokens read would have cost as plain input, less what they did; `write_pico_usd` what
+    `saved_pico_usd` is what the tokens read would have cost as plain input, minus what they did; `write_pico_usd` what
     writing them cost above plain input. `saved_gpu_ns` is the prefill an engine of ours did not do, by what its model
     took per uncached token, `None` for a provider's model. `unpriced_tokens` were read without a known price.
     """

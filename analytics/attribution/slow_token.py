@@ -100,9 +100,9 @@ def slow_token(
 
 
 def steps_around(store: StoreClient, request_id: UUID, begin_ns: int, end_ns: int) -> list[SeenStep]:
-    """Return the steps of the engines that a request ran on, from a minute before a stretch of time until one after it.
+    """Return the steps of a request's engines, from a minute before a time range until a minute after it.
 
-    Times are Unix nanoseconds. None if no engine of ours told of a step with it, or steps are no longer kept.
+    Times are Unix nanoseconds. Return `None` if no engine reported a step with the request, or its steps have expired.
     """
     around = {
         "request_id": request_id,

@@ -1,1 +1,1 @@
-"""What an autoscaler goes by: queues, caches and the time to first token that is predicted, by model."""
+"""Signals for autoscalers by model: queues, KV caches and predicted time to first token."""

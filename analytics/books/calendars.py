@@ -1,4 +1,4 @@
-"""Which month of whose calendar a moment is billed in: a tenant's months begin at midnight of its own time zone."""
+"""The month in which a time is billed: a tenant's months begin at midnight in its time zone."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time

@@ -123,7 +123,7 @@ def issue_credit_note(
 
 
 def creditable(session: Session, number: str, credit_usd: Decimal, *, but: str = "") -> BookDocument:
-    """Return the invoice that an amount may be credited on. Raise NotFound, and Conflict if it is no invoice, was
+    """Return the invoice that an amount may be credited on. Raise NotFound, and Conflict if it is not an invoice, was
     cancelled, or has less left; `but` is a credit that is not counted among those before."""
     issued = get_document(session, number)
     if issued.kind != "invoice":

@@ -10,7 +10,7 @@ from contracts.pricing.money import usd
 
 
 def preview_as_json(preview: Preview) -> dict[str, object]:
-    """Return what a correction would book."""
+    """Return the preview of a correction as JSON values."""
     return {
         "card": preview.card or None,
         "entries": len(preview.entries),

@@ -1,4 +1,4 @@
-"""Rerating: what recorded requests cost by another card, less what they were booked at, as entries of the books.
+"""Rerating: what recorded requests cost by another card, minus what they were booked at, as entries of the books.
 
 A group keeps its recorded price if no card prices it now, if it failed, or if a kept answer was sold at a policy's
 price. So a card that is missing never credits anything.

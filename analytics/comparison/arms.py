@@ -26,7 +26,7 @@ class ReportLine:
     how: str  # what the comparison is: "ratio", "difference" or "share"
 
     def as_json(self) -> dict[str, object]:
-        """Return this as plain values."""
+        """Return the values for JSON."""
         told = None if self.comparison is None else self.comparison.as_json()
         return {
             "measure": self.measure,
@@ -63,7 +63,7 @@ class RolloutReport:
     lines: tuple[ReportLine, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Return this as plain values."""
+        """Return the values for JSON."""
         return {
             "rollout": self.rollout,
             "start": self.start.isoformat(),

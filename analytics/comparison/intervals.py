@@ -1,4 +1,4 @@
-"""What two samples come to, each figure with an interval: shares by Wilson and Newcombe, the rest by bootstrap."""
+"""Compare two samples with confidence intervals: shares by Wilson and Newcombe, the rest by bootstrap."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""How both arms of a rollout did, from the store: latency, cost, length, failures, refusals, how alike answers are."""
+"""Compare both arms of a rollout from the store: latency, cost, length, failures, refusals, similarity."""
 
 import json
 from collections import Counter

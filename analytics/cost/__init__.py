@@ -1,1 +1,1 @@
-"""What was used and what it cost, by the one that is to pay for it: reports whose parts are their total."""
+"""Usage and cost by payer: reports whose parts sum to their total."""

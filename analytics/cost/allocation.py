@@ -210,7 +210,7 @@ def _stated(rule: SharedRule) -> int:
         amount = pico_usd(Decimal(rule.usd))
     except (InvalidOperation, ValueError) as error:
         raise InvalidRequest(
-            f"the shared cost {rule.name!r}: {rule.usd[:40]!r} is no amount in USD", param="usd"
+            f"the shared cost {rule.name!r}: {rule.usd[:40]!r} is not an amount in USD", param="usd"
         ) from error
     if amount < 0 and rule.source == "fixed":
         raise InvalidRequest(f"the shared cost {rule.name!r} is {rule.usd} USD; give an amount from 0", param="usd")

@@ -1,4 +1,4 @@
-"""What further tries of requests cost: retries, hedges, what a cascade set aside. Providers are paid, and by no payer.
+"""Cost of additional attempts (retries, hedges, answers that a cascade discarded): paid to providers, by no tenant.
 
 A request pays for the answer it got. All its tries together, less that, is what is told here.
 """

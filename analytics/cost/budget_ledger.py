@@ -1,4 +1,4 @@
-"""What the ledger says a budget should have spent in its period, against what its requests were charged."""
+"""Compare a budget's recorded cost in its period with the charges of its requests."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What booked entries add to a group's recorded cost, and which requests got a price by them."""
+"""Add booked entries to groups' recorded cost, and find requests that got a price by them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What a cost report is asked: which stretch of time, in which calendar, of whom, and broken down by what."""
+"""Parameters of a cost report: range, time zone, payers, and levels of the breakdown."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -120,7 +120,7 @@ class CostQuestion:
 
     @property
     def whole_days(self) -> Period:
-        """Return the whole days (UTC) within the range; empty (start = end) where there is none."""
+        """Return the whole days (UTC) within the range; empty (start = end) if there is none."""
         first = -(-int(self.start.timestamp()) // 86_400) * 86_400
         last = max(int(self.end.timestamp()) // 86_400 * 86_400, first)
         return Period(datetime.fromtimestamp(first, UTC), datetime.fromtimestamp(last, UTC))
@@ -145,7 +145,7 @@ def _check_dimensions(by: tuple[str, ...]) -> None:
     for name in by:
         if name not in DIMENSIONS and not (name.startswith(TAG) and len(name) > len(TAG)):
             raise InvalidRequest(
-                f"{name!r} is nothing to break a report down by; choose of {', '.join(DIMENSIONS)} and tag:NAME",
+                f"{name!r} is nothing to break a report down by; choose one of {', '.join(DIMENSIONS)} and tag:NAME",
                 param="by",
             )
     if len(set(by)) < len(by):

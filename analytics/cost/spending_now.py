@@ -1,4 +1,4 @@
-"""What was spent today, yesterday and in the month so far, in one calendar: from the sums of whole days or hours."""
+"""Spending of today, yesterday and the month so far, in one time zone, from rollups of days or hours."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta

@@ -1,4 +1,4 @@
-"""What a group of requests came to. Sums over what was reported; how much was not stands beside them, never as zero."""
+"""Sums over a group of requests. Unreported amounts are counted separately, never as zero."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,12 +72,12 @@ class CostSum:
 
     @property
     def admitted(self) -> int:
-        """Count the requests that were not refused."""
+        """Return the number of requests that were not refused."""
         return self.requests - self.rejected
 
     @property
     def priced_requests(self) -> int:
-        """Count the requests that have an amount, whole or in part."""
+        """Return the number of requests that have an amount, whole or in part."""
         return self.admitted - self.failed_requests - self.unknown_usage_requests - self.unpriced_requests
 
     @property

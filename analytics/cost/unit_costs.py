@@ -1,4 +1,4 @@
-"""What one request and a number of tokens cost: a group's cost over what of it has a price."""
+"""Cost per request and per number of tokens: a group's cost divided by its priced usage."""
 
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal

@@ -1,4 +1,4 @@
-"""What a request's cost is made of: its usage by kind, at the rates of the card that priced it."""
+"""A request's cost by usage kind, at the rates of the card that priced it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

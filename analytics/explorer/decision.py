@@ -1,4 +1,4 @@
-"""How a request was routed: what was weighed, what was chosen, and how the prediction came out."""
+"""A request's routing decision: candidates with predictions, the choice, and the actual result."""
 
 import json
 from collections.abc import Mapping, Sequence

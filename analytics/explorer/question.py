@@ -1,4 +1,4 @@
-"""Which requests are looked for: in what time, whose, with what outcome, in which order, and which page of them."""
+"""Parameters of a request search: range, owner, outcome, order, and page."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -139,19 +139,19 @@ def read_outcome(text: str | None) -> Outcome | None:
     if not text:
         return None
     if text not in OUTCOMES:
-        raise InvalidRequest(f"{text!r} is no outcome; choose of {', '.join(OUTCOMES)}", param="outcome")
+        raise InvalidRequest(f"{text!r} is not an outcome; choose one of {', '.join(OUTCOMES)}", param="outcome")
     return text
 
 
 def read_sort(text: str) -> Sort:
     """Read an order's name. Raises InvalidRequest."""
     if text not in SORTS:
-        raise InvalidRequest(f"requests cannot be sorted by {text!r}; choose of {', '.join(SORTS)}", param="sort")
+        raise InvalidRequest(f"requests cannot be sorted by {text!r}; choose one of {', '.join(SORTS)}", param="sort")
     return text
 
 
 def _both(filtered: str | None, searched: str | None, name: str) -> str | None:
-    """Return the one that is asked for. Raises InvalidRequest if filter and search contradict each other."""
+    """Return the value of filter or search. Raise InvalidRequest if they contradict each other."""
     if filtered is not None and searched is not None and filtered != searched:
         raise InvalidRequest(f"the filter asks for {name} {filtered!r} and the search for {searched!r}", param="search")
     return searched if filtered is None else filtered

@@ -1,4 +1,4 @@
-"""What is typed to find requests: `user:alice error:rate_limited ttft>500ms`, an id, or a part of a name."""
+"""Parse search text for requests: `user:alice error:rate_limited ttft>500ms`, an id, or a part of a name."""
 
 import re
 import shlex
@@ -113,7 +113,7 @@ def _with_term(search: Search, term: str) -> Search | None:
         return replace(search, tag_name=name.removeprefix("tag."), tag_value=value)
     if name == "trace":
         if not _TRACE.fullmatch(value):
-            raise InvalidRequest(f"{value!r} is no trace id; it has 32 hexadecimal digits", param="search")
+            raise InvalidRequest(f"{value!r} is not a trace id; it has 32 hexadecimal digits", param="search")
         return replace(search, trace=value.lower())
     if name in ("status", "upstream_status"):
         if not (value.isascii() and value.isdigit() and len(value) == len("429")):

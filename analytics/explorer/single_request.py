@@ -101,7 +101,7 @@ class SingleRequest:
 
     @property
     def tenant(self) -> str:
-        """Name its payer."""
+        """Return the name of its payer."""
         return self.labels["tenant"]
 
     @property

@@ -25,7 +25,7 @@ class SlowToken:
 
     @property
     def main_cause(self) -> str:
-        """Name the cause that took longest: a field of TokenTime without its unit."""
+        """Return the name of the cause that took longest: a field of TokenTime without its unit."""
         return max(fields(TokenTime), key=lambda one: getattr(self.time, one.name)).name.removesuffix("_ns")
 
 

@@ -1,4 +1,4 @@
-"""Which parts of a stretch of time are counted from sums of days, hours and minutes, and what is left of it."""
+"""Split a range into parts that rollups of days, hours and minutes cover, and the rest."""
 
 from datetime import timedelta
 from math import ceil, floor

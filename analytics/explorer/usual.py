@@ -1,4 +1,4 @@
-"""What is usual where a request was answered: times to the first token there, in the day before and at that moment."""
+"""Usual times to first token at a request's target: in the day before, and around that time."""
 
 from dataclasses import dataclass
 from typing import Final

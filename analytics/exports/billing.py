@@ -1,4 +1,4 @@
-"""How charges are billed: by which document, in which currency, and what documents ask for beside usage."""
+"""Billing of charges: document, currency, and further fields that documents need beside usage."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

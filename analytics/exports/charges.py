@@ -185,7 +185,7 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard], book: PriceBo
 
 
 def _tier(card: AnyCard, leaf: str, input_tokens: int | None) -> int:
-    """Return the threshold of the tier that prices a leaf for an input; 0 if it is no tier but the card."""
+    """Return the threshold of the tier that prices a leaf for an input; 0 if it is not a tier but the card."""
     if not isinstance(card, PriceCard) or input_tokens is None:
         return 0
     above = (tier.above_input_tokens for tier in card.tiers if leaf in tier.rates)  # the highest first

@@ -142,7 +142,7 @@ def invoices(
     """Make one invoice for each team (or tenant) with charges, in order; none of the platform's own.
 
     Free amounts and commitments are a tenant's, so they stand on its own invoice alone; a percentage stands on both.
-    They are a month's, too: of a range that is no whole month of `zone` they are left out. A tenant that has committed
+    They are a month's, too: for a range that is not a whole month of `zone` they are left out. A tenant that committed
     to an amount and used nothing has an invoice of that amount; of `tenant` alone, where that is given. `as_of` within
     the month prorates free amounts and commitments to the days so far. `late` are named amounts (pico-USD) of usage of
     earlier months that arrived after these were closed; they need `tenant`. Credits have documents of their own and are

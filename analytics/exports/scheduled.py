@@ -64,7 +64,7 @@ class ExportPlan:
 
     def __post_init__(self) -> None:
         if self.form not in _FORMATS:
-            raise ConfigurationError(f"{self.form!r} is no form of an export; choose of {', '.join(_FORMATS)}")
+            raise ConfigurationError(f"{self.form!r} is not a form of an export; choose one of {', '.join(_FORMATS)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""What will be spent: forecasts by tenant that say how sure they are, and what a month will come to."""
+"""Forecast spending by tenant, with intervals, and the month's total."""

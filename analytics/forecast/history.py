@@ -1,4 +1,4 @@
-"""What each tenant spent on each whole day (UTC), without holes: what forecasts and anomalies are made from."""
+"""Each tenant's spending on each whole day (UTC), without gaps: input of forecasts and anomalies."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ from contracts.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class OutlookTask:
-    """What a forecast is made of, so that it can be made elsewhere: the history, and the day that is today (UTC)."""
+    """Input of a forecast, for another process: the history, and today's date (UTC)."""
 
     history: SpendHistory
     today: date
@@ -22,7 +22,7 @@ class OutlookTask:
     level: float = LEVEL
 
     def forecast(self) -> SpendForecast:
-        """Make the forecast. Takes a tenth of a second, and seconds and 100 MB the first time in a process."""
+        """Create the forecast. Takes a tenth of a second, and seconds and 100 MB the first time in a process."""
         return forecast_of(self.history.tenant, self.history, self.today, days=self.days, level=self.level)
 
 

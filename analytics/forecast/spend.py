@@ -108,7 +108,7 @@ def forecast_of(
 ) -> SpendForecast:
     """Forecast from a history that may end with today, which counts as begun: its part is in what was spent.
 
-    Raises InvalidRequest on more than 92 days, or a level that is no share.
+    Raises InvalidRequest on more than 92 days, or a level that is not a share.
     """
     if not 1 <= days <= MAX_DAYS:
         raise InvalidRequest(f"a forecast is of 1 to {MAX_DAYS} days, not {days}", param="days")
@@ -187,7 +187,7 @@ def _spent_in_month(history: SpendHistory, today: date) -> int:
 
 
 def _days_left(today: date) -> int:
-    """Count the month's days from today on."""
+    """Return the number of days left in the month, including today."""
     return ((today.replace(day=28) + timedelta(days=4)).replace(day=1) - today).days
 
 

@@ -1,1 +1,1 @@
-"""Where GPU time and its money went: a ledger that closes, who pays for idleness, and what a token cost us."""
+"""GPU time and its cost: a complete ledger, payers of idle time, and cost per token."""

@@ -1,4 +1,4 @@
-"""What GPU costs are computed from, for any range: single steps while these are kept, else the finished hours."""
+"""Input of GPU costs for any range: single steps while they are kept, else finished hours."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""GPU time as money: the ledger's lines at dated rates, and who pays each of them. All parts sum to the bill."""
+"""Cost of GPU time: ledger lines at the rates valid then, and their payers. All parts sum to the total."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

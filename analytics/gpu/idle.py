@@ -1,4 +1,4 @@
-"""Who pays for GPU time in which nobody was served: four policies, each splitting to the last pico-dollar."""
+"""Four policies that charge idle GPU time to tenants; each splits exactly to the pico-dollar."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ PLATFORM: Final = ""  # the payer of what no tenant pays
 def idle_policy(name: str) -> IdlePolicy:
     """Read a policy's name. Raises InvalidRequest if it is none."""
     if name not in IDLE_POLICIES:
-        raise InvalidRequest(f"{name!r} is no idle policy; choose of {', '.join(IDLE_POLICIES)}", param="idle")
+        raise InvalidRequest(f"{name!r} is not an idle policy; choose one of {', '.join(IDLE_POLICIES)}", param="idle")
     return name
 
 

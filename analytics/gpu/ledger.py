@@ -46,7 +46,7 @@ class GpuMinute:
 
     @property
     def machine(self) -> str:
-        """Name what is paid once whatever runs on it: the GPU, or without one the engine host."""
+        """Return the name of what is paid once whatever runs on it: the GPU, or without one the engine host."""
         return self.device if self.is_gpu else self.replica or self.device
 
 
@@ -75,7 +75,7 @@ class GpuLedger:
         return sum((minute.lines for minute in self.minutes), LedgerLines())
 
     def first_records(self) -> dict[str, int]:
-        """Return when each machine's first engine appeared in the range, in Unix ns; not of those known before."""
+        """Return the start (Unix ns) of each machine's first engine in the range, for machines not seen before it."""
         found: dict[str, int] = {}
         for minute in self.minutes:
             if minute.machine in self.known_before or not minute.lines.wall_ns:

@@ -1,4 +1,4 @@
-"""How full engines were over time: requests and tokens in a step, the queue, the KV cache, prompts read from it."""
+"""Utilisation of engines over time: batch size, queue, KV cache, prefix hits."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -55,7 +55,7 @@ class Load:
 
 @dataclass(slots=True)
 class _Sums:
-    """What points are made of: sums add up over time, means do not."""
+    """Sums from which points are computed: sums can be added over time, means cannot."""
 
     steps: int = 0
     slots: int = 0

@@ -27,7 +27,7 @@ def publish(
     if fit.doubts and not is_forced:
         raise InvalidRequest(
             f"card {card.version!r} is implausible and is not published: {'; '.join(fit.doubts)}. Fit it to more hours "
-            "(--last), set a card of your own (POST /v1/standard-costs), or publish it with --force"
+            "(--hours), set a card of your own (POST /v1/standard-costs), or publish it with --force"
         )
     for row in session.scalars(select(StandardCost).where(StandardCost.model == card.model)):
         is_replaceable = row.origin == FITTED or row.version.startswith(BUILTIN_VERSIONS)

@@ -1,4 +1,4 @@
-"""What GPUs told of themselves over time: activity, memory, power, heat. A sensor that is absent reads `None`."""
+"""GPU sensors over time: activity, memory, power, temperature. A missing sensor reads `None`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

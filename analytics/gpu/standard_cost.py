@@ -196,7 +196,7 @@ def usd_per_mtok(rate: int) -> Decimal:
 
 
 def card_version(model: str, until: datetime) -> str:
-    """Name a fitted card by its model and the end of what it was fitted to."""
+    """Return the name of a fitted card by its model and the end of what it was fitted to."""
     return f"{model}/fitted/{until:%Y-%m-%dT%H%MZ}"
 
 

@@ -1,4 +1,4 @@
-"""What a million tokens cost on our own GPUs, how sure that is, and what a provider asks for the same: host or buy."""
+"""Cost per million tokens on own GPUs, with its uncertainty, compared with a provider's price: host or buy."""
 
 import math
 from collections.abc import Sequence

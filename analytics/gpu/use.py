@@ -1,4 +1,4 @@
-"""Whose requests the GPUs worked for, over time by tenant and team."""
+"""GPU time over time by tenant and team."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from contracts.pricing.prices import StandardCostCard
 
 @dataclass(frozen=True, slots=True)
 class Standard:
-    """What a card stands for: its rates, and the conditions of its fit (see `StandardFit`)."""
+    """A card's rates, and the conditions of its fit (see `StandardFit`)."""
 
     card: StandardCostCard
     overhead: float
@@ -38,7 +38,7 @@ class Standard:
 
 @dataclass(frozen=True, slots=True)
 class CostVariance:
-    """Actual less standard cost in pico-USD; above 0 the platform has paid more than it charged.
+    """Actual minus standard cost in pico-USD; above 0 the platform has paid more than it charged.
 
     `co_tenancy`: the requests took more (or less) GPU time than the card's rates say, as batches shared weights and
     steps worse or better than when it was fitted. `idle`: idleness and what else was in vain cost more than was planned
@@ -56,7 +56,7 @@ class CostVariance:
 
     @property
     def total(self) -> int:
-        """Return actual less standard."""
+        """Return actual minus standard."""
         return self.actual_pico_usd - self.standard_pico_usd
 
 

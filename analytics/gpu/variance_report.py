@@ -60,7 +60,7 @@ def last_hours(asked: AskedAt, hours: int) -> Period:
 
 
 def variance_report(store: StoreClient, known: Standards, asked: AskedAt, hours: int = 24) -> tuple[CostVariance, ...]:
-    """Explain each model's cost, as `tollkeeper gpu variance MODEL --last HOURS` does. Raises StoreUnavailable."""
+    """Explain each model's cost, as `tollkeeper gpu variance MODEL --hours HOURS` does. Raises StoreUnavailable."""
     period = last_hours(asked, hours)
     if not known.cards:
         return ()

@@ -1,1 +1,1 @@
-"""What went wrong in a stretch of time, and why: evidence from the store, probable causes in words."""
+"""Find probable causes of an incident, with evidence from the store."""

@@ -56,7 +56,7 @@ def affected_tenants(evidence: Evidence) -> dict[str, int]:
 
 
 def error_words(group: Group) -> str:
-    """Name an error: its code, and the status and type that the target answered with."""
+    """Return the name of an error: its code, and the status and type that the target answered with."""
     parts = [group.error_code or "no error code"]
     if group.upstream_status is not None:
         parts.append(f"upstream status {group.upstream_status}")

@@ -1,4 +1,4 @@
-"""What people changed around an incident: configuration, prices, rollouts, keys and limits, from the audit log."""
+"""Changes around an incident from the audit log: configuration, prices, rollouts, keys and limits."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""How fast, over time and by prompt length: requests counted by the steps that objectives are judged by."""
+"""Latency over time and by prompt length, from the histograms that objectives use."""

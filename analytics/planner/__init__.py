@@ -1,1 +1,1 @@
-"""What would be if: replicas simulated around the router's policies, the scheduler's rules and fitted step models."""
+"""What-if simulation: replicas simulated with the router's policies, the scheduler's rules and fitted step models."""

@@ -85,7 +85,7 @@ class DecodeRun:
         return done
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Remove all entries."""
         self.members.clear()
         self._finishes.clear()
         self._growth = [0] * self._block_tokens
@@ -99,7 +99,7 @@ class DecodeRun:
 
     @property
     def next_growth(self) -> int:
-        """Count the blocks that members need in the next step, whether or not they are held already."""
+        """Return the number of blocks that members need in the next step, whether or not they are held already."""
         return self._growth[self.steps % self._block_tokens]
 
     def growth_of(self, steps: int) -> int:
@@ -114,7 +114,7 @@ class DecodeRun:
         return needed - growth[at] if self._grown_step == self.steps else needed
 
     def note_grown(self) -> None:
-        """Note that the next step's blocks are held."""
+        """Record that the next step's blocks are held."""
         self._grown_step = self.steps
 
     # a leap

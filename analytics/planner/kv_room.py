@@ -26,12 +26,12 @@ class KvRoom:
 
     @property
     def free(self) -> int:
-        """Count the blocks that could be held now, evicting what nobody holds."""
+        """Return the number of blocks that could be held now, evicting what nobody holds."""
         return self.total - self.held
 
     @property
     def cached_blocks(self) -> int:
-        """Count the blocks that are only kept for later."""
+        """Return the number of blocks that are only kept for later."""
         return len(self._idle) * self.unit_blocks
 
     def blocks_for(self, tokens: int) -> int:
@@ -39,7 +39,7 @@ class KvRoom:
         return -(-tokens // self.block_tokens)
 
     def hits(self, keys: Sequence[int], tokens: int) -> int:
-        """Count the units a prompt finds; at least its last token is left to compute."""
+        """Return the number of units a prompt finds; at least its last token is left to compute."""
         found = 0
         for key in keys[: (tokens - 1) // self.unit_tokens]:
             if key not in self._references and key not in self._idle:

@@ -1,4 +1,4 @@
-"""What a plan comes to: how fast, how busy, what it costs."""
+"""Result of a simulation: latency, utilisation and cost."""
 
 import math
 from collections.abc import Sequence

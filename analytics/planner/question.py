@@ -40,7 +40,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """Requests that are made up: how many, how many a second, and their mean lengths in tokens."""
+    """Generated requests: number, rate per second, and mean lengths in tokens."""
 
     requests: int
     per_second: float
@@ -71,4 +71,4 @@ class PlanJob:
         try:
             return msgspec.json.decode(data, type=cls)
         except msgspec.MsgspecError as error:
-            raise InvalidRequest(f"this is no plan: {error}") from error
+            raise InvalidRequest(f"this is not a plan: {error}") from error

@@ -1,4 +1,4 @@
-"""What a plan takes from the store: the requests of a time as a workload, and measured steps as a replica's setup."""
+"""Read a simulation's input from the store: requests of a range as a workload, measured steps as a replica setup."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -24,7 +24,7 @@ _UNIT_TOKENS: Final = 128  # of a prefix, where prompts themselves are not kept
 def recorded_workload(
     store: StoreClient, period: Period, *, model: str | None = None, tenant: str | None = None
 ) -> Workload:
-    """Read a time's requests as a workload. Raises StoreUnavailable, and InvalidRequest where there are none.
+    """Read a time's requests as a workload. Raises StoreUnavailable, and InvalidRequest if there are none.
 
     Prompts are not kept, so shared beginnings are inferred: the turns of a conversation continue each other, and what
     else was found in a cache is a beginning that the tenant's prompts have in common.
@@ -105,7 +105,7 @@ def step_sample(row: Row, place: int) -> StepSample:
 
 
 def step_rows(scheduled: Sequence[float], context: Sequence[float], phases: Sequence[float]) -> list[StepRow]:
-    """Return a recorded step's rows. Which chunk ends its prompt is not recorded: each counts one row of logits."""
+    """Return a recorded step's rows. Records do not say which chunk ends a prompt, so each counts one row of logits."""
     known = phases or [
         DECODE if tokens == 1 and before else PREFILL for tokens, before in zip(scheduled, context, strict=True)
     ]

@@ -1,9 +1,8 @@
-"""A simulated replica: an engine that batches continuously, by the scheduler's own rules and a fitted step model.
+"""A simulated replica: continuous batching by the scheduler's rules and a fitted step model.
 
-Where a step has a decision (a prompt to compute, someone to admit, blocks that lack) the rules of `algorithms.batching`
-decide it. Between decisions nothing changes but that every running answer grows by one token: such a run of steps is
-taken in one leap, at the sum of what the step model says for each. Tests hold leaps to the torch engine's own
-scheduler, step by step.
+If a step needs a decision (a prompt to compute, a request to admit, missing blocks), the rules of `algorithms.batching`
+decide. Between decisions every running answer only grows by one token: such a run of steps is simulated in one jump,
+with the sum of the model's step times. Tests compare jumps with the torch engine's scheduler, step by step.
 """
 
 import math
@@ -54,7 +53,7 @@ class SimulatedReplica:
         self._listener = listener
         self._luck = luck  # None: every step takes what the model says
         self._line: WaitingLine[SimulatedSequence] = WaitingLine()
-        self._prompts: list[SimulatedSequence] = []  # under way
+        self._prompts: list[SimulatedSequence] = []  # in progress
         self._rows: list[tuple[SimulatedSequence, int]] = []  # prompts' parts of the step in flight
         self._decodes = DecodeRun(setup)
         self._leap = 0  # steps of the leap in flight; 0: a single step, or nothing
@@ -126,23 +125,23 @@ class SimulatedReplica:
 
     @property
     def steps(self) -> int:
-        """Count the steps that were computed."""
+        """Return the number of steps that were computed."""
         return self._decodes.steps
 
     @property
     def running(self) -> int:
-        """Count the sequences that have a seat."""
+        """Return the number of sequences that have a seat."""
         return len(self._decodes.members) + len(self._prompts)
 
     @property
     def waiting(self) -> int:
-        """Count the sequences in the queue."""
+        """Return the number of sequences in the queue."""
         return len(self._line)
 
     # a step's beginning
 
     def _begin(self, now: float) -> None:
-        """Begin what comes next, at the boundary of a step."""
+        """Start what comes next, at the boundary of a step."""
         decodes, kv = self._decodes, self.kv
         self._leap = 0
         self._began_ns = now

@@ -89,7 +89,7 @@ class Objective:
 
     def __post_init__(self) -> None:
         if self.ttft_p95_ms is None and self.gap_p95_ms is None:
-            raise InvalidRequest("an objective bounds the time to first token, the gap between tokens, or both")
+            raise InvalidRequest("an objective bounds the time to first token, the inter-token latency, or both")
         for name in ("ttft_p95_ms", "gap_p95_ms"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

@@ -26,7 +26,7 @@ class _Setup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def read_setup(path: Path) -> ReplicaSetup:
-    """Read a setup. Raises ConfigurationError, naming the file, where it is none; InvalidRequest on what cannot be."""
+    """Read a setup. Raises ConfigurationError, naming the file, if it is none; InvalidRequest on what cannot be."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -35,7 +35,7 @@ def read_setup(path: Path) -> ReplicaSetup:
 
 
 def setup_of_json(data: bytes, name: str) -> ReplicaSetup:
-    """Read a setup off JSON text, called `name` where it is none. Raises as `read_setup` does."""
+    """Read a setup off JSON text, called `name` if it is none. Raises as `read_setup` does."""
     try:
         found = msgspec.json.decode(data, type=_Setup)
     except (msgspec.MsgspecError, ValueError) as error:

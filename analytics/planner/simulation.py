@@ -67,7 +67,7 @@ class Simulation:
         for setup in self._setups:
             if workload.unit_tokens % setup.block_tokens:
                 raise InvalidRequest(
-                    f"prefixes of {workload.unit_tokens} tokens are no whole blocks of {setup.block_tokens}"
+                    f"prefixes of {workload.unit_tokens} tokens are not whole blocks of {setup.block_tokens}"
                 )
         run = _Run(self._setups, self._policy, self._seed, self._outages, workload)
         with without_collections():
@@ -75,7 +75,7 @@ class Simulation:
 
 
 class _Run:
-    """What is under way in one run. It listens to its replicas."""
+    """What is in progress in one run. It listens to its replicas."""
 
     def __init__(
         self, setups: Sequence[ReplicaSetup], policy: str, seed: int, outages: Sequence[Outage], workload: Workload

@@ -1,4 +1,4 @@
-"""How much longer or shorter than predicted a simulated step turns out: drawn of the ratios that were measured."""
+"""Random variation of simulated step times, drawn from the measured ratios to the prediction."""
 
 import random
 from collections.abc import Sequence

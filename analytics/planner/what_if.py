@@ -1,4 +1,4 @@
-"""What a what-if comes to: the plan as it is, the plan as it would be, and the replicas that an objective needs.
+"""A what-if analysis: the current plan, the changed plan, and the replicas that an objective needs.
 
 The command line and the dashboard ask the same question here, so they cannot answer it differently.
 """

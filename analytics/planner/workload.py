@@ -1,4 +1,4 @@
-"""What is asked of a planned pool: requests in the order of their arrival, and what can be made of them."""
+"""The workload of a simulation: requests in order of arrival, with scaling and filtering."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ class PlannedRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """Requests, sorted by arrival, and where they come from. Raises InvalidRequest on what no engine could be asked."""
+    """Requests sorted by arrival, and their source. Raise InvalidRequest on requests that no engine could serve."""
 
     requests: Sequence[PlannedRequest]
     source: str
@@ -101,7 +101,7 @@ def poisson(
     tenants: int = 8,
     seed: int = 0,
 ) -> Workload:
-    """Make requests that come independently of each other, with log-normal lengths; the same for the same seed.
+    """Create requests that come independently of each other, with log-normal lengths; the same for the same seed.
 
     `input_tokens` and `output_tokens` are means; `spread` is the standard deviation of the lengths' logarithm.
     """

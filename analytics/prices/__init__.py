@@ -1,1 +1,1 @@
-"""What providers ask, as price cards of ours, and what usage would cost under other cards."""
+"""Providers' list prices as price cards, and the cost of usage under other cards."""

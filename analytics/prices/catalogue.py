@@ -75,7 +75,7 @@ class Unpriceable(TollkeeperError):
 
 
 def catalogue_version() -> str:
-    """Name the table and its release, as it stands in the versions of the cards."""
+    """Return the name of the table and its release, as it stands in the versions of the cards."""
     return f"genai-prices-{version('genai-prices')}"
 
 

@@ -1,4 +1,4 @@
-"""Which list prices an installation lacks: cards for its targets, from the catalogue, else from LiteLLM's table."""
+"""List prices that an installation lacks: cards for its targets, from the catalogue, else from LiteLLM's table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -130,7 +130,7 @@ def not_yet_there(
 ) -> list[PriceCard]:
     """Leave out what a card that holds now already prices, and cards that have ended; begin where the last one ended.
 
-    With a tenant, its own cards alone count: what all pay is no price of its own.
+    With a tenant, its own cards alone count: what all pay is not a price of its own.
     """
     own = [card for card in known if not tenant or card.tenant == tenant]
     book = PriceBook(own)

@@ -144,7 +144,7 @@ class LitellmTable:
             raise NotFound(f"{self.version} has no price per token for {name!r}")
         if not any(base.values()):
             raise NotFound(
-                f"{self.version} prices {name!r} at nothing, which is no statement; if it is free, give it a card of 0"
+                f"{self.version} prices {name!r} at nothing; if the model is free, give it a price card of 0"
             )
         cliffs = {above: f"_above_{thousands}k_tokens" for thousands, above in _CLIFFS.items()}
         tiers = {above: _prices(entry, suffix) for above, suffix in cliffs.items()}

@@ -1,4 +1,4 @@
-"""Which list prices have changed since their cards were imported, and what that costs at a month's usage.
+"""Find list prices that changed since their cards were imported, with the effect on a month's usage.
 
 Only cards that `tollkeeper prices import` made are compared: a card that somebody wrote is not the list's.
 """
@@ -33,7 +33,7 @@ _AGAIN: Final = "~"  # between a version that is taken and the day of the refres
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """A card that holds, and the one that the list asks for in its place from the refresh on."""
+    """A valid card, and the card that replaces it by the refreshed price list."""
 
     old: PriceCard
     new: PriceCard

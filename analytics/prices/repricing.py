@@ -1,4 +1,4 @@
-"""What usage would cost under other cards. The rows keep the price they were given; this only computes beside it."""
+"""Compute the cost of usage under other cards. Records keep their price."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -72,7 +72,7 @@ class UsageGroup:
     @property
     def total_tokens(self) -> int:
         """Return all its tokens."""
-        return sum(self.tokens[: len(TOKEN_LEAVES)])
+        return sum(self.tokens[LEAVES.index(leaf)] for leaf in TOKEN_LEAVES)
 
 
 def usage_groups(

@@ -1,4 +1,4 @@
-"""How far a distribution has moved from a reference: pure functions on counts.
+"""Measure how far a distribution moved from a reference: pure functions on counts.
 
 PSI is the population stability index (Siddiqi, Credit Risk Scorecards, 2006): below 0.1 is read as no shift, 0.25 and
 above as a large one. KS is the two-sample Kolmogorov-Smirnov distance with Stephens' approximation of its significance

@@ -60,7 +60,7 @@ class Judge:
     async def judge_some(self) -> int:
         """Have some answers judged, the oldest first; return how many were.
 
-        Raises StoreUnavailable, and Unavailable where the judge does not answer, which is tried again, or gives an
+        Raises StoreUnavailable, and Unavailable if the judge does not answer, which is tried again, or gives an
         answer no score: that one is passed over, so that it does not keep those after it from being judged.
         """
         judged = 0

@@ -31,7 +31,7 @@ class Sample:
 
     @property
     def refusals(self) -> int:
-        """Count the answers whose finish reason says that the model or a filter refused."""
+        """Return the number of answers whose finish reason says that the model or a filter refused."""
         return sum(count for reason, count in (self.reasons or {}).items() if reason in _REFUSALS)
 
 

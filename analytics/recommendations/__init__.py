@@ -1,1 +1,1 @@
-"""How to spend less: what the records of a time say could be saved, with the evidence, the largest saving first."""
+"""Recommend savings from the records of a range, with evidence, largest first."""

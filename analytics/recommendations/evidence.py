@@ -1,4 +1,4 @@
-"""What recommendations are made from, read from the store: use by tenant and model, and replicas by hour."""
+"""Read the evidence for recommendations: usage by tenant and model, and replicas by hour."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One recommendation: what to do, what it saves, and what says so."""
+"""A recommendation: action, saving, and evidence."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

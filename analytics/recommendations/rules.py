@@ -1,4 +1,4 @@
-"""What could be saved, rule by rule, from a time's use, price cards and replicas' hours. Pure.
+"""Rules that recommend savings from usage, price cards and replica hours. Pure.
 
 Savings are what the same tokens would have cost: they are not added up, for two rules may speak of the same request.
 """

@@ -85,7 +85,7 @@ def import_bill(database: ControlDatabase, author: Author, file: BillFile) -> Pr
 def _check_month(month: str) -> None:
     year, _, number = month.partition("-")
     if month and not (len(month) == 7 and year.isdecimal() and number.isdecimal() and 1 <= int(number) <= 12):
-        raise InvalidRequest(f"{month[:40]!r} is no month; give one such as 2026-11", param="month")
+        raise InvalidRequest(f"{month[:40]!r} is not a month; give one such as 2026-11", param="month")
 
 
 def _rate(bill: ReadBill, stated: Decimal | None) -> Decimal:
@@ -106,13 +106,13 @@ def _in_usd(line: BillLine, rate: Decimal) -> BillLine:
     return structs.replace(
         line,
         amount=None if line.amount is None else round(line.amount * rate),
-        unit_price=None,  # in USD it is no whole number any more
+        unit_price=None,  # in USD it is not a whole number any more
         step=max(int(line.step * rate) + 1, 1),
     )
 
 
 def _refuse_repeated(session: Session, known: Sequence[ProviderBill], lines: Sequence[BillLine], digest: str) -> None:
-    """Refuse lines that another file has: they would count twice. The same file is refused when it is written."""
+    """Refuse lines that another imported file has: they would count twice. An identical file is refused on insert."""
     if any(one.digest == digest for one in known):
         return
     for bill, packed in zip(known, packed_lines(session, known), strict=True):

@@ -58,8 +58,8 @@ class BillLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ReadBill:
-    """A file as it was read: all of it, or none. `currency` is that of the file, empty if it has no money; `month` the
-    one it is a bill of. `skipped` counts lines of other services."""
+    """A parsed bill file, complete. `currency` is empty if the file has no amounts; `month` is the billing month.
+    `skipped` is the number of lines of other services."""
 
     format: BillFormat
     provider: str

@@ -414,7 +414,7 @@ def _late(work: _Work, later: _Work, source: Cell, goal: Cell, tokens: int) -> N
 
 
 def _match_tokens(work: _Work, *, is_missing: bool, is_used: bool) -> None:
-    """Name what is left of the tokens."""
+    """Return the name of what is left of the tokens."""
     for cell, tokens in sorted(work.left.items()):
         worth, left = work.worth(cell), tokens
         if is_missing and left < 0:
@@ -438,7 +438,7 @@ def _match_tokens(work: _Work, *, is_missing: bool, is_used: bool) -> None:
 
 
 def _retried(work: _Work, kind: str, tokens: int) -> int:
-    """Return how many of some tokens failed tries account for; of other kinds of input if these are as many."""
+    """Return how many of some tokens failed attempts account for; of other kinds of input if these are as many."""
     known = work.evidence_retried
     akin = kind if known.get(kind) else next((one for one in known if one in _INPUT and known[one] == tokens), "")
     if akin != kind and kind not in _INPUT:

@@ -1,4 +1,4 @@
-"""Which bill lines are about which of our requests: models by all their names, targets by their keys."""
+"""Match bill lines with requests: models by all their names, targets by their keys."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""A provider's month reconciled: bills and recorded usage read, matched, summed by cause, and kept for the alarm."""
+"""Reconcile a provider's month: match bills with recorded usage, sum differences by cause, store them for alerts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -224,7 +224,7 @@ class Reconciler:
 
 
 def cause_sums(found: Sequence[Found]) -> list[dict[str, Any]]:
-    """Return the sum of each cause that was found, with how many differences it is of."""
+    """Return each cause's sum and number of differences."""
     return [
         {
             "cause": cause,

@@ -1,1 +1,1 @@
-"""How requests were led to models and targets: who answered, what was tried beside, and what the choice was worth."""
+"""Routing of requests to models and targets: answers, additional attempts, and quality of the choice."""

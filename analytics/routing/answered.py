@@ -1,4 +1,4 @@
-"""Who answered, and what caches had of prompts over time: both in one pass over a scope's requests, or over hours."""
+"""Answers by target, and prefix cache hits over time, both in one pass over a scope's requests or hours."""
 
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ def read_answered(store: StoreClient, scope: Scope) -> tuple[tuple[UseLine, ...]
 
 
 def _question(scope: Scope) -> str:
-    """Name the query: of all tenants sums by hour are kept, where the scope is of whole hours or days."""
+    """Return the name of the query: of all tenants sums by hour are kept, where the scope is of whole hours or days."""
     is_of_all = scope.tenant is None and scope.team is None
     return "routing_answered_hours" if is_of_all and scope.grain != "minute" else "routing_answered"
 

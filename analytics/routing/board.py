@@ -29,7 +29,7 @@ class RoutingBoard:
 
     @property
     def failed_tries(self) -> int:
-        """Count the tries that a target failed and that were made up for."""
+        """Return the number of tries that a target failed and that were made up for."""
         return sum(one.count for one in self.tries if one.has_failed)
 
     @property

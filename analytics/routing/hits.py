@@ -1,4 +1,4 @@
-"""How much of prompts was found in targets' caches, by pool and over time."""
+"""Prefix cache hits of targets, by pool and over time."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What the router's choices were worth, on the sampled requests that kept their alternatives (docs/replicas.md)."""
+"""Regret of the router's choices, on sampled requests that recorded their alternatives (docs/replicas.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -72,7 +72,7 @@ def further_by_reason(tries: Iterable[Tries]) -> dict[str, int]:
 
 
 def failed_by_target(tries: Iterable[Tries]) -> dict[tuple[str, str], Counter[str]]:
-    """Count failed tries by pool and target, and within these by error code."""
+    """Count failed attempts by pool and target, and within these by error code."""
     found: dict[tuple[str, str], Counter[str]] = {}
     for one in tries:
         if one.has_failed:
@@ -81,7 +81,7 @@ def failed_by_target(tries: Iterable[Tries]) -> dict[tuple[str, str], Counter[st
 
 
 def failed_by_step(tries: Iterable[Tries]) -> dict[tuple[str, str], dict[datetime, int]]:
-    """Count failed tries by pool and target, and within these by step."""
+    """Count failed attempts by pool and target, and within these by step."""
     found: dict[tuple[str, str], dict[datetime, int]] = {}
     for one in tries:
         if one.has_failed:

@@ -1,4 +1,4 @@
-"""Who answered: requests by target and by route, with what their prompts found in caches."""
+"""Requests by target and by route, with their prefix cache hits."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Requests that reached a target. `retried` needed more than one try; tokens are of those that were reported."""
+    """Requests that reached a target. `retried` needed more than one attempt; tokens are sums of reported usage."""
 
     requests: int = 0
     errors: int = 0

@@ -1,4 +1,4 @@
-"""How an error budget was used up over its window, day by day."""
+"""An error budget over its window, day by day."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -24,7 +24,7 @@ class Standing:
 
     @property
     def status(self) -> Status:
-        """Name the worst: broken (the budget is used up), burning, kept; or that nothing counted."""
+        """Return the name of the worst: broken (the budget is used up), burning, kept; or that nothing counted."""
         remaining = self.budget.remaining_share
         if remaining is None:
             return "no_requests"

@@ -11,13 +11,9 @@ SELECT
     ) AS group_label,
     uniqExact(key_id, conversation_id) AS session_count,
     countIf(operation != 'execute_tool') AS turn_count,
-    sum(
-        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-        + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
-    ) AS input_sum,
-    sum(ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)) AS cached_sum,
-    sum(ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)) AS output_sum,
+    sum({{input_sum}}) AS input_sum,
+    sum({{cached_sum}}) AS cached_sum,
+    sum({{output_sum}}) AS output_sum,
     reinterpret(sum(ifNull(cost_usd, toDecimal64(0, 12))), 'Int128') AS cost_pico_sum
 FROM requests
 WHERE started_at >= toDateTime({start:UInt32}, 'UTC')

@@ -18,13 +18,9 @@ SELECT
     countIf(outcome = 'error' OR outcome = 'rejected') AS failed_count,
     countIf(limit_name != '') AS limited_count,
     sum(if(operation = 'execute_tool', 0, toUInt64(ifNull(tool_calls, 0)))) AS called_count,
-    sum(
-        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-        + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
-    ) AS input_sum,
-    sum(ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)) AS cached_sum,
-    sum(ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)) AS output_sum,
+    sum({{input_sum}}) AS input_sum,
+    sum({{cached_sum}}) AS cached_sum,
+    sum({{output_sum}}) AS output_sum,
     reinterpret(sum(ifNull(cost_usd, toDecimal64(0, 12))), 'Int128') AS cost_pico_sum,
     countIf(price_state IN ('unpriced', 'unknown_usage', 'partly_unpriced')) AS unpriced_count,
     arrayFlatten(

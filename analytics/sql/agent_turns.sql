@@ -14,15 +14,11 @@ SELECT
     finish_reason AS finish_label,
     limit_name AS limit_label,
     price_state AS state_label,
-    toInt64(
-        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-        + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
-    ) AS input_count,
-    toInt64(ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)) AS cached_count,
+    toInt64({{input_sum}}) AS input_count,
+    toInt64({{cached_sum}}) AS cached_count,
     toInt64(ifNull(tokens_cache_write_5m, 0)) AS written_5m_count,
     toInt64(ifNull(tokens_cache_write_1h, 0)) AS written_1h_count,
-    toInt64(ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)) AS output_count,
+    toInt64({{output_sum}}) AS output_count,
     reinterpret(ifNull(cost_usd, toDecimal64(0, 12)), 'Int64') AS cost_pico,
     tools AS called,
     tool_marks AS marks,

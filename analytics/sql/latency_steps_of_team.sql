@@ -16,12 +16,9 @@ FROM
     SELECT
         intDiv(toUnixTimestamp(toDateTime(started_at, 'UTC')) - {origin:UInt32}, {step:UInt32}) * {step:UInt32}
             + {origin:UInt32} AS step_start,
-        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-            + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-            + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0) AS prompt_tokens,
+        {{input_sum}} AS prompt_tokens,
         multiIf(
-            isNull(coalesce(tokens_input_text, tokens_input_audio, tokens_input_image, tokens_cache_read_text,
-                tokens_cache_read_audio, tokens_cache_write_5m, tokens_cache_write_1h)), 'unknown',
+            isNull({{any_input}}), 'unknown',
             prompt_tokens < 1024, 'short',
             prompt_tokens < 8192, 'medium',
             prompt_tokens < 32768, 'long',

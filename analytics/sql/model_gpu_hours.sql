@@ -4,15 +4,9 @@ SELECT
     model AS model_label,
     intDiv(toUnixTimestamp(toDateTime(started_at, 'UTC')), 3600) * 3600 AS hour_start,
     count() AS request_count,
-    sum(
-        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
-    ) AS uncached_sum,
-    sum(ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)) AS cached_sum,
-    sum(
-        ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
-        + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0)
-    ) AS output_sum,
+    sum({{fresh_sum}}) AS uncached_sum,
+    sum({{cached_sum}}) AS cached_sum,
+    sum({{output_sum}}) AS output_sum,
     sum(ifNull(gpu_prefill_ns, 0)) AS prefill_sum,
     sum(ifNull(gpu_decode_ns, 0)) AS decode_sum,
     sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum

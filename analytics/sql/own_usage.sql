@@ -5,15 +5,8 @@ SELECT
     toInt64(toUnixTimestamp(toStartOfDay(started_at, 'UTC'))) AS day_start,
     count() AS request_count,
     countIf(outcome IN ('error', 'rejected')) AS refused_count,
-    sum(
-        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-        + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
-    ) AS input_sum,
-    sum(
-        ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
-        + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0)
-    ) AS output_sum,
+    sum({{input_sum}}) AS input_sum,
+    sum({{output_sum}}) AS output_sum,
     reinterpret(sum(ifNull(cost_usd, toDecimal64(0, 12))), 'Int128') AS cost_pico_sum,
     countIf(price_state IN ('unpriced', 'partly_unpriced', 'unknown_usage')) AS unpriced_count
 FROM requests

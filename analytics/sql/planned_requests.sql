@@ -4,12 +4,9 @@ SELECT
     toUnixTimestamp64Nano(started_at) AS at_ns,
     tenant,
     conversation_id,
-    coalesce(tokens_input_text, 0) + coalesce(tokens_input_audio, 0) + coalesce(tokens_input_image, 0)
-        + coalesce(tokens_cache_read_text, 0) + coalesce(tokens_cache_read_audio, 0)
-        + coalesce(tokens_cache_write_5m, 0) + coalesce(tokens_cache_write_1h, 0) AS input_sum,
-    coalesce(tokens_cache_read_text, 0) + coalesce(tokens_cache_read_audio, 0) AS cached_sum,
-    coalesce(tokens_output_text, 0) + coalesce(tokens_output_reasoning, 0) + coalesce(tokens_output_audio, 0)
-        + coalesce(tokens_output_image, 0) AS output_sum
+    {{input_sum}} AS input_sum,
+    {{cached_sum}} AS cached_sum,
+    {{output_sum}} AS output_sum
 FROM requests
 WHERE ({tenant:Nullable(String)} IS NULL OR tenant = {tenant:Nullable(String)})
     AND (tenant != '_platform' OR {tenant:Nullable(String)} = '_platform')

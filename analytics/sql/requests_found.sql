@@ -4,13 +4,7 @@
 -- indexes of 0024, in the columns that are searched ({in_model} and so on).
 -- Only columns are read that judge and order; requests_listed.sql reads the others of the page's rows alone.
 WITH
-    (
-        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-        + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
-        + ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
-        + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0)
-    ) AS total_tokens
+    ({{token_sum}}) AS total_tokens
 SELECT
     tenant AS tenant_label,
     toUnixTimestamp64Nano(started_at) AS started_at_ns,

@@ -1,13 +1,7 @@
 -- What is listed of requests that requests_found.sql found, told by their tenants and nanoseconds ({page_tenants} and
 -- {page_moments}, which run parallel), in the same order.
 WITH
-    (
-        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-        + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
-        + ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
-        + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0)
-    ) AS total_tokens
+    ({{token_sum}}) AS total_tokens
 SELECT
     request_id,
     toUnixTimestamp64Nano(started_at) AS started_at_ns,
@@ -30,19 +24,11 @@ SELECT
     attempts,
     cache AS cache_label,
     ttft_ns,
-    isNull(coalesce(
-        tokens_input_text, tokens_input_audio, tokens_input_image, tokens_cache_read_text, tokens_cache_read_audio,
-        tokens_cache_write_5m, tokens_cache_write_1h
-    )) AS has_no_input,
-    ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-        + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0) AS input_sum,
-    ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0) AS cached_sum,
-    isNull(coalesce(
-        tokens_output_text, tokens_output_reasoning, tokens_output_audio, tokens_output_image
-    )) AS has_no_output,
-    ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0) + ifNull(tokens_output_audio, 0)
-        + ifNull(tokens_output_image, 0) AS output_sum,
+    isNull({{any_input}}) AS has_no_input,
+    {{input_sum}} AS input_sum,
+    {{cached_sum}} AS cached_sum,
+    isNull({{any_output}}) AS has_no_output,
+    {{output_sum}} AS output_sum,
     cost_usd
 FROM requests
 WHERE started_at >= toDateTime64({start:Float64}, 9, 'UTC')

@@ -19,8 +19,8 @@ SELECT
     sum(asked) - recorded_pico_usd AS amount_pico_usd,
     -sum(was_unpriced_count) AS unpriced_requests,
     sum(partly_count) AS partly_unpriced_requests,
-    sum(arraySum(arraySlice(missing, 1, {{input_leaves}})) - was_missing_input) AS unpriced_input_tokens,
-    sum(arraySum(arraySlice(missing, {{input_leaves}} + 1, {{output_leaves}})) - was_missing_output)
+    sum(arraySum((count, is_input) -> if(is_input, count, 0), missing, {{input_mask}}) - was_missing_input) AS unpriced_input_tokens,
+    sum(arraySum((count, is_output) -> if(is_output, count, 0), missing, {{output_mask}}) - was_missing_output)
         AS unpriced_output_tokens,
     sumIf(asked - recorded, is_estimated) AS estimated_pico_usd,
     sumIf(was_unpriced_count, is_estimated) AS estimated_requests
@@ -52,20 +52,19 @@ FROM
             toInt64(countIf(was_unpriced)) AS was_unpriced_count,
             toInt64(countIf(bitAnd(used_kinds, kinds_lacking) != 0)) - toInt64(countIf(was_partly)) AS partly_count,
             sum(multiIf(
-                was_unpriced, arraySum(arraySlice(tokens, 1, {{input_leaves}})),
-                was_partly, arraySum(arrayMap(
-                    (count, leaf) -> if(has(unpriced_leaves, leaf), count, 0),
-                    arraySlice(tokens, 1, {{input_leaves}}), arraySlice({leaves:Array(String)}, 1, {{input_leaves}})
-                )),
+                was_unpriced, arraySum((count, is_input) -> if(is_input, count, 0), tokens, {{input_mask}}),
+                was_partly, arraySum(
+                    (count, leaf, is_input) -> if(is_input AND has(unpriced_leaves, leaf), count, 0),
+                    tokens, {leaves:Array(String)}, {{input_mask}}
+                ),
                 toInt64(0)
             )) AS was_missing_input,
             sum(multiIf(
-                was_unpriced, arraySum(arraySlice(tokens, {{input_leaves}} + 1, {{output_leaves}})),
-                was_partly, arraySum(arrayMap(
-                    (count, leaf) -> if(has(unpriced_leaves, leaf), count, 0),
-                    arraySlice(tokens, {{input_leaves}} + 1, {{output_leaves}}),
-                    arraySlice({leaves:Array(String)}, {{input_leaves}} + 1, {{output_leaves}})
-                )),
+                was_unpriced, arraySum((count, is_output) -> if(is_output, count, 0), tokens, {{output_mask}}),
+                was_partly, arraySum(
+                    (count, leaf, is_output) -> if(is_output AND has(unpriced_leaves, leaf), count, 0),
+                    tokens, {leaves:Array(String)}, {{output_mask}}
+                ),
                 toInt64(0)
             )) AS was_missing_output,
             sumForEach(tokens) AS sums

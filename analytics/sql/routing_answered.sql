@@ -9,16 +9,8 @@ SELECT
     count() AS request_count,
     countIf(outcome = 'error') AS error_count,
     countIf(attempts > 1) AS retried_count,
-    sum(
-        ifNull(tokens_input_text, 0)
-        + ifNull(tokens_input_audio, 0)
-        + ifNull(tokens_input_image, 0)
-        + ifNull(tokens_cache_read_text, 0)
-        + ifNull(tokens_cache_read_audio, 0)
-        + ifNull(tokens_cache_write_5m, 0)
-        + ifNull(tokens_cache_write_1h, 0)
-    ) AS input_sum,
-    sum(ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)) AS cached_sum,
+    sum({{input_sum}}) AS input_sum,
+    sum({{cached_sum}}) AS cached_sum,
     count(ttft_ns) AS ttft_count,
     sum(ifNull(ttft_ns, 0)) AS ttft_sum
 FROM requests

@@ -11,17 +11,11 @@ SELECT
     countIf(outcome = 'error' AND cache NOT IN ('hit', 'semantic_hit')) AS error_count,
     countIf(attempts > 1 AND outcome != 'rejected' AND cache NOT IN ('hit', 'semantic_hit')) AS retried_count,
     sumIf(
-        ifNull(tokens_input_text, 0)
-        + ifNull(tokens_input_audio, 0)
-        + ifNull(tokens_input_image, 0)
-        + ifNull(tokens_cache_read_text, 0)
-        + ifNull(tokens_cache_read_audio, 0)
-        + ifNull(tokens_cache_write_5m, 0)
-        + ifNull(tokens_cache_write_1h, 0),
+        {{input_sum}},
         outcome != 'rejected' AND cache NOT IN ('hit', 'semantic_hit')
     ) AS input_sum,
     sumIf(
-        ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0),
+        {{cached_sum}},
         outcome != 'rejected' AND cache NOT IN ('hit', 'semantic_hit')
     ) AS cached_sum,
     countIf(isNotNull(ttft_ns) AND outcome != 'rejected' AND cache NOT IN ('hit', 'semantic_hit')) AS ttft_count,

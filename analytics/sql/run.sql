@@ -5,19 +5,11 @@ SELECT
     count() AS request_count,
     countIf(outcome = 'ok') AS ok_count,
     countIf(price_state IN ('unpriced', 'unknown_usage')) AS unpriced_count,
-    sum(
-        ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-        + ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)
-        + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
-    ) AS input_sum,
-    sum(ifNull(tokens_cache_read_text, 0) + ifNull(tokens_cache_read_audio, 0)) AS cached_input_sum,
-    sum(
-        ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
-        + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0)
-    ) AS output_sum,
+    sum({{input_sum}}) AS input_sum,
+    sum({{cached_sum}}) AS cached_input_sum,
+    sum({{output_sum}}) AS output_sum,
     sumIf(
-        ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
-        + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0),
+        {{output_sum}},
         outcome = 'ok'
     ) AS ok_output_sum,
     sum(ifNull(cost_usd, toDecimal64(0, 12))) AS cost_sum

@@ -5,10 +5,7 @@ SELECT
     toStartOfHour(started_at) AS hour,
     sum(ifNull(source.engine_output_tokens, 0)) AS made,
     sum(
-          ifNull(tokens_output_text, 0)
-        + ifNull(tokens_output_reasoning, 0)
-        + ifNull(tokens_output_audio, 0)
-        + ifNull(tokens_output_image, 0)
+          {{output_sum}}
         + ifNull(source.overrun_tokens, 0)
         + ifNull(source.recompute_tokens, 0)
         + ifNull(source.wasted_tokens, 0)

@@ -47,9 +47,9 @@ class ChainBounds:
 
 
 class AuditChain:
-    """An append-only chain in a directory of its own, held by one process. Not safe between threads.
+    """An append-only hash chain in its own directory, locked by one process. Not thread-safe.
 
-    Raises ConfigurationError if the directory cannot be written, or another process holds it.
+    Raise ConfigurationError if the directory cannot be written, or another process holds the lock.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class AuditChain:
         return self._broken_at_ns is not None and self._now_ns() - self._broken_at_ns < _RETRY_SECONDS * 1e9
 
     def append(self, kind: str, facts: Facts) -> bool:
-        """Write one entry; it survives the process's death. Gives False, and counts, where it cannot be written."""
+        """Write one entry; it survives the process's death. Gives False, and counts, if it cannot be written."""
         if self._is_gone or (self.missed and not self._tell_gap()) or not self._put(kind, facts):
             self.missed += 1
             return False
@@ -133,7 +133,7 @@ class AuditChain:
             self.rotate()
 
     def checkpoint(self) -> bool:
-        """Sign everything up to here, and keep a copy of the signature beside the chain. False where that failed."""
+        """Sign everything up to here, and keep a copy of the signature beside the chain. False if that failed."""
         at_ns = self._now_ns()
         seq = self._seq + 1
         signature = self._signer.sign(signed_text(self._chain, seq, self._prev, at_ns))
@@ -251,7 +251,7 @@ class AuditChain:
         self._broken_at_ns = self._now_ns()
 
     def _open_segment(self, first_seq: int) -> tuple[int, str]:
-        """Make a new file. Where there is one with that number, it holds no whole entry, and stays as it is."""
+        """Create a new file. Where there is one with that number, it holds no whole entry, and stays as it is."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         for attempt in range(MOST_ATTEMPTS):
             name = segment_name(first_seq, attempt)

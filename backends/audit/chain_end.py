@@ -24,7 +24,7 @@ from contracts.recording.ids import uuid7
 
 @dataclass(frozen=True, slots=True)
 class ChainEnd:
-    """The last entry's number and hash, and what follows it that is no entry. `lost_entries`: before `seq`."""
+    """The last entry's number and hash, and what follows it that is not an entry. `lost_entries`: before `seq`."""
 
     chain: str
     seq: int
@@ -69,9 +69,9 @@ def find_end(directory: Path, writer: str, now_ns: int) -> ChainEnd:
 
 
 def require_key(directory: Path, secrets: SecretFiles) -> None:
-    """Raise ConfigurationError if a chain that is there was signed with a key that is not here.
+    """Raise ConfigurationError if an existing chain was signed with a key that is missing here.
 
-    A chain that goes on under another key does not verify.
+    A chain continued with another key would not verify.
     """
     place = DirectoryPlace(directory)
     if not place.segments() and place.read(HEAD) is None:

@@ -1,4 +1,4 @@
-"""What a line of an audit chain is: a hash, and canonical JSON that carries the hash of the line before.
+"""The format of a line in an audit chain: a hash, and canonical JSON with the previous line's hash.
 
 A line is `HASH {"prev":"HASH","seq":N,"kind":"KIND",...}`: the hash is SHA-256 of everything after the blank, in 64
 lower-case hexadecimal digits. The bytes are the canonical form: a line is hashed, kept, copied and exported as it was
@@ -57,7 +57,7 @@ class ControlFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class TornEnd(msgspec.Struct, frozen=True, gc=False):
-    """What stands at a segment's end and is no whole entry: it stays there for good."""
+    """What stands at a segment's end and is not a whole entry: it stays there for good."""
 
     segment: str
     size: int  # bytes

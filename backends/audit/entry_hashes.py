@@ -25,7 +25,7 @@ class EntryHashes(MutableMapping[int, str]):
     def __setitem__(self, number: int, digest: str) -> None:
         """Raise ValueError on a number that no entry has."""
         if not 0 <= number < _MOST:
-            raise ValueError(f"{number} is no entry's number")
+            raise ValueError(f"{number} is not an entry's number")
         packed = _packed(digest)
         if packed is None:
             self._odd[number], packed = digest, bytes(_BYTES)

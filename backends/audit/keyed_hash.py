@@ -22,7 +22,7 @@ class KeyedHash:
 
     @classmethod
     def of(cls, secrets: SecretFiles) -> "KeyedHash":
-        """Accept the installation's key, made where there is none. Raises ConfigurationError."""
+        """Accept the installation's key, made if there is none. Raises ConfigurationError."""
         return cls(secrets.get_or_create(KEY_FILE).encode())
 
     def digest(self, tenant: str, what: bytes) -> str:

@@ -1,4 +1,4 @@
-"""How long an append and a verification take: for the benchmark, on chains of their own."""
+"""Measure the time of appending and verifying, for the benchmark."""
 
 import time
 from pathlib import Path

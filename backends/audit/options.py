@@ -1,4 +1,4 @@
-"""How an audit log is kept beyond its writing: for how long, and where copies of it go."""
+"""Options of an audit log: retention, and the sink for copies."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where a chain's parts lie in its directory, and reading them: segments, the head, the stub of what was cut."""
+"""Files of a chain in its directory: segments, the head, the stub of removed segments; and reading them."""
 
 import fcntl
 import os
@@ -58,7 +58,7 @@ class DirectoryPlace:
     def is_written(self) -> bool:
         """Return whether a process is writing the chain now."""
         try:
-            descriptor = os.open(self.directory / LOCK, os.O_RDONLY)  # a copy may lie where nothing is written
+            descriptor = os.open(self.directory / LOCK, os.O_RDONLY)  # a copy may lie if nothing is written
         except FileNotFoundError:
             return False
         try:

@@ -52,7 +52,7 @@ class S3Sink:
             raise self._away(error) from error
 
     def get(self, folder: str, name: str) -> bytes:
-        """Return the first version of a file. Raises Unavailable, also where there is none."""
+        """Return the first version of a file. Raises Unavailable, also if there is none."""
         version = self._first_version(folder, name)
         try:
             found = self._client.get_object(

@@ -27,7 +27,7 @@ class AuditSigner:
 
     @classmethod
     def of(cls, secrets: SecretFiles) -> "AuditSigner":
-        """Accept the installation's key, made where there is none. Raises ConfigurationError."""
+        """Accept the installation's key, made if there is none. Raises ConfigurationError."""
         return cls(_private_key(secrets.get_or_create(KEY_FILE)))
 
     def sign(self, text: bytes) -> str:

@@ -85,16 +85,16 @@ class SinkPlace:
         yield from io.BytesIO(self._sink.get(self._folder, segment))
 
     def read(self, name: str) -> bytes | None:
-        """Return nothing: only finished segments are sent there."""
+        """Return `None`: a sink has finished segments only."""
         return None
 
     def is_written(self) -> bool:
-        """Return False."""
+        """Return False: nobody writes to a sink's chain in place."""
         return False
 
 
 def folder_of(chain: str) -> str:
-    """Name a chain's folder in a sink."""
+    """Return the name of a chain's folder in a sink."""
     return _UNSAFE.sub("-", chain)
 
 

@@ -79,9 +79,9 @@ class ChainBroken(Exception):
 
 
 def verify_chain(place: ChainPlace, keys: AuditKeys, *, is_part: bool = False) -> ChainReport:
-    """Verify a chain to its end, or to the first entry that is wrong. Some microseconds an entry.
+    """Verify a chain up to its end or its first invalid entry. Takes some microseconds per entry.
 
-    `is_part`: what a sink has of it, which may begin anywhere, ends with a finished segment and has no head.
+    `is_part`: verify a sink's part of it, which may start at any entry, ends with a finished segment and has no head.
     """
     return _Walk(place, keys, is_part=is_part).report()
 

@@ -1,1 +1,1 @@
-"""Where notices go: one file per kind of receiver. An attempt never raises; it says what became of it."""
+"""Senders of notifications, one file per kind of channel. An attempt never raises; it returns its result."""

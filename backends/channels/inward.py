@@ -1,4 +1,4 @@
-"""Which addresses may be called: public ones, and networks that the operator named.
+"""Check addresses before a call: public ones, and networks that the operator allows.
 
 Who may write a webhook's URL could otherwise have this machine call what only it can reach: the store, a cloud's
 metadata service. A name is looked up once, and what was checked is what is called.
@@ -44,7 +44,7 @@ class InwardAddress(Exception):
 
 
 async def reachable_address(host: str, port: int, allowed: Sequence[Network]) -> str:
-    """Look a host up and return an address of it that may be called. Raises InwardAddress, and OSError where
+    """Look a host up and return an address of it that may be called. Raises InwardAddress, and OSError if
     unknown.
     """
     loop = asyncio.get_running_loop()

@@ -64,7 +64,7 @@ def create_user(session: Session, author: Author, granted_by: Role, new: NewUser
 
 
 def list_users(session: Session, *, tenant_id: str = "", after: str = "", limit: int = 100) -> list[Account]:
-    """Return up to `limit` accounts after an id, oldest first; of one tenant where it is not empty."""
+    """Return up to `limit` accounts after an id, oldest first; of one tenant if it is not empty."""
     wanted = (
         select(User, RoleGrant)
         .join(RoleGrant, RoleGrant.user_id == User.id)

@@ -31,7 +31,7 @@ _GRANTS: Final[dict[Role, Collection[Role]]] = {
 }
 _OF_A_TENANT: Final = (Role.DEVELOPER, Role.DIRECTORY)
 REVOKED: Final = "revoked"
-# Each token with what the account that made it may do now: nothing where it was removed, or is kept out.
+# Each token with what the account that made it may do now: nothing if it was removed, or is kept out.
 _WITH_ACCOUNT: Final = (
     select(AdminToken, RoleGrant)
     .outerjoin(User, and_(User.id == AdminToken.user_id, User.is_active))
@@ -110,7 +110,7 @@ def create_token(
 def list_tokens(
     session: Session, now: datetime, *, tenant_id: str = "", after: str = "", limit: int = 100
 ) -> list[ListedToken]:
-    """Return up to `limit` tokens after an id, refused ones too, oldest first; of one tenant where it is not empty."""
+    """Return up to `limit` tokens after an id, refused ones too, oldest first; of one tenant if it is not empty."""
     wanted = _WITH_ACCOUNT.where(AdminToken.id > after).order_by(AdminToken.id).limit(limit)
     if tenant_id:
         wanted = wanted.where(AdminToken.tenant_id == tenant_id)
@@ -238,10 +238,10 @@ def check_grant(granted_by: Role, role: Role) -> None:
 
 
 def check_reach(session: Session, author: Author, role: Role, tenant_id: str, team_id: str) -> None:
-    """Make sure that a role goes with what it is to reach, and that the author reaches as far.
+    """Check that a role fits its scope (tenant, team), and that the author's scope includes it.
 
-    Raises InvalidRequest if it does not go with it, NotFound on an unknown tenant or team, and on another tenant than
-    the one the author is bound to.
+    Raise InvalidRequest if role and scope do not fit, NotFound on an unknown tenant or team, or on a tenant outside
+    the author's scope.
     """
     if author.tenant_id not in ("", tenant_id):
         raise NotFound(f"tenant {tenant_id!r} is not yours; name {author.tenant_id!r} in `tenant`")

@@ -140,7 +140,7 @@ def _settle_rule(
 
 
 def _level_of(alert: AnyAlert) -> int:
-    """Return how urgent an alert is: a page is more so than a ticket, whatever their levels within."""
+    """Return an alert's urgency: any page ranks above any ticket, then by level."""
     return _number(alert.facts.get(_URGENCY)) + (_PAGE_LEVEL if alert.severity == "page" else 0)
 
 
@@ -332,7 +332,7 @@ def list_alerts(
 
 
 def acknowledge_alert(session: Session, author: Author, alert_id: str) -> Alert:
-    """Note who has taken an alert up; of several, the first. It stays open for as long as its condition holds.
+    """Record who has taken an alert up; of several, the first. It stays open for as long as its condition holds.
 
     Raises NotFound, also for an alert that is not about the author's tenant or team.
     """

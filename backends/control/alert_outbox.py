@@ -95,7 +95,7 @@ def finish_notice(session: Session, notice_id: str, now: datetime) -> None:
 def fail_notice(
     session: Session, notice: DueNotice, fault: str, now: datetime, *, may_have_arrived: bool, is_final: bool
 ) -> str:
-    """Note why an attempt failed; return the state the notice is in.
+    """Record why an attempt failed; return the state the notice is in.
 
     It waits for another attempt, unless it may have arrived at a receiver that would not know it again, the receiver
     said no for good, or a day has passed.

@@ -211,7 +211,7 @@ def create_silence(session: Session, author: Author, new: NewSilence) -> AlertSi
 def list_rows(
     session: Session, table: type[RowT], *, tenant: str = "", after: str = "", limit: int = 100
 ) -> list[RowT]:
-    """Return up to `limit` rows after an id, of one tenant where it is not empty."""
+    """Return up to `limit` rows after an id, of one tenant if it is not empty."""
     wanted = select(table).where(table.id > after).order_by(table.id).limit(limit)
     return list(session.scalars(wanted.where(table.tenant_id == tenant) if tenant else wanted))
 
@@ -274,7 +274,7 @@ def load_rules(session: Session) -> LoadedRules:
 
 
 def _rule_of_budget(budget: Budget) -> Rule:
-    """Return the rule that a budget with channels stands for. Its id is no slug, so no stored rule has it."""
+    """Return the rule that a budget with channels stands for. Its id is not a slug, so no stored rule has it."""
     stated = Rule.of(budget.id, "budget_threshold", budget.tenant_id, tuple(budget.channels), {})
     return replace(stated, budget=budget.id)
 

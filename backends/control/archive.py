@@ -48,7 +48,7 @@ class ArchivedControl(msgspec.Struct, frozen=True):
 def write_control(database: ControlDatabase, directory: Path, say: Callable[[str], None]) -> ArchivedControl:
     """Write every table into a directory, all as of one moment, while others write; a line each through `say`.
 
-    Raises ControlUnavailable, and ConfigurationError where it was never migrated or the directory cannot be written.
+    Raises ControlUnavailable, and ConfigurationError if it was never migrated or the directory cannot be written.
     """
     revision = database.revision()
     if revision is None:

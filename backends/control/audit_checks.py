@@ -89,7 +89,7 @@ def verify_chains(data: Path, keys: AuditKeys) -> list[ChainReport]:
 class Vouching:
     """The database's entries beside what chains vouch for: `first_wrong` is the first that is gone or another one.
 
-    `before` is the number and hash of the last entry before it, or of all where there is none; 0 for no entry.
+    `before` is the number and hash of the last entry before it, or of all if there is none; 0 for no entry.
     """
 
     rows: RowsReport

@@ -151,7 +151,7 @@ def _check_profile(row: BookProfile) -> None:
             raise InvalidRequest(f"{name} has {length} characters, at most {most} are kept", param=name)
     if not _CURRENCY.match(row.currency):
         raise InvalidRequest(
-            f"{row.currency[:10]!r} is no currency; give an ISO 4217 code such as EUR", param="currency"
+            f"{row.currency[:10]!r} is not a currency; give an ISO 4217 code such as EUR", param="currency"
         )
     if not 0 <= row.due_days <= _MAX_DUE_DAYS:
         raise InvalidRequest(f"due_days is {row.due_days}; give 0 to {_MAX_DUE_DAYS}", param="due_days")
@@ -162,7 +162,7 @@ def _percent(name: str, written: str) -> str:
         percent = Decimal(written)
     except InvalidOperation as error:
         raise InvalidRequest(
-            f"the tax {name!r} has {written[:20]!r} percent, which is no number", param="taxes"
+            f"the tax {name!r} has {written[:20]!r} percent, which is not a number", param="taxes"
         ) from error
     if not percent.is_finite() or not 0 <= percent <= 100:
         raise InvalidRequest(f"the tax {name!r} is {written} %; give 0 to 100", param="taxes")
@@ -205,7 +205,7 @@ def refuse_closed(session: Session, months: Iterable[tuple[str, str]]) -> None:
 
 
 def set_period(session: Session, author: Author, tenant: str, month: str, state: str, reason: str = "") -> BookPeriod:
-    """Write a month's state, in a change that is open. What was wished for is forgotten."""
+    """Write a month's state within an open change, and clear a pending request for another person."""
     row = period_of(session, tenant, month) or BookPeriod(tenant_id=tenant, month=month, version=0, invoice="")
     row.state, row.reason = state, reason[:500]
     row.changed_by, row.changed_at = author.name, author.at

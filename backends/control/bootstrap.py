@@ -1,4 +1,4 @@
-"""What a fresh installation starts with: a scripted model with a price, a tenant and a key, so that all can be tried.
+"""Objects of a fresh installation: a scripted model with a price, a tenant and a key.
 
 The models of an engine host and an upstream named in the environment are added beside it. Everything here may run at
 every start.
@@ -80,7 +80,7 @@ def add_demo(session: Session, author: Author, demo_key: str, pepper: bytes) -> 
 
 
 def add_engine(session: Session, author: Author, offer: EngineOffer, *, is_first: bool) -> bool:
-    """Make an engine host's models reachable; return whether anything changed.
+    """Create an engine host's models reachable; return whether anything changed.
 
     The built-in model and the embedder are added at an installation's first start only, with their standard costs: what
     an operator removes stays removed. Models the operator names are added whenever they are missing, and the target
@@ -117,7 +117,7 @@ def _add_standard_cost(session: Session, author: Author, model: str) -> None:
 
 
 def add_upstream(session: Session, author: Author, upstream: Upstream) -> bool:
-    """Make the upstream's model reachable as the environment states it; return whether anything changed."""
+    """Create the upstream's model reachable as the environment states it; return whether anything changed."""
     target = session.get(Target, (UPSTREAM_POOL, _UPSTREAM_TARGET))
     stated = (upstream.url, upstream.model, upstream.key_ref)
     is_model_known = session.get(Model, upstream.model) is not None

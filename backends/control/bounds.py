@@ -1,4 +1,4 @@
-"""What an author who is bound to a tenant or a team sees of limits and budgets, and which of them it may set.
+"""Limits and budgets that an author bound to a tenant or team may see and change.
 
 Nobody sets what holds them as a whole: a tenant's administrator not the rules of level tenant, and a team's lead not
 those of the team.

@@ -131,7 +131,7 @@ def finish_event(session: Session, event_id: str, at: datetime) -> None:
 
 
 def fail_event(session: Session, event_id: str, error: str) -> bool:
-    """Note why an attempt failed; False where it was the last: the event is given up a day after it happened."""
+    """Record why an attempt failed; False if it was the last: the event is given up a day after it happened."""
     event = session.get(BudgetEvent, event_id)
     if event is None:
         return False

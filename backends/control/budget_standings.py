@@ -1,4 +1,4 @@
-"""What every budget has come to in its recent periods, read at once: for alerts, which look at all of them."""
+"""Read the spending of all budgets in recent periods, for alerts."""
 
 from dataclasses import dataclass
 from datetime import datetime

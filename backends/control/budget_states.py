@@ -1,4 +1,4 @@
-"""What is spent of budgets, as gateways write it down in the background. None of it raises the revision they poll."""
+"""Spending of budgets, written by gateways in the background without raising the revision."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

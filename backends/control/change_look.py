@@ -45,7 +45,7 @@ class ChangeLook:
         return self._stamp != self._now()
 
     def begin_read(self) -> None:
-        """Note that the database is about to be read, with all that was committed until now."""
+        """Record that the database is about to be read, with all that was committed until now."""
         self._read_at = self._monotonic()
         stamp = self._now()
         newest_ns = max((one[0] for one in stamp if one is not None), default=None)
@@ -54,7 +54,7 @@ class ChangeLook:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Begin to read, and forget that in case it fails."""
+        """Start to read, and forget that in case it fails."""
         self.begin_read()
         try:
             yield

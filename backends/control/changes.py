@@ -1,4 +1,4 @@
-"""What every change to the control plane does: raise the revision that gateways poll, and leave an audit entry."""
+"""Common steps of every change in the control plane: raise the revision and write an audit entry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -120,6 +120,6 @@ def read_revisions(session: Session) -> Revisions:
 
 
 def raise_keys_floor(session: Session, number: int) -> None:
-    """Make gateways that know less than `number` read all keys: what told of a change up to then is about to go."""
+    """Create gateways that know less than `number` read all keys: what told of a change up to then is about to go."""
     behind = (Revision.id == _THE_ROW, Revision.keys_floor < number)
     session.execute(update(Revision).where(*behind).values(keys_floor=number))

@@ -82,7 +82,7 @@ class ControlDatabase:
     def check_schema(self) -> None:
         """Make sure that the database is at the revision this code is written for.
 
-        Raises NewerSchema, ConfigurationError if it is behind or empty, ControlUnavailable where it does not answer.
+        Raises NewerSchema, ConfigurationError if it is behind or empty, ControlUnavailable if it does not answer.
         """
         found = self.revision()
         if found == SCHEMA_HEAD:

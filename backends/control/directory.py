@@ -1,4 +1,4 @@
-"""What an identity provider provisions into a tenant (SCIM 2.0): users become accounts, groups become teams.
+"""Users and groups that an identity provider provisions (SCIM 2.0): accounts and teams of a tenant.
 
 A user has the role of developer in the first of its groups, by the order in which they came, and stays in its team
 while one of its groups is that team. An account that somebody gave another role keeps it.
@@ -95,7 +95,7 @@ def get_entry(session: Session, tenant_id: str, kind: str, entry_id: str) -> Dir
 
 
 def add_person(session: Session, author: Author, person: Person) -> DirectoryEntry:
-    """Make a developer's account of a user of the author's tenant. Raises Conflict where its userName or address is
+    """Create a developer's account of a user of the author's tenant. Raises Conflict if its userName or address is
     taken.
     """
     begin_change(session, author, "directory.user", f"{author.tenant_id}/{person.user_name}"[:300])
@@ -108,7 +108,7 @@ def add_person(session: Session, author: Author, person: Person) -> DirectoryEnt
 
 
 def change_person(session: Session, author: Author, entry: DirectoryEntry, person: Person) -> DirectoryEntry:
-    """Make an account what the provider states now: one that is not active loses its sessions and own keys. Raises as
+    """Create an account what the provider states now: one that is not active loses its sessions and own keys. Raises as
     `add_person` does.
     """
     begin_change(session, author, "directory.user", f"{author.tenant_id}/{entry.id}")
@@ -136,7 +136,7 @@ def remove_person(session: Session, author: Author, entry: DirectoryEntry) -> No
 
 
 def add_group(session: Session, author: Author, group: StatedGroup) -> DirectoryEntry:
-    """Make a team of a group, unless the tenant has one of that name, and put its members into it. Raises
+    """Create a team of a group, unless the tenant has one of that name, and put its members into it. Raises
     InvalidRequest on a member that was not provisioned.
     """
     group_id = f"grp_{uuid7(unix_ns(author.at)).hex}"
@@ -150,7 +150,7 @@ def add_group(session: Session, author: Author, group: StatedGroup) -> Directory
 
 
 def change_group(session: Session, author: Author, entry: DirectoryEntry, group: StatedGroup) -> DirectoryEntry:
-    """Make a group what the provider states now. A team keeps its id when its group is renamed. Raises as `add_group`
+    """Create a group what the provider states now. A team keeps its id when its group is renamed. Raises as `add_group`
     does.
     """
     begin_change(session, author, "directory.group", f"{author.tenant_id}/{entry.id}", {"name": group.name[:_MAX_NAME]})
@@ -195,7 +195,7 @@ def team_of(session: Session, author: Author, name: str) -> str:
 
 
 def sign_in_with_groups(session: Session, author: Author, email: str, name: str, groups: Sequence[str]) -> None:
-    """Make the account of who signs in for the first time, and put developers into the team of one of their groups.
+    """Create the account of who signs in for the first time, and put developers into the team of one of their groups.
 
     `groups` are the names that the provider's token has, those of teams alone. An account with another role, one that
     is closed, and one that SCIM provisioned stay as they are. Raises Conflict for an account of another tenant.
@@ -246,7 +246,7 @@ def _refuse_unknown(session: Session, tenant_id: str, members: Iterable[str]) ->
     )
     if missing := sorted(wanted - known):
         raise InvalidRequest(
-            f"member {missing[0][:80]!r} is no user of this directory; provision it first", param="members"
+            f"member {missing[0][:80]!r} is not a user of this directory; provision it first", param="members"
         )
 
 

@@ -44,7 +44,7 @@ def get_guardrail(session: Session, name: str) -> Guardrail:
 
 
 def set_guardrail(session: Session, author: Author, name: str, rules: Mapping[str, object]) -> Guardrail:
-    """Replace a policy's rules whole. Raises NotFound, and InvalidRequest where they cannot stand."""
+    """Replace a policy's rules whole. Raises NotFound, and InvalidRequest if they cannot stand."""
     entry = begin_change(session, author, "guardrail.update", name)
     guardrail = get_guardrail(session, name)
     entry.detail = {"before": {"rules": guardrail.rules}, "after": {"rules": dict(rules)}}

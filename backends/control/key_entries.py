@@ -56,7 +56,7 @@ class KeyBook(Mapping[bytes, KeyEntry]):
         self._count = len(entries)
 
     def changed(self, changes: dict[bytes, KeyEntry | None]) -> "KeyBook":
-        """Return a book in which the entries of these digests are replaced, or removed where they are None."""
+        """Return a copy with the entries of these digests replaced, or removed if they are `None`."""
         apart = self._apart | changes
         if len(apart) > _MOST_APART:
             entries = self._all.copy()  # not dict(): that is four times slower once a key has been dropped

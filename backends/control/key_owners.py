@@ -1,4 +1,4 @@
-"""Whose an application's key is: for processes that are asked with keys now and then, and hold none in memory."""
+"""Look up the owner of an API key, for processes that need this rarely."""
 
 from datetime import datetime
 

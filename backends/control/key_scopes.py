@@ -1,4 +1,4 @@
-"""What a key or an identity provider's tokens may do, as the control database keeps it: only what restricts.
+"""Scopes of keys and identity providers in the control database: only restrictions are stored.
 
 Fields: models, endpoints, addresses (networks), priority, max_reasoning_effort, max_thinking_tokens.
 """
@@ -33,7 +33,7 @@ class Permits:
 def normal_scopes(stated: Mapping[str, Any]) -> dict[str, object]:
     """Return the scopes as the table keeps them; a field that is `None` restricts nothing and is left out.
 
-    Networks are written the shortest way. Raises InvalidRequest on an empty list or on what is no network.
+    Networks are written the shortest way. Raises InvalidRequest on an empty list or on what is not a network.
     """
     scopes: dict[str, object] = {name: stated[name] for name in SCOPE_FIELDS if stated.get(name) is not None}
     for name in _LISTS:
@@ -73,7 +73,7 @@ def _network(text: str) -> str:
         return str(ip_network(text.strip()))
     except ValueError as error:
         raise InvalidRequest(
-            f"addresses names {text[:80]!r}, which is no network; write it as 10.0.0.0/8, 192.0.2.7 or 2001:db8::/32, "
+            f"addresses names {text[:80]!r}, which is not a network; write it as 10.0.0.0/8 or 2001:db8::/32, "
             "with no bits set behind the prefix",
             param="addresses",
         ) from error
@@ -93,7 +93,7 @@ def _addresses(scopes: Mapping[str, object]) -> tuple[str, ...] | None:
     try:
         return None if networks is None else tuple(sorted(str(ip_network(network)) for network in networks))
     except ValueError as error:
-        raise ConfigurationError("scope addresses names what is no network") from error
+        raise ConfigurationError("scope addresses names what is not a network") from error
 
 
 def _word(scopes: Mapping[str, object], name: str, known: Sequence[str]) -> object:
@@ -108,5 +108,5 @@ def _count(scopes: Mapping[str, object], name: str) -> int | None:
     if count is None:
         return None
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise ConfigurationError(f"scope {name} is no number of tokens")
+        raise ConfigurationError(f"scope {name} is not a number of tokens")
     return count

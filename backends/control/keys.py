@@ -102,7 +102,7 @@ def list_keys(
 ) -> list[ApiKey]:
     """Return up to `limit` keys of a tenant, revoked ones too, oldest first. Raises NotFound on the tenant.
 
-    `team_id` keeps to one team, where it is not empty; `is_service_account` to one kind.
+    `team_id` keeps to one team, if it is not empty; `is_service_account` to one kind.
     """
     get_tenant(session, tenant_id)
     wanted = select(ApiKey).where(ApiKey.tenant_id == tenant_id, ApiKey.id > after).order_by(ApiKey.id).limit(limit)
@@ -156,10 +156,10 @@ def revoke_keys_of(session: Session, user_id: str, at: datetime) -> list[str]:
 
 
 def update_key(session: Session, author: Author, tenant_id: str, key_id: str, changes: Mapping[str, Any]) -> ApiKey:
-    """Set a key's name, end or scopes; `None` takes an end or a scope away, what is not named stays.
+    """Change a key's name, expiry or scopes; `None` removes an expiry or a scope, absent fields stay.
 
-    Raises Conflict on a revoked key, InvalidRequest on an end already past, on a scope that cannot be, and where
-    nothing is named. The audit has what was there before and what is after.
+    Raise Conflict on a revoked key, InvalidRequest on an expiry in the past, an invalid scope, or no fields. The audit
+    log has the values before and after.
     """
     entry = begin_change(session, author, "key.update", f"{tenant_id}/{key_id}")
     key = get_key(session, tenant_id, key_id, team_id=author.team_id)

@@ -74,14 +74,14 @@ def lacking_secrets(
 
 
 def make_secrets(secrets: SecretFiles) -> None:
-    """Make the secrets of a new installation. Call it behind `check_secrets`. Raise ConfigurationError."""
+    """Create the secrets of a new installation. Call it behind `check_secrets`. Raise ConfigurationError."""
     for name in DEPENDS:
         if name not in _MADE_LATER and not _fingerprints(secrets, name):
             secrets.get_or_create(name)
 
 
 def remember_secrets(database: ControlDatabase, secrets: SecretFiles) -> None:
-    """Note the fingerprints of secrets that the database does not know yet, and of a newer sealing key.
+    """Record the fingerprints of secrets that the database does not know yet, and of a newer sealing key.
 
     Raise ConfigurationError if one cannot be read, ControlUnavailable if the database does not answer.
     """
@@ -132,7 +132,7 @@ def accept_secrets(
 
 
 def note_sealing_key(session: Session, key_id: str, at: datetime) -> None:
-    """Note that everything is sealed by another key from now on."""
+    """Record that everything is sealed by another key from now on."""
     row = session.get(KnownSecret, SEALING_KEY)
     if row is None:
         session.add(KnownSecret(name=SEALING_KEY, fingerprint=key_id, public="", created_at=at))

@@ -40,7 +40,7 @@ def get_playbook(session: Session, provider: str) -> OutagePlaybook:
 
 
 def set_playbook(session: Session, author: Author, provider: str, rules: Mapping[str, object]) -> OutagePlaybook:
-    """Replace a playbook's rules whole. Raises NotFound, and InvalidRequest where they cannot stand."""
+    """Replace a playbook's rules whole. Raises NotFound, and InvalidRequest if they cannot stand."""
     entry = begin_change(session, author, "playbook.update", provider)
     playbook = get_playbook(session, provider)
     entry.detail = {"before": {"rules": playbook.rules}, "after": {"rules": dict(rules)}}

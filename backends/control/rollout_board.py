@@ -1,4 +1,4 @@
-"""What gateways tell each other of a rollout through the control database, and what they do together about it."""
+"""Gateways' shared state of a rollout in the control database."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

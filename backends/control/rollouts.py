@@ -35,8 +35,8 @@ def create_rollout(
     candidate: str,
     rules: Mapping[str, object],
 ) -> Rollout:
-    """Begin a rollout at its first step. Raises Conflict if the name is taken or the route has one that is live,
-    InvalidRequest where it cannot stand.
+    """Start a rollout at its first step. Raises Conflict if the name is taken or the route has one that is live,
+    InvalidRequest if it cannot stand.
     """
     entry = begin_change(session, author, "rollout.create", rollout_id)
     if session.get(Rollout, rollout_id) is not None:
@@ -113,7 +113,7 @@ def abort_rollout(session: Session, author: Author, rollout_id: str, reason: str
 def roll_back(session: Session, author: Author, rollout_id: str, term: int, reason: str) -> Rollout:
     """Roll back to the incumbent for what a gateway has seen in a term.
 
-    Raises NotFound, and Conflict where that term is past.
+    Raises NotFound, and Conflict if that term is past.
     """
     return _move(session, author, rollout_id, "roll_back", LIVE, "rolled_back", reason, seen_term=term)
 
@@ -208,7 +208,7 @@ def _opened(
 ) -> tuple[AuditEntry, Rollout]:
     """Open a change of a rollout. Of several gateways that act on the same term one comes first.
 
-    Raises NotFound, and Conflict where it is another's turn, or none for this.
+    Raises NotFound, and Conflict if it is another's turn, or none for this.
     """
     entry = begin_change(session, author, f"rollout.{action}", rollout_id)
     row = session.get(Rollout, rollout_id, populate_existing=True)

@@ -1,4 +1,4 @@
-"""How a row of the control database is named in errors and commands: its table and its key, parts with / between."""
+"""Names of control database rows in errors and commands: the table, and the key with / between parts."""
 
 from contracts.control import Base
 

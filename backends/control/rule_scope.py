@@ -31,7 +31,7 @@ def checked_scope(session: Session, tenant_id: str, level: str, subject: str, mo
     server, separator, _ = model.partition(SEPARATOR)
     if not is_named and (not separator or session.get(McpServer, server) is None):
         raise InvalidRequest(
-            f"model is {model!r}, which is no model, route or MCP tool here; leave it out for all models together",
+            f"model is {model!r}, which is not a model, route or MCP tool here; leave it out for all models together",
             param="model",
         )
     return scope

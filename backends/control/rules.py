@@ -52,7 +52,7 @@ def limit_spec(row: Limit) -> LimitSpec:
 
 
 def budget_spec(row: Budget, time_zone: str) -> BudgetSpec:
-    """Build the budget a row stands for, in its tenant's time zone. Raises ConfigurationError as `limit_spec` does."""
+    """Build a budget from its row, in its tenant's time zone. Raise ConfigurationError as `limit_spec` does."""
     if (row.amount_usd is None) == (row.gpu_milliseconds is None):
         raise ConfigurationError("a budget has either amount_usd or gpu_milliseconds, not both and not neither")
     if row.amount_usd is not None:

@@ -70,7 +70,7 @@ def create_view(session: Session, author: Author, owner_id: str, new: NewView) -
 def list_views(
     session: Session, author: Author, owner_id: str, *, page: str = "", after: str = "", limit: int = 100
 ) -> list[ShownView]:
-    """Return up to `limit` views that an owner has or is shown, after an id; of one page where it is not empty."""
+    """Return up to `limit` views that an owner has or is shown, after an id; of one page if it is not empty."""
     wanted = (
         select(SavedView, User)
         .outerjoin(User, User.id == SavedView.owner_id)

@@ -35,7 +35,7 @@ class Sealer:
 
     @classmethod
     def of(cls, secrets: SecretFiles) -> "Sealer":
-        """Accept the keys of the environment, else the installation's, made where there is none.
+        """Accept the keys of the environment, else the installation's, made if there is none.
 
         Raises ConfigurationError.
         """
@@ -69,7 +69,7 @@ class Sealer:
             # From None: the chain would carry nothing but the library's frames.
             raise ConfigurationError(
                 f"it was sealed with another key than secret {KEY_FILE!r}; put back the file that it was made with, "
-                "or make the channel anew"
+                "or make the channel again"
             ) from None
 
     def seal_address(self, address: str) -> str:
@@ -96,7 +96,7 @@ class Sealer:
 
     @property
     def key_id(self) -> str:
-        """Name the key that seals, without saying what it is."""
+        """Return the name of the key that seals, without saying what it is."""
         return key_id_of(self._keys[0])
 
     def refresh(self) -> bool:
@@ -126,5 +126,5 @@ def _fernet(keys: Sequence[str]) -> "MultiFernet":
     except ValueError as error:
         raise ConfigurationError(
             f"secret {KEY_FILE!r} is not 256 bits in URL-safe Base64; put back the file it was, or remove it and "
-            "make the alert channels anew"
+            "make the alert channels again"
         ) from error

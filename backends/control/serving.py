@@ -169,9 +169,9 @@ def get_target(session: Session, pool_id: str, target_id: str) -> Target:
 
 
 def replace_target(session: Session, author: Author, pool_id: str, wanted: NewTarget) -> Target:
-    """Make the target with the id of `wanted` what `wanted` says.
+    """Create the target with the id of `wanted` what `wanted` says.
 
-    Gateways send new requests there from the next revision on; requests under way end where they are.
+    Gateways send new requests there from the next revision on; requests in progress end where they are.
     Raise NotFound, and Conflict if a route or a live rollout depends on the former provider or kind.
     """
     entry = begin_change(session, author, "target.update", f"{pool_id}/{wanted.id}")
@@ -350,7 +350,7 @@ def _check_model(model: Model) -> None:
 
 
 def delete_model(session: Session, author: Author, model_id: str) -> None:
-    """Remove a model; its pool stays. Raises NotFound, and Conflict where a route leads to it."""
+    """Remove a model; its pool stays. Raises NotFound, and Conflict if a route leads to it."""
     begin_change(session, author, "model.delete", model_id)
     with routes_kept(session):
         session.delete(get_model(session, model_id))

@@ -20,7 +20,7 @@ from contracts.rules.objectives import Indicator, Objective
 
 _log = logging.getLogger(__name__)
 
-_HOLD_LASTS: Final = timedelta(minutes=15)  # where nobody asks for it again: the evaluator may be away, or switched off
+_HOLD_LASTS: Final = timedelta(minutes=15)  # if nobody asks for it again: the evaluator may be away, or switched off
 _PROLONGED_BELOW: Final = timedelta(minutes=10)  # left, not at each look: gateways are told of every change
 
 
@@ -90,7 +90,7 @@ def put_slo(session: Session, author: Author, new: NewSlo, *, replaces: bool) ->
 
 
 def list_slos(session: Session, *, tenant: str = "", after: str = "", limit: int = 100) -> list[Slo]:
-    """Return up to `limit` objectives after an id; those of one tenant where it is not empty."""
+    """Return up to `limit` objectives after an id; those of one tenant if it is not empty."""
     wanted = select(Slo).where(Slo.id > after).order_by(Slo.id).limit(limit)
     return list(session.scalars(wanted.where(Slo.tenant_id == tenant) if tenant else wanted))
 

@@ -1,4 +1,4 @@
-"""What the data plane serves by, read from the control database as one immutable snapshot.
+"""Read the data plane's configuration from the control database as one immutable snapshot.
 
 A first reading takes everything. Each one after it reads the keys that changed and whatever areas have moved, and
 takes over the rest.

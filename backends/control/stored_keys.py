@@ -83,7 +83,7 @@ def reseal_all(session: Session, author: Author, sealer: Sealer) -> dict[str, in
     for budget in session.scalars(select(Budget).where(Budget.webhook_url != "")):
         budget.webhook_url = sealer.seal(sealer.open_address(budget.webhook_url))
         counts["budgets"] += 1
-    require_all_read(session)  # what is not sealed anew cannot be opened once the older keys are gone
+    require_all_read(session)  # what is not sealed again cannot be opened once the older keys are gone
     note_sealing_key(session, sealer.key_id, author.at)
     entry.detail = dict(counts)
     session.flush()

@@ -275,7 +275,7 @@ def _among(table: Table, keys: "list[tuple[Any, ...]]") -> ColumnElement[bool]:
 
 
 def _note(state: ORMExecuteState, mapper: Mapper[Any], rows: Mapping[tuple[Any, ...], UnreadableRow]) -> None:
-    """Note those of the rows that the query would have given, so that nobody is told of what is not theirs to see."""
+    """Record those of the rows that the query would have given, so that nobody is told of what is not theirs to see."""
     if not isinstance(state.statement, Select):
         return
     noted = state.session.info.setdefault(_LEFT_OUT, {})
@@ -297,7 +297,7 @@ def _table(mapper: Mapper[Any]) -> Table:
 
 
 def _value(column: Any, value: object) -> object:
-    """Make a column's value of a JSON value. Raises InvalidRequest."""
+    """Create a column's value of a JSON value. Raises InvalidRequest."""
     try:
         if value is None and column.nullable:
             return None

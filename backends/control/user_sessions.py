@@ -1,4 +1,4 @@
-"""Sessions of people who signed in: begun with a proof, known by the digest of a secret, over by themselves."""
+"""Sessions of signed-in users: created at sign-in, identified by the hash of a secret, and expiring."""
 
 import secrets as randomness
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Found:
 
 
 def new_secret() -> str:
-    """Make the secret of a session: 256 random bits."""
+    """Create the secret of a session: 256 random bits."""
     return SESSION_PREFIX + randomness.token_urlsafe(KEY_RANDOM_BYTES)
 
 
@@ -42,7 +42,7 @@ def is_session_like(secret: str) -> bool:
 def begin_session(
     session: Session, author: Author, account: Account, method: str, secret: str, length: timedelta, pepper: bytes
 ) -> UserSession:
-    """Begin a session for a user who has signed in. `author.at` is its first moment.
+    """Start a session for a user who has signed in. `author.at` is its first moment.
 
     `account` is what the proof was held against. Raises AuthenticationFailed if it no longer counts: the account was
     closed or removed, or its password changed, after it was read.

@@ -1,4 +1,4 @@
-"""Where the shared counters are: a Redis URL, checked before it is used and shown without its credentials."""
+"""The Redis URL of the shared counters: validated, and shown without its credentials."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -76,7 +76,7 @@ class CountersAddress:
             raise ConfigurationError(f"the Redis URL {self.shown} names no primary for Sentinel; give {_FORMS}")
         if not self._database_text.isdecimal():
             raise ConfigurationError(
-                f"the Redis URL names the database {self._database_text!r}, which is no number; give {_FORMS}"
+                f"the Redis URL names the database {self._database_text!r}, which is not a number; give {_FORMS}"
             )
         if self.kind == "cluster" and self.database:
             raise ConfigurationError(
@@ -180,7 +180,7 @@ def _host(text: str, default: int) -> Host:
         return parts.hostname or "", default if parts.port is None else parts.port
     except ValueError as error:
         raise ConfigurationError(
-            f"the Redis URL has a port that is no number within 1 to 65535; give {_FORMS}"
+            f"the Redis URL has a port that is not a number within 1 to 65535; give {_FORMS}"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What one node of a Redis Cluster says of all nodes, as `CLUSTER NODES` answers."""
+"""Parse a Redis Cluster node's answer to `CLUSTER NODES`."""
 
 from dataclasses import dataclass
 

@@ -38,7 +38,7 @@ class Keys:
         self._places = {name: place for place, name in enumerate(self.names, 1)}
 
     def place(self, name: str) -> int:
-        """Return the place of a key, as Lua counts."""
+        """Return a key's index in KEYS, counted from 1 as in Lua."""
         place = self._places.get(name)
         if place is None:
             self.names.append(name)

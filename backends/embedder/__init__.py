@@ -1,1 +1,1 @@
-"""What texts mean, as vectors: all-MiniLM-L6-v2 in a process of its own, for what the gateway decides by meaning."""
+"""Text embeddings (all-MiniLM-L6-v2) in a separate process, for semantic decisions of the gateway."""

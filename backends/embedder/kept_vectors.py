@@ -32,7 +32,7 @@ class KeptVectors:
         return found
 
     def keep(self, key: VectorKey, embedding: Embedding) -> None:
-        """Keep one, in place of the one that was used longest ago where there is no room."""
+        """Keep one, in place of the one that was used longest ago if there is no room."""
         self._kept[key] = embedding
         self._kept.move_to_end(key)
         while len(self._kept) > self._most:

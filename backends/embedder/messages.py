@@ -1,4 +1,4 @@
-"""What goes between a process and its embedder: frames of msgpack, each with its length before it."""
+"""The protocol between a process and its embedder: length-prefixed msgpack frames."""
 
 from typing import Final, TypeAlias
 
@@ -52,7 +52,7 @@ def frame(message: Ask | FromEmbedder) -> bytes:
 
 
 def take_frames(buffer: bytearray) -> list[bytes]:
-    """Remove the complete frames' bodies from what was read so far. Raises ValueError if that is no frame."""
+    """Remove the complete frames' bodies from what was read so far. Raises ValueError if that is not a frame."""
     found: list[bytes] = []
     at = 0
     while len(buffer) - at >= _LENGTH_BYTES:

@@ -1,1 +1,1 @@
-"""Where the endpoints of a target are found: a file, DNS, or Kubernetes."""
+"""Discover endpoints of a target: from a file, DNS, or Kubernetes."""

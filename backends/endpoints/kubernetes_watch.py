@@ -186,7 +186,7 @@ class Collection:
 def _own_url() -> str:
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        raise SourceAway("this is no pod of Kubernetes; set TOLLKEEPER_KUBERNETES_URL")
+        raise SourceAway("this is not a pod of Kubernetes; set TOLLKEEPER_KUBERNETES_URL")
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 

@@ -1,4 +1,4 @@
-"""What `discover` of a target names: a file, a DNS SRV name, or something of Kubernetes. Read once, checked in full."""
+"""Parse and check a target's `discover` setting: a file, a DNS SRV name, or a Kubernetes resource."""
 
 import re
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ def parse_endpoint(text: str, default_port: int | None = None) -> Endpoint:
     if not host or any(each.isspace() or each in "/@?#" for each in host):
         raise ConfigurationError("an endpoint is HOST:PORT, with square brackets around an IPv6 address")
     if not port.isdecimal() or not 1 <= int(port) <= 65535:
-        raise ConfigurationError("an endpoint has a port that is no number within 1 to 65535")
+        raise ConfigurationError("an endpoint has a port that is not a number within 1 to 65535")
     return host, int(port)
 
 

@@ -1,4 +1,4 @@
-"""What a host asks of an engine, whichever technology runs the model: the seam between the two."""
+"""The interface between an engine host and its engine."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a gateway can ask of a host besides requests: load and unload models and adapters, drain, health, stats."""
+"""Control calls of a gateway to a host: load and unload models and adapters, drain, health, stats."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ class Calls:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, connection: Connection, call: Call) -> None:
-        """Begin to do what is asked."""
+        """Start to do what is asked."""
         verbs: dict[str, Callable[[Call], Awaitable[Facts]]] = {
             "load": self._load,
             "unload": self._unload,
@@ -237,7 +237,7 @@ class Calls:
 
 
 def _memory_option(call: Call) -> tuple[int | None, Facts]:
-    """Remove the option `gpu_memory_bytes` from a call's. Raises InvalidRequest if it is no size."""
+    """Remove the option `gpu_memory_bytes` from a call's. Raises InvalidRequest if it is not a size."""
     options = dict(call.options)
     needed = options.pop("gpu_memory_bytes", None)
     if needed is None:

@@ -1,4 +1,4 @@
-"""Which requests waited for their model to wake or to be loaded, and for how long: told with their end."""
+"""Record requests that waited for a model to wake or load, and for how long."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,11 +19,11 @@ class ColdRequests:
     _waited_ns: dict[bytes, int] = field(default_factory=dict)
 
     def wait(self, request_id: bytes) -> None:
-        """Note that a request begins to wait."""
+        """Record that a request begins to wait."""
         self._since_ns[request_id] = self.now_ns()
 
     def served(self, request_id: bytes) -> None:
-        """Note that it need not wait any more; nothing for one that never did."""
+        """Record that a request no longer waits for a cold start; do nothing if it never did."""
         since_ns = self._since_ns.pop(request_id, None)
         if since_ns is not None:
             self._waited_ns[request_id] = self.now_ns() - since_ns

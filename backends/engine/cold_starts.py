@@ -1,4 +1,4 @@
-"""How long models took to be ready for a request that came while they slept or were away: measured, and said before."""
+"""Measure cold starts of models, and predict the next ones."""
 
 from collections import deque
 from dataclasses import dataclass, field

@@ -24,22 +24,22 @@ class ConnectionHost(Protocol):
     send_buffer_bytes: int
 
     def on_open(self, connection: "Connection") -> None:
-        """Note a new connection, which expects a hello."""
+        """Record a new connection, which expects a hello."""
 
     def on_attach(self, connection: "Connection", attach: Attach) -> None:
-        """Note who it is. Raises TollkeeperError to refuse it."""
+        """Record who it is. Raises TollkeeperError to refuse it."""
 
     def on_message(self, connection: "Connection", message: FromGateway) -> None:
         """Receive anything but an attach."""
 
     def on_choked(self, connection: "Connection") -> None:
-        """Note that the gateway does not read: nothing more may be made for it."""
+        """Record that the gateway does not read: nothing more may be made for it."""
 
     def on_relieved(self, connection: "Connection") -> None:
-        """Note that it has read what was waiting."""
+        """Record that it has read what was waiting."""
 
     def on_closed(self, connection: "Connection") -> None:
-        """Note its end, whatever the reason."""
+        """Record its end, whatever the reason."""
 
 
 class Connection(asyncio.Protocol):
@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def name(self) -> str:
-        """Name the peer for logs."""
+        """Return the name of the peer for logs."""
         return self.attach.gateway if self.attach else f"pid {self.peer_pid}"
 
     def send(self, message: FromHost) -> None:

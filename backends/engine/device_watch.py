@@ -1,4 +1,4 @@
-"""What the host knows of its GPUs: the last sample of each, whether others compute on them, whether one is lost.
+"""The host's view of its GPUs: last sample, other processes computing there, lost devices.
 
 While another process computes there, a step's time is not the engine's alone: whatever is told of it has confidence 0.
 """
@@ -51,7 +51,7 @@ class DeviceWatch:
         self.faults = 0
 
     def start(self, sampler: GpuSampler, devices: Iterable[DeviceIdentity]) -> None:
-        """Begin to take rounds of the GPUs that this host may use."""
+        """Start to take rounds of the GPUs that this host may use."""
         self._devices = {one.uuid: one for one in devices}
         self._sampler = sampler
 
@@ -66,7 +66,7 @@ class DeviceWatch:
             self.take(await asyncio.to_thread(self._sampler.take_round))
 
     def take(self, found: Round) -> None:
-        """Note a round."""
+        """Record a round."""
         mine = [one for one in found.samples if one.uuid in self._devices]
         self._samples.update({one.uuid: one for one in mine})
         for fault in found.faults:

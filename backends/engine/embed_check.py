@@ -1,4 +1,4 @@
-"""What a request for embeddings must satisfy before a model takes it."""
+"""Validate requests for embeddings."""
 
 from contracts.api.embedding import MAX_INPUTS
 from contracts.engine.wire import Embed, ModelHello

@@ -29,11 +29,11 @@ class EmbedMeter:
         self._book = StepBook(engine, model, replica, device="cpu")
 
     def lifecycle(self, phase: Lifecycle | None) -> None:
-        """Note that loading or warming up begins, or with `None` that it ends."""
+        """Record that loading or warming up begins, or with `None` that it ends."""
         self._book.lifecycle(phase)
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
-        """Note whether anything waits or runs from now on."""
+        """Record whether anything waits or runs from now on."""
         self._book.queue(at_ns, runnable=runnable)
 
     def step(self, started_ns: int, busy_ns: int, rows: Sequence[EmbedRow], waiting: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""What the embedder is called, known without loading it."""
+"""Name of the embedder's model, available without loading it."""
 
 from typing import Final
 

@@ -41,7 +41,7 @@ class EmbedOwner(Protocol):
         """Receive answers and step records."""
 
     def on_state(self, thread: Served) -> None:
-        """Note that its `hello` says something else now."""
+        """Record that its `hello` says something else now."""
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +109,7 @@ class EmbedThread:
     # From the event loop.
 
     def start(self) -> None:
-        """Begin to load."""
+        """Start to load."""
         self._thread.start()
 
     @property

@@ -50,7 +50,7 @@ class EngineOwner(Protocol):
         """Receive what a step brought."""
 
     def on_state(self, thread: Served) -> None:
-        """Note that its `hello` says something else now."""
+        """Record that its `hello` says something else now."""
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class EngineThread:
     # From the event loop.
 
     def start(self) -> None:
-        """Begin to load."""
+        """Start to load."""
         self._thread.start()
 
     @property

@@ -80,7 +80,7 @@ class EngineHost:
     def __init__(
         self, settings: EngineHostSettings, build: EngineBuilder, loading: threading.Lock, *, kind: str, version: str
     ) -> None:
-        """Hold no model yet. `loading` is held by the one that imports and loads: libraries' imports race."""
+        """Start without models. `loading` is a lock for imports and loading, because imports of libraries race."""
         self.settings = settings
         self.send_buffer_bytes = settings.engine_send_buffer_bytes
         self.engine = f"{settings.replica}/{uuid7(time.time_ns()).hex}"
@@ -103,7 +103,7 @@ class EngineHost:
 
     @property
     def requests(self) -> int:
-        """Count the requests being served."""
+        """Return the number of requests being served."""
         return len(self._tickets)
 
     @property

@@ -1,4 +1,4 @@
-"""What a model's cache holds, asked of its engine and cut into frames for a gateway that mirrors it."""
+"""Read a model's cache contents from its engine, in frames for a gateway that mirrors it."""
 
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable

@@ -1,4 +1,4 @@
-"""Which models of a host are loaded, awake or away: woken on demand, put away when idle, changed without a gap.
+"""The lifecycle of a host's models: load and wake on demand, sleep or unload when idle, replace without a gap.
 
 Decides with `placement.py`, `residency.py` and `pace.py`; does it one thing at a time, as each needs memory that
 another gives.
@@ -62,7 +62,7 @@ class Lifecycle:
     # What the host tells.
 
     def used(self, model: Served, submit: Submit) -> None:
-        """Note a request. A model that is not awake is brought back; its requests wait there."""
+        """Record a request. A model that is not awake is brought back; its requests wait there."""
         name = model.order.name
         life = self._life(name)
         life.used_ns = time.monotonic_ns()
@@ -80,7 +80,7 @@ class Lifecycle:
         if not limit or not output.steps:
             return
         life = self._life(model.order.name)
-        if life.paced_engine != model.order.engine:  # loaded anew: perhaps with other weights, on another GPU
+        if life.paced_engine != model.order.engine:  # loaded again: perhaps with other weights, on another GPU
             life.pace, life.paced_engine = Pace(limit=limit), model.order.engine
         life.pace.see(output.steps)
 
@@ -119,7 +119,7 @@ class Lifecycle:
                 await self.put_away(model)
 
     async def sleep(self, model: EngineThread, level: int) -> None:
-        """Put an idle model to sleep. Raises Unavailable while requests run, ConfigurationError where it cannot."""
+        """Put an idle model to sleep. Raises Unavailable while requests run, ConfigurationError if it cannot."""
         async with self._changing:
             await self._sleep(model, level)
 
@@ -131,7 +131,7 @@ class Lifecycle:
     async def ensure_awake(self, model: EngineThread) -> float:
         """Wake or load a model that is away, putting others away where it needs their memory. Gives the seconds.
 
-        Raises Unavailable, with the arithmetic, where there is no room, or with the reason why it did not start.
+        Raises Unavailable, with the arithmetic, if there is no room, or with the reason why it did not start.
         """
         async with self._changing:
             if model.is_awake:
@@ -160,7 +160,7 @@ class Lifecycle:
         return self._life(name).prefixes
 
     async def room_for(self, name: str, needed_bytes: int | None, *, beside: EngineThread | None = None) -> None:
-        """Have idle models make room for one that is to be loaded; nothing where it is not known what it needs.
+        """Have idle models make room for one that is to be loaded; nothing if it is not known what it needs.
 
         `beside` is the model that it is to replace, which stays meanwhile. Raises Unavailable, with the arithmetic.
         """

@@ -1,4 +1,4 @@
-"""How much of a GPU each model takes, awake and asleep. Pure.
+"""GPU memory of each model, awake and asleep. Pure.
 
 Of a model that is alone on the host it is what the host's processes hold. Else it is what became free or used while
 it alone changed: the GPU is looked at once a second, so a change is measured from the last look before it to the first
@@ -46,11 +46,11 @@ class MemoryBook:
         return self._asleep.get(model)
 
     def begin(self, model: str, now_ns: int, rooms: Sequence[DeviceRoom]) -> None:
-        """Note that a model begins to take or give memory. One whose change is not measured yet goes unmeasured."""
+        """Record that a model begins to take or give memory. One whose change is not measured yet goes unmeasured."""
         self._change = _Change(model, {room.uuid: room.free_bytes for room in rooms}) if rooms else None
 
     def end(self, model: str, now_ns: int, *, asleep: bool = False) -> None:
-        """Note that it is done."""
+        """Record that it is done."""
         change = self._change
         if change is not None and change.model == model:
             self._change = _Change(model, change.free_before, now_ns, asleep)

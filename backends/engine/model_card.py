@@ -1,4 +1,4 @@
-"""What a local model directory says to gateways: tokenizer, template, end tokens, hashes. Reads JSON; loads nothing."""
+"""Facts about a local model directory for gateways: tokenizer, template, end tokens, hashes. Loads no weights."""
 
 import hashlib
 import json
@@ -27,17 +27,17 @@ class ModelCard:
 
     @property
     def tokenizer_hash(self) -> str:
-        """Hash tokenizer.json."""
+        """Return the hash of tokenizer.json."""
         return sha256(self.tokenizer).hexdigest()
 
     @property
     def template_hash(self) -> str:
-        """Hash the chat template; that of the empty text where there is none."""
+        """Hash the chat template; that of the empty text if there is none."""
         return sha256(self.chat_template.encode()).hexdigest()
 
 
 def hash_of_files(paths: Iterable[Path]) -> "hashlib._Hash":
-    """Begin a SHA-256 with the files' names and contents, in the order given. Reads them all."""
+    """Start a SHA-256 with the files' names and contents, in the order given. Reads them all."""
     digest = sha256()
     for path in paths:
         digest.update(path.name.encode() + b"\0")

@@ -30,6 +30,6 @@ def find_model(source: str) -> Path:
         ) from error
     except (LocalEntryNotFoundError, OSError, ValueError) as error:
         raise ConfigurationError(
-            f"{source!r} is no directory here, and no hub that could have it can be reached at {constants.ENDPOINT}; "
+            f"{source!r} is not a local directory, and the model hub at {constants.ENDPOINT} cannot be reached; "
             "give the path of a local directory"
         ) from error

@@ -60,7 +60,7 @@ class ModelSet:
         return model
 
     def load(self, order: ModelOrder) -> Served:
-        """Begin to load a model, or the embedder by its name. A failed one of the name is replaced.
+        """Start to load a model, or the embedder by its name. A failed one of the name is replaced.
 
         Raises Conflict when the name is taken.
         """

@@ -1,4 +1,4 @@
-"""Where gateways of other machines reach an engine host: TCP, with certificates of both sides off the loopback."""
+"""The TCP listener of an engine host for gateways on other machines, with mutual TLS beyond loopback."""
 
 import asyncio
 import logging

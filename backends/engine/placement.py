@@ -1,4 +1,4 @@
-"""Where a model goes: on the GPUs whose memory it fits, once what may leave them has left. Pure: it decides, others do.
+"""Choose GPUs for a model by memory, evicting idle models if needed. Pure: returns a decision.
 
 A model that is there and idle makes room: one that can sleep goes to sleep (its engine keeps a little of the GPU), one
 that cannot, or whose sleep does not suffice, is unloaded. Models that serve, and those that are to be kept warm, stay.

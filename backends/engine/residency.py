@@ -1,4 +1,4 @@
-"""How long an idle model stays: awake, asleep, or not at all. Pure; times are of one monotonic clock, in ns."""
+"""How long an idle model stays awake, asleep and loaded. Pure; times are monotonic ns."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

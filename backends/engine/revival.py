@@ -37,7 +37,7 @@ class Revival:
     _fates: dict[str, _Fate] = field(default_factory=dict)
 
     def look(self) -> None:
-        """Note who serves, and load the one that has been dead for long enough."""
+        """Record who serves, and load the one that has been dead for long enough."""
         now = self.now()
         for model in list(self.models):
             name = model.order.name

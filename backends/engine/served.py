@@ -1,4 +1,4 @@
-"""What a thread that generates and one that embeds have in common: a model as its host sees it."""
+"""The host's interface to a served model, for generation and for embedding."""
 
 import asyncio
 from typing import Protocol
@@ -31,7 +31,7 @@ class Served(Protocol):
         """Return why the state is failed."""
 
     def start(self) -> None:
-        """Begin to load."""
+        """Start to load."""
 
     def set_state(self, state: ModelState, failure: str = "") -> None:
         """Change what the model is said to be."""

@@ -1,4 +1,4 @@
-"""What an engine host is told at start, read from TOLLKEEPER_ENGINE_* variables."""
+"""Settings of an engine host, from TOLLKEEPER_ENGINE_* variables."""
 
 import os
 import re

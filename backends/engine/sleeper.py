@@ -5,10 +5,10 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class Sleeper(Protocol):
-    """Both are called by the thread that steps, between two steps, with no request running.
+    """An engine that can sleep and wake. Called by the stepping thread, between steps, without running requests.
 
-    Level 1 keeps the weights in host memory, level 2 drops them and reads them again. `can_sleep` may be a plain
-    attribute; where it is missing the engine can.
+    Level 1 keeps the weights in host memory, level 2 drops and reloads them. `can_sleep` may be a plain attribute; if
+    it is missing, the engine can sleep.
     """
 
     def sleep(self, level: int, /) -> None:

@@ -51,7 +51,7 @@ class StepBook:
             self._clock.begin(dead_since_ns, "dead")
 
     def lifecycle(self, phase: Lifecycle | None, at_ns: int | None = None) -> None:
-        """Note that loading or warming up begins, or with `None` that it ends; now, unless told when it was."""
+        """Record that loading or warming up begins, or with `None` that it ends; now, unless told when it was."""
         at_ns = self.now_ns() if at_ns is None else at_ns
         if phase is None:
             self._clock.end(at_ns)
@@ -59,7 +59,7 @@ class StepBook:
             self._clock.begin(at_ns, phase)
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
-        """Note whether anything could run from now on."""
+        """Record whether anything could run from now on."""
         self._clock.queue(at_ns, runnable=runnable)
 
     def place(

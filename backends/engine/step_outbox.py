@@ -42,7 +42,7 @@ class StepOutbox:
 
     @property
     def pending(self) -> int:
-        """Count the records not acknowledged."""
+        """Return the number of records not acknowledged."""
         return len(self._sent) + len(self._unsent)
 
     def add(self, records: Iterable[StepRecord]) -> None:
@@ -71,7 +71,7 @@ class StepOutbox:
             self.pending_bytes -= size
 
     def rewind(self) -> None:
-        """Begin again with the first unacknowledged record: another gateway takes them now."""
+        """Start again with the first unacknowledged record: another gateway takes them now."""
         self._unsent.extendleft(reversed(self._sent))
         self._sent.clear()
         self._sent_bytes = 0

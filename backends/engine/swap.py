@@ -50,7 +50,7 @@ class Swaps:
 
         `needed_bytes` is what it will take of each GPU; as much as the old one, where that is not said.
 
-        Raises UnknownModel, Conflict while another change of it is under way, and Unavailable, code `swap_failed`,
+        Raises UnknownModel, Conflict while another change of it is in progress, and Unavailable, code `swap_failed`,
         with what went wrong; the old model then goes on as before.
         """
         old = self._host.models.get(order.name)

@@ -1,1 +1,1 @@
-"""What inference servers that are not ours say of themselves: their Prometheus metrics, read into the same words."""
+"""Parse Prometheus metrics of third-party inference servers into common terms."""

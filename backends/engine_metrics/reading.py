@@ -1,4 +1,4 @@
-"""Which of an inference server's metrics means what: one table for each engine, older names after newer ones.
+"""Tables of inference servers' metric names by meaning, newer names first.
 
 vLLM 0.8 to 0.33, SGLang 0.4 to 0.5, TGI 2 and 3, TensorRT-LLM 1 (`trtllm-serve`, Triton, and behind Dynamo, which
 writes `trtllm:`), llama.cpp since 2024. A metric that a server lacks is `None`. Replicas inside one server (data

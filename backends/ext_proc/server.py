@@ -27,7 +27,7 @@ class ExtProcServer:
         self._server: grpc.aio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Begin to listen; return the port. Raises ConfigurationError if that cannot be done."""
+        """Start to listen; return the port. Raises ConfigurationError if that cannot be done."""
         options = [
             ("grpc.max_concurrent_streams", _MOST_STREAMS),
             ("grpc.max_receive_message_length", _MESSAGE_BYTES),
@@ -57,7 +57,7 @@ class ExtProcServer:
         return int(bound)
 
     async def stop(self, seconds: float) -> None:
-        """Take no more streams, and end those under way after a number of seconds."""
+        """Take no more streams, and end those in progress after a number of seconds."""
         if self._server is not None:
             await self._server.stop(seconds)
 

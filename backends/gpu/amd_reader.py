@@ -39,7 +39,7 @@ class AmdReader:
 
     @classmethod
     def open(cls) -> "AmdReader":
-        """Load the module. Raises Unavailable, code `gpu_driver_missing`, where it is not there or has no driver."""
+        """Load the module. Raises Unavailable, code `gpu_driver_missing`, if it is not there or has no driver."""
         try:
             smi: ModuleType = importlib.import_module("amdsmi")
         except ImportError as error:

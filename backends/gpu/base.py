@@ -85,7 +85,7 @@ class DeviceSample:
 
     @property
     def other_processes(self) -> int | None:
-        """Count the processes that are not ours; `None` if that cannot be told."""
+        """Return the number of processes that are not ours; `None` if that cannot be told."""
         if self.processes is None or any(one.is_ours is None for one in self.processes):
             return None
         return sum(not one.is_ours for one in self.processes)

@@ -50,15 +50,15 @@ class NvmlReader:
         self._uuids = {handle: one.uuid for handle, one in self._identities.items()}  # also of those not kept
 
     def devices(self) -> tuple[DeviceIdentity, ...]:
-        """Return the GPUs there are, each followed by its slices."""
+        """Return the GPUs, each followed by its MIG slices."""
         return tuple(self._identities.values())
 
     def keep(self, uuids: Collection[str]) -> None:
-        """Look at these only, from now on."""
+        """Restrict measurements to these GPUs."""
         self._identities = {handle: one for handle, one in self._identities.items() if one.uuid in uuids}
 
     def look(self) -> Round:
-        """Measure all that are kept. A device that is lost is told of once, and asked no more."""
+        """Measure the selected GPUs. A lost device is reported once and not measured again."""
         faults = self._faults()
         samples = []
         for handle, identity in self._identities.items():

@@ -1,4 +1,4 @@
-"""Which of the processes on a GPU are ours: this one and whatever it started."""
+"""Find out which processes on a GPU are this process or its children."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which libraries can tell of GPUs on this machine."""
+"""GPU libraries available on this machine."""
 
 import logging
 import os
@@ -43,10 +43,10 @@ def require_gpu() -> list[GpuReader]:
 
 
 def visible(devices: Iterable[DeviceIdentity], environment: Mapping[str, str] | None = None) -> list[DeviceIdentity]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves this process, in its order; all of them where it is not set.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES selects, in its order; all if it is not set.
 
-    Numbers are in the driver's order, as with CUDA_DEVICE_ORDER=PCI_BUS_ID. A whole GPU that is cut into slices is not
-    among them: programs are given the slices. Raises ConfigurationError on a name that no GPU has.
+    Numbers follow the driver's order (CUDA_DEVICE_ORDER=PCI_BUS_ID). A GPU with MIG slices is represented by its
+    slices. Raise ConfigurationError on an unknown name.
     """
     known = list(devices)
     cut = {one.parent for one in known if one.parent}

@@ -39,7 +39,7 @@ class GpuSampler:
         self.cost = SamplerCost()
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start to look."""
         self._thread.start()
 
     def stop(self) -> None:

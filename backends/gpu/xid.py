@@ -1,4 +1,4 @@
-"""What NVIDIA's XID numbers mean to the one that computes there, from the action its Xid catalog asks for at once."""
+"""Meanings of NVIDIA XID errors, by the immediate action in NVIDIA's catalog."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""What takes a body's chunks one by one: each whole, in the framing of HTTP's chunked coding, as it came."""
+"""Receive a chunked body chunk by chunk, each complete with its framing."""
 
 from backends.processes.native import mypyc_attr
 

@@ -78,7 +78,7 @@ class Connection:
         self.idle_since = 0.0
         self.expires = 0.0
         self._stale_until = 0.0
-        # One for all replies of a connection: it begins anew after each that keeps the connection.
+        # One for all replies of a connection: it begins again after each that keeps the connection.
         self._parser = httptools.HttpResponseParser(self)
         self._last_head = LastHead()
         self._like_last: dict[bytes, bytes] | None = None  # the headers of the last reply, of status 200
@@ -275,7 +275,7 @@ class Connection:
     # the pool's side
 
     def send(self, head: bytes, body: bytes, receiver: Receiver | None, asker: Asker, *, is_reused: bool) -> None:
-        """Begin an exchange, whose end `asker` is told of.
+        """Start an exchange, whose end `asker` is told of.
 
         Who gives no receiver yet sets it within this turn of the event loop, before which no reply comes.
         """
@@ -294,7 +294,7 @@ class Connection:
             self.transport.writelines((head, body))
 
     def release(self) -> None:
-        """Release the connection to the pool, or close it where it cannot be used again."""
+        """Release the connection to the pool, or close it if it cannot be used again."""
         self.receiver = self._asker = self._chunks = None
         self._is_awaited = False
         if self._is_paused:
@@ -311,7 +311,7 @@ class Connection:
         self.release()
 
     def pause(self) -> None:
-        """Stop reading. A target that may not send is not silent: its deadline between pieces rests."""
+        """Pause reading. The target's deadline between chunks is suspended meanwhile."""
         if self.transport is not None and not self.transport.is_closing():
             self._is_paused = True
             self.transport.pause_reading()

@@ -1,4 +1,4 @@
-"""Where an HTTP server is, as its base URL says."""
+"""The origin of an HTTP server, parsed from its base URL."""
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ class Origin:
 
     @classmethod
     def parse(cls, url: str) -> "Origin":
-        """Read a base URL. Raises ConfigurationError on anything but http(s)://host[:port][/path]."""
+        """Parse a base URL. Raise ConfigurationError unless it is http(s)://host[:port][/path]."""
         try:
             parts = urlsplit(url)
             port = parts.port

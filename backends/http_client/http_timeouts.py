@@ -1,4 +1,4 @@
-"""How long a server may take, step by step."""
+"""Timeouts of a server by phase."""
 
 from dataclasses import dataclass
 

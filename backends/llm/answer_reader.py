@@ -104,7 +104,7 @@ class AnswerReader:
         )
 
     def take_event(self, event: bytes) -> None:
-        """Accept one complete server-sent event. Raises UpstreamBroken on what is no chunk, or an error."""
+        """Accept one complete server-sent event. Raises UpstreamBroken on what is not a chunk, or an error."""
         if self.is_done:
             return
         data = data_of(event)
@@ -148,7 +148,7 @@ class AnswerReader:
                 data_without, had_usage = without_usage(data)
                 return _decode_chunk(data_without), had_usage
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UpstreamBroken(f"target {self._target!r} sent an event that is no chunk of an answer") from error
+            raise UpstreamBroken(f"target {self._target!r} sent an event that is not a chunk of an answer") from error
 
     def _count(self, deltas: tuple[Delta, ...]) -> None:
         for delta in deltas:
@@ -168,7 +168,7 @@ class AnswerReader:
         return msgspec.structs.replace(delta, tokens=reported, reasoning_tokens=thoughts)
 
     def _passed(self) -> int:
-        """Return how many tokens have passed so far, as far as can be seen."""
+        """Return the number of tokens seen so far."""
         return self._tokens
 
     def take_whole(self, body: bytes) -> None:
@@ -325,7 +325,7 @@ def only_delta(event: bytes) -> Delta | None:
 
 
 def _given(value: msgspec.Raw) -> bytes:
-    """Return a field's JSON; nothing where it is `null`, as from servers that state every field."""
+    """Return a field's JSON; nothing if it is `null`, as from servers that state every field."""
     given = bytes(value)
     return b"" if given == b"null" else given
 
@@ -341,7 +341,7 @@ def without_usage(data: bytes) -> tuple[bytes, bool]:
 
 
 def _stated_cost(reported: OpenAIUsage) -> str:
-    """Return what a provider says that the request cost, as it stands in its usage; empty if that is no amount."""
+    """Return what a provider says that the request cost, as it stands in its usage; empty if that is not an amount."""
     stated = {"cost": reported.cost, "cost_in_usd_ticks": reported.cost_in_usd_ticks}
     amounts = {name: value for name, value in stated.items() if type(value) in (int, float) and value >= 0}
     return msgspec.json.encode(amounts).decode() if amounts else ""

@@ -37,9 +37,9 @@ class AssembledAnswer:
         try:
             chunk = _decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UpstreamBroken("the target sent an event that is no chunk of an answer") from error
+            raise UpstreamBroken("the target sent an event that is not a chunk of an answer") from error
         if not isinstance(chunk, dict):
-            raise UpstreamBroken("the target sent an event that is no chunk of an answer")
+            raise UpstreamBroken("the target sent an event that is not a chunk of an answer")
         choices = chunk.pop("choices", None)
         chunk.pop(_PADDING, None)
         for name, value in chunk.items():

@@ -1,4 +1,4 @@
-"""Where a caller marks a prompt to be kept for its next request (`cache_control`), and how many tokens that makes.
+"""Prompt cache marks of a request (`cache_control`), and the number of tokens that they cover.
 
 The marks are those of Anthropic's API (prompt caching, October 2026): on a tool, a message or a part of one, for five
 minutes or an hour from its last use. In a chat they stand in the same places.
@@ -139,7 +139,7 @@ def _until(
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Count the ids that two sequences begin with alike."""
+    """Return the number of ids that two sequences begin with alike."""
     shorter = min(len(one), len(other))
     if one[:shorter] == other[:shorter]:
         return shorter

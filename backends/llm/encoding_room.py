@@ -1,4 +1,4 @@
-"""How many bytes of large bodies are parsed and encoded at once: bounded in all and for each tenant."""
+"""Limit the bytes of large bodies that are parsed and encoded at once, in total and per tenant."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What a request asks for by name, and how it is refused where a target cannot honour it: nothing goes unsaid."""
+"""Parameters of requests, and refusals by name if a target does not support one."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -16,7 +16,7 @@ IDLE: Final = frozenset(
     {"metadata", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "user"}
 )
 
-# Values that ask for what is done anyway. A field that is not here asks for nothing where it is false or empty.
+# Values that ask for what is done anyway. A field that is not here asks for nothing if it is false or empty.
 _AS_ALWAYS: Final[Mapping[str, tuple[object, ...]]] = {
     "add_generation_prompt": (True,),
     "add_special_tokens": (),  # what is usual depends on the API

@@ -1,4 +1,4 @@
-"""One request under way at a provider host: its chunks on their way to the reader, and its end."""
+"""One request in progress at a provider host: its chunks on their way to the reader, and its end."""
 
 import asyncio
 from collections.abc import Callable

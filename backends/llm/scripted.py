@@ -63,10 +63,10 @@ class ScriptedTarget:
         self.spec = spec
         self._fields = spec.settings.get("script", {})
         self._script = read_script(spec)
-        self.running = 0  # calls under way: what a test of cancellation looks at
+        self.running = 0  # calls in progress: what a test of cancellation looks at
 
     async def count_input(self, call: ModelCall) -> int | None:
-        """Count the words of all messages or prompts; `None` if nothing is generated."""
+        """Return the number of words of all messages or prompts; `None` if nothing is generated."""
         return await _prompt_tokens(call, call.request) if isinstance(call.request, GenerationRequest) else None
 
     async def call(self, call: ModelCall, sink: Sink) -> Result:
@@ -174,7 +174,7 @@ def count_prompt_tokens(request: GenerationRequest) -> int:
 
 
 def _count_words(text: str) -> int:
-    """Count words piece by piece: a list of all of them would take many times the text's memory."""
+    """Return the number of words piece by piece: a list of all of them would take many times the text's memory."""
     count = 0
     for start in range(0, len(text), _PIECE_CHARACTERS):
         count += len(text[start : start + _PIECE_CHARACTERS].split())

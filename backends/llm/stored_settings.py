@@ -23,7 +23,7 @@ SHAPES: dict[str, type[msgspec.Struct]] = {
 
 
 def check_settings(spec: TargetSpec) -> None:
-    """Raise ConfigurationError on settings that no gateway could use."""
+    """Raise ConfigurationError on unusable target settings."""
     check_source(spec)
     spec = without_discovery(spec)
     shape = SHAPES.get(spec.kind)

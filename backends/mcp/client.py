@@ -151,7 +151,7 @@ class McpClient:
             page = _decode(result)
             listed = page.get("tools") if isinstance(page, dict) else None
             if not isinstance(listed, list):
-                raise UpstreamBroken("the MCP server's list of tools is no list")
+                raise UpstreamBroken("the MCP server's list of tools is not a list")
             for given in listed:
                 _take_definition(given, found, faults)
             cursor = page.get("nextCursor")
@@ -168,7 +168,7 @@ class McpClient:
         """Return the result of a request as JSON. Raises UpstreamError; a cancelled wait closes the connection."""
         if self._room.locked():
             raise UpstreamOverloaded(
-                f"the MCP server {self.spec.id!r} has {self.spec.max_concurrent} calls under way, the most it may have "
+                f"the MCP server {self.spec.id!r} has {self.spec.max_concurrent} calls in progress, its maximum "
                 "(max_concurrent); try again later",
                 retry_after_seconds=1.0,
             )
@@ -374,7 +374,7 @@ class McpClient:
         await exchange.finished()
 
     def _refuse(self, id: int | str, method: str, session: _Session | None) -> None:
-        """Answer what a server asks of its client: the gateway is no user and no model, and says so."""
+        """Answer what a server asks of its client: the gateway is not a user and no model, and says so."""
         if session is None or len(self._refusals) >= _MAX_SESSIONS:
             return
         body: dict[str, Any] = {"jsonrpc": "2.0", "id": id}

@@ -35,7 +35,7 @@ class UnusableTool(Exception):
 def read_definition(given: object) -> ToolDefinition:
     """Return a tool as a server defines it. Raise UnusableTool if a client could not work with it."""
     if not isinstance(given, dict):
-        raise UnusableTool("it is no object")
+        raise UnusableTool("it is not an object")
     name = given.get("name")
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise UnusableTool(f"its name is not 1 to {_MAX_NAME} letters, digits, '_', '-' and '.'")
@@ -102,9 +102,9 @@ def _mirrored(schema: dict[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
     for name, path, said in _reachable(schema, ()):
         reachable += 1
         if not isinstance(name, str) or _HEADER_TOKEN.fullmatch(name) is None or name.lower() in seen:
-            raise UnusableTool(f"{_ANNOTATION} is no header name, or is given twice")
+            raise UnusableTool(f"{_ANNOTATION} is not a header name, or is given twice")
         if said.get("type") not in _HEADER_KINDS:
-            raise UnusableTool(f"{_ANNOTATION} stands at a property that is no string, integer or boolean")
+            raise UnusableTool(f"{_ANNOTATION} stands at a property that is not a string, integer or boolean")
         seen.add(name.lower())
         yield name, path
     if _annotations_in(schema) != reachable:

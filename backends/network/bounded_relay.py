@@ -30,7 +30,7 @@ class BoundedRelay:
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Start to accept."""
         self._thread.start()
 
     def stop(self) -> None:

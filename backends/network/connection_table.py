@@ -1,4 +1,4 @@
-"""Which connections a server holds: a share for each client network, below a total, and idle ones that give way."""
+"""Connections of a server: a share per client network below a total; idle ones are evicted."""
 
 import heapq
 import itertools
@@ -26,7 +26,7 @@ class Held(Hashable, Protocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Return since when no request has been under way, on the clock of `admit`; `None` while one is."""
+        """Return since when no request has been in progress, on the clock of `admit`; `None` while one is."""
 
     def give_way(self) -> None:
         """Close now."""
@@ -95,11 +95,11 @@ class ConnectionTable:
         return True
 
     def holds(self, connection: Held) -> bool:
-        """Return whether a connection is held, and has not given way."""
+        """Return whether a connection is in the table (not evicted)."""
         return connection in self._network_of or connection in self._probes
 
     def replace(self, connection: Held, by: Held, now: float) -> None:
-        """Put a connection in the place of another, such as of its handshake."""
+        """Replace a connection's entry by another's, such as the handshake's by the established connection's."""
         if self._probes.discard(connection):
             self._probes.add(by, now)
             return

@@ -1,4 +1,4 @@
-"""Who is told more of a process than its status: callers on this machine, and holders of the metrics token.
+"""Access to details of health pages and metrics: local callers, and holders of the metrics token.
 
 The rest of a health page, and the metrics, name models, pools, engines and machines, and show traffic and costs.
 """
@@ -23,7 +23,7 @@ class DetailAccess:
     """Checks callers against TOLLKEEPER_METRICS_TOKEN, or the secret file `metrics_token` if that is not set."""
 
     def __init__(self, stated: str, data: Path) -> None:
-        """Make the secret file if nothing is stated and it is missing."""
+        """Create the secret file if nothing is stated and it is missing."""
         self._is_stated = bool(stated)
         token = stated or SecretFiles(data / "secrets").get_or_create(_SECRET, prefix="tk-metrics-")
         self._expected = f"Bearer {token}".encode()

@@ -1,4 +1,4 @@
-"""Which names a request may be addressed to: a page of another site must not read a port of this machine.
+"""Allowed host names of requests, against DNS rebinding.
 
 A page whose name is made to lead to 127.0.0.1 (DNS rebinding) lets the browser on this machine ask under that name. An
 IP address is always allowed: a page that was loaded from an address belongs to that address.

@@ -32,7 +32,7 @@ _remembered: Final = lru_cache(maxsize=4096)(_read)  # every request of a connec
 
 
 def is_loopback(text: str) -> bool:
-    """Return whether an address is of this machine alone."""
+    """Return whether an address is a loopback address."""
     address = address_of(text)
     return address is not None and address.is_loopback
 

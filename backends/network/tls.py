@@ -88,7 +88,7 @@ class LiveContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """Begin a handshake, as event loops do."""
+        """Start a handshake, as event loops do."""
         self.refresh()
         return self.current.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
@@ -101,7 +101,7 @@ class LiveContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLSocket:
-        """Begin a handshake, as blocking clients do."""
+        """Start a handshake, as blocking clients do."""
         self.refresh()
         return self.current.wrap_socket(
             sock, server_side, do_handshake_on_connect, suppress_ragged_eofs, server_hostname, session

@@ -1,1 +1,1 @@
-"""What applications keep at the gateway: files, batches, answers."""
+"""Objects that applications store at the gateway: files, batches, responses."""

@@ -1,4 +1,4 @@
-"""What a gateway does with the batches it has taken: leases, lines, outcomes, the end.
+"""Processing of leased batches: leases, lines, outcomes, the end.
 
 A batch belongs to one gateway at a time, by a lease that it renews. Everything written for a batch is written only
 while the lease is held, in the same transaction that looks.
@@ -48,8 +48,8 @@ class BatchWork:
     """One gateway's hold on batches.
 
     `owner` is `place`, which names the gateway and its data directory, "#", and what tells this process from those
-    before it in the same place. Methods that write for a batch raise LeaseLost where it is another gateway's by now;
-    all raise ObjectsUnavailable where the database cannot be used.
+    before it in the same place. Methods that write for a batch raise LeaseLost if it is another gateway's by now;
+    all raise ObjectsUnavailable if the database cannot be used.
     """
 
     def __init__(self, database: ObjectsDatabase, owner: str) -> None:

@@ -83,7 +83,7 @@ _metadata: Final = msgspec.json.Decoder(dict[str, str])
 
 
 class BatchStore:
-    """Keeps batches. Every method raises ObjectsUnavailable where the database cannot be used."""
+    """Keeps batches. Every method raises ObjectsUnavailable if the database cannot be used."""
 
     def __init__(self, database: ObjectsDatabase) -> None:
         self._database = database

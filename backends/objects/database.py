@@ -67,7 +67,7 @@ class ObjectsDatabase:
             ) from error
 
     def _make_tables(self) -> None:
-        """Make the tables of every module that is loaded by now."""
+        """Create the tables of every module that is loaded by now."""
         with self._making:
             wanted = len(METADATA.tables)
             if self._is_sqlite:

@@ -65,7 +65,7 @@ _pieces: Final = Table(
 
 
 class FileStore:
-    """Keeps files. Every method raises ObjectsUnavailable where the database cannot be used."""
+    """Keeps files. Every method raises ObjectsUnavailable if the database cannot be used."""
 
     def __init__(self, database: ObjectsDatabase) -> None:
         self._database = database
@@ -78,7 +78,7 @@ class FileStore:
         await self._database.run(lambda connection: complete_file(connection, file.id, file.size_bytes))
 
     async def begin(self, file: StoredFile) -> None:
-        """Begin a file that is written bit by bit: results, for which there is always room."""
+        """Start a file that is written bit by bit: results, for which there is always room."""
         await self._database.run(lambda connection: _insert(connection, file))
 
     async def append(self, file_id: str, first: int, pieces: Sequence[bytes]) -> None:
@@ -166,7 +166,7 @@ def _insert(connection: Connection, file: StoredFile) -> None:
 
 
 def _begin_within(connection: Connection, file: StoredFile, bounds: FileBounds) -> None:
-    """Begin a file where its tenant has room for it. Others that begin one at the same time are counted as well."""
+    """Start a file where its tenant has room for it. Others that begin one at the same time are counted as well."""
     wait_for_tenant(connection, "files", file.owner.tenant)
     _insert(connection, file)
     held = select(func.count(), func.sum(_files.c.size_bytes)).where(_files.c.tenant == file.owner.tenant)

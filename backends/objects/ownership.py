@@ -1,4 +1,4 @@
-"""Whose a row is, and how what one tenant does at several gateways at once is done one after another."""
+"""Owners of rows, and serialising one tenant's writes from several gateways."""
 
 from sqlalchemy import ColumnElement, Connection, FromClause, and_, text, true
 

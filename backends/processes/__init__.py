@@ -1,1 +1,1 @@
-"""What every process does: start, logs, watching others, compiled modules."""
+"""Common parts of processes: start, logs, health checks of children, compiled modules."""

@@ -41,7 +41,7 @@ class BackgroundCheck(Generic[T]):
             self._running = None
             if error is not None:
                 future.set_exception(error)
-                future.exception()  # seen, also where nobody waits any more
+                future.exception()  # seen, also if nobody waits any more
             else:
                 future.set_result(result[0])
 

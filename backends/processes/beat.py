@@ -1,4 +1,4 @@
-"""When what is done now and then is done: at common moments, so that a process wakes once for all of it.
+"""Schedule periodic work at common times, so that a process wakes once for all of it.
 
 Each waking of a process that sleeps costs as much as several chunks of a stream, since what it looks at has left the
 caches meanwhile.

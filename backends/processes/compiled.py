@@ -78,7 +78,7 @@ def find_compiled(
         is_same = False
     if not is_same:
         return CompiledModules(
-            "stale", "sources have changed since they were compiled; `make compile` does it anew", {}
+            "stale", "sources have changed since they were compiled; `make compile` does it again", {}
         )
     return CompiledModules("compiled", f"{len(files)} modules in {folder}", files)
 

@@ -1,4 +1,4 @@
-"""How processes log: level and form by settings, repeated failures summarised, levels as journald reads them."""
+"""Logging of processes: level and format by settings, summaries of repeats, severity for journald."""
 
 import atexit
 import json

@@ -1,4 +1,4 @@
-"""What says to the compiler how a class is to be compiled; where nothing is compiled it says nothing."""
+"""Annotations for the mypyc compiler; without effect if nothing is compiled."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -9,5 +9,5 @@ else:
     ClassT = TypeVar("ClassT", bound=type)
 
     def mypyc_attr(**options: object) -> Callable[[ClassT], ClassT]:
-        """Return the class as it is. The compiler knows it by its name: it is no package that a process needs."""
+        """Return the class as it is. The compiler knows it by its name: it is not a package that a process needs."""
         return lambda cls: cls

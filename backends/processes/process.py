@@ -1,4 +1,4 @@
-"""How every process begins, and how it says that it cannot: logs with fields, one line, exit status 2."""
+"""Start of every process, and errors at start: structured logs, one line, exit status 2."""
 
 import os
 import sys
@@ -20,14 +20,14 @@ SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 
 def require_known_variables(variables: Iterable[str] = os.environ) -> None:
-    """Raise ConfigurationError if a variable with our prefix is no setting: a misspelt one would have no effect."""
+    """Raise ConfigurationError if a variable with our prefix is not a setting: a misspelt one would have no effect."""
     unknown = list(find_unknown(variables))
     if unknown:
         raise ConfigurationError("; ".join(unknown))
 
 
 def run_process(name: str, settings_class: Callable[[], SettingsT], run: Callable[[SettingsT], None]) -> int:
-    """Run a process to its end. Gives its exit status: 0, or 2 where it cannot start.
+    """Run a process to its end. Gives its exit status: 0, or 2 if it cannot start.
 
     What keeps it from starting (a bad variable, a port in use, a directory that cannot be written) is printed as one
     line, `name: what is wrong and what to do`.

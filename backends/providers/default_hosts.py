@@ -1,4 +1,4 @@
-"""Where providers answer when a target does not say: the hosts of their published endpoints, 2026-11."""
+"""Default hosts of providers' published endpoints, 2026-11."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Where the provider host may connect to: what its targets name, and nowhere else, whatever library asks.
+"""Restrict the provider host's connections to the hosts of its targets, for all libraries.
 
 An audit hook of the interpreter sees every look-up and every connection that Python code makes, in any library and any
 thread, and cannot be taken out again. It holds no native code that speaks to the kernel by itself.
@@ -88,7 +88,7 @@ class Egress:
         raise self._refusal(address)
 
     def note_found(self, host: str, addresses: Iterable[str]) -> None:
-        """Learn where a host that is allowed is."""
+        """Record the resolved addresses of an allowed host."""
         name = host.lower().rstrip(".")
         for address in addresses:
             plain = address.partition("%")[0]

@@ -1,4 +1,4 @@
-"""Which fields of a request go to the library. What it does not know by name would reach its own switches."""
+"""Fields of a request that are passed to the library; unknown fields could reach its own switches."""
 
 from collections.abc import Mapping
 from typing import Any, Final

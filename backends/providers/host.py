@@ -68,7 +68,7 @@ class ProviderHost:
 
     @property
     def requests(self) -> int:
-        """Count the requests under way."""
+        """Return the number of requests in progress."""
         return len(self._invocations)
 
     def drain(self) -> None:

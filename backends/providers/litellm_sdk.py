@@ -99,7 +99,7 @@ class _Call:
         return self._rendering.whole(found, _served(reply), self._report(is_complete=True))
 
     def embedded(self, reply: Any) -> bytes:
-        """Return embeddings."""
+        """Return the embeddings of a request, through LiteLLM."""
         found = reply.model_dump(exclude_none=True)
         self._found = found.get("usage") or {}
         as_base64 = self._order.fields.get("encoding_format") == "base64"
@@ -136,7 +136,7 @@ def _manner(order: Order) -> dict[str, Any]:
 
 
 def _served(answer: Any) -> str:
-    """Name the model that answered, as the provider does."""
+    """Return the name of the model that answered, as the provider does."""
     hidden = getattr(answer, "_hidden_params", None) or {}
     return str(hidden.get("provider_response_model") or "")
 

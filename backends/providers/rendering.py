@@ -1,4 +1,4 @@
-"""What LiteLLM gives, as OpenAI's JSON: rendered once, here; the gateway passes the bytes on."""
+"""Render LiteLLM's output as OpenAI's JSON; the gateway forwards the bytes."""
 
 import base64
 import struct

@@ -1,4 +1,4 @@
-"""What a provider host is told at start, read from TOLLKEEPER_PROVIDERS_* variables."""
+"""Settings of a provider host, from TOLLKEEPER_PROVIDERS_* variables."""
 
 import socket
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class ProviderHostSettings(LogSettings):
 
     @property
     def key_patterns(self) -> tuple[str, ...]:
-        """Return the patterns of references that may be read."""
+        """Return the patterns of key references that the host may read."""
         return listed(self.providers_keys)
 
     @property
@@ -53,7 +53,7 @@ class ProviderHostSettings(LogSettings):
 
     @property
     def host_name(self) -> str:
-        """Name this host among others."""
+        """Return the name of this host among others."""
         return f"providers@{socket.gethostname()}"
 
 

@@ -143,7 +143,7 @@ def _content(place: str) -> str:
     descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigurationError(f"credential file {place} is no regular file")
+            raise ConfigurationError(f"credential file {place} is not a regular file")
         content = file.read(_MAX_BYTES + 1)
     if len(content) > _MAX_BYTES:
         raise ConfigurationError(f"credential file {place} has more than {_MAX_BYTES} bytes")

@@ -1,7 +1,6 @@
-"""Files below the data directory are for their owner alone: 0600, directories 0700.
+"""Restrict files in the data directory to their owner: mode 0600, directories 0700.
 
-Every process calls `keep_private` before it writes anything. From then on what it makes is private by its umask, and
-what an earlier version left more open is mended.
+Every process calls `keep_private` before it writes. It sets the umask, and corrects the modes of existing files.
 """
 
 import contextlib
@@ -20,7 +19,7 @@ _OURS: Final = (
 
 
 def keep_private(data: Path) -> None:
-    """Make what this process writes from now on private, and mend what lies in the data directory.
+    """Create what this process writes from now on private, and mend what lies in the data directory.
 
     The directory itself is mended only if nothing else is likely to need it: it is ours, not shared (sticky), and
     neither the root, the home nor the current directory.
@@ -40,7 +39,7 @@ def keep_private(data: Path) -> None:
 
 
 def make_database_file(path: Path) -> None:
-    """Make a SQLite file for its owner alone, if it is not there; SQLite gives the files beside it the same rights.
+    """Create a SQLite file for its owner alone, if it is not there; SQLite gives the files beside it the same rights.
 
     One that is there is never opened: closing a file gives up every lock that this process holds on it, SQLite's too,
     and another process that ends would then delete the log that open connections still write to.

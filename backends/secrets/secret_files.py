@@ -42,7 +42,7 @@ class SecretFiles:
             ) from error
 
     def get_or_create(self, name: str, prefix: str = "") -> str:
-        """Read a secret, making 256 random bits under that name first where there is none.
+        """Read a secret, making 256 random bits under that name first if there is none.
 
         Safe against two processes starting at once: the first to link the file wins, both read the same value.
         """

@@ -83,7 +83,7 @@ class Pieces:
         return loss
 
     def note(self, name: str, held: Mapping[str, int] | None = None) -> None:
-        """Note that a part is there, with how much it holds; what is left out stays as it was noted."""
+        """Record that a part is there, with how much it holds; what is left out stays as it was noted."""
         before = self._read(name)
         now = _now()
         kept = before.held if before is not None and held is None else dict(held or {})
@@ -136,12 +136,12 @@ class PieceWatch:
         self._thread = threading.Thread(target=self._run, name="pieces", daemon=True)
 
     def start(self) -> None:
-        """Note at once, and begin."""
+        """Record at once, and begin."""
         self._note()
         self._thread.start()
 
     def stop(self) -> None:
-        """Note a last time and end."""
+        """Record a last time and end."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()

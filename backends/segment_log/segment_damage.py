@@ -1,4 +1,4 @@
-"""What damage on disk has taken from a segment log: which entries, of which time, and the files it was found in.
+"""Damage in a segment log: lost entries, their times, and the damaged files.
 
 In `damaged/` beside the segments: the segments themselves, kept for inspection when the log has released them, and
 `losses.jsonl`, which outlives restarts until someone removes the directory. All of it is bounded: the oldest files go
@@ -47,7 +47,7 @@ class Loss(msgspec.Struct, frozen=True, omit_defaults=True):
     kept_as: str = ""  # the segment's name in `damaged/`; "": it could not be kept
 
     def line(self) -> str:
-        """Return it as a phrase."""
+        """Return a phrase that describes the damage."""
         count = "an unknown number of entries" if self.entries is None else f"{self.entries} entries"
         if self.entries == 1:
             count = f"1 entry (number {self.first})" if self.first else "1 entry"
@@ -72,7 +72,7 @@ class Missing(msgspec.Struct, frozen=True):
         return bool(self.entries or self.unknown)
 
     def line(self) -> str:
-        """Return it as a phrase."""
+        """Return a phrase that describes the damage."""
         uncounted = f" and {self.unknown} losses of unknown size" if self.unknown else ""
         between = f", from {_iso(self.from_ns)} to {_iso(self.to_ns)}" if self.from_ns and self.to_ns else ""
         return f"{self.entries} entries{uncounted} lost to damage on disk{between}; see {FOLDER}/{_LOSSES}"

@@ -30,7 +30,7 @@ class SegmentFile:
         return self._descriptor >= 0 and self._reserved_upto - self.written >= size
 
     def take_room(self, wanted: int) -> None:
-        """Make the file where there is none yet, and reserve blocks for this many bytes more."""
+        """Create the file if there is none yet, and reserve blocks for this many bytes more."""
         if self._descriptor < 0:
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             if self._is_synced:
@@ -82,7 +82,7 @@ class SegmentFile:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory survive a power cut."""
+    """Create the names in a directory survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -172,7 +172,7 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
 def _head_at(chunk: bytes, at: int) -> tuple[int, int, int, int]:
     """Return number and marker (0: it has none), the header's size and the payload's; -1 if the header is cut short.
 
-    A number of -1 is no number: the first there is is 1.
+    A number of -1 is not a number: the first there is is 1.
     """
     if len(chunk) - at < _PLAIN_BYTES:
         return 0, 0, 0, -1

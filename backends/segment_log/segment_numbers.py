@@ -2,7 +2,7 @@
 
 With it the log knows what is missing, also if the end of a segment is gone or a whole segment. An append costs one
 store of eight bytes. The kernel keeps it when the process is killed; after a power failure it may be old, and then the
-segments themselves say more. The file has two copies of everything, in sectors of their own. Where there is no room
+segments themselves say more. The file has two copies of everything, in sectors of their own. If there is no room
 for it, numbers are kept in memory alone until the next start.
 """
 

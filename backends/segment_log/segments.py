@@ -187,7 +187,7 @@ class SegmentLog:
     def reserve(self, wanted: int) -> bool:
         """Make sure that this many bytes, headers included, can be appended even if others fill the disk.
 
-        From the first call on nothing is written but into reserved blocks. Gives False where the disk has no room.
+        From the first call on nothing is written but into reserved blocks. Gives False if the disk has no room.
         """
         with self._lock:
             self._is_reserving = True
@@ -460,7 +460,7 @@ class SegmentLog:
 
     @property
     def is_full(self) -> bool:
-        """Whether not even an empty entry fits any more."""
+        """Return whether not even an empty entry fits any more."""
         return self._pending + HEADER_BYTES > self.max_bytes
 
     def close(self) -> None:
@@ -506,7 +506,7 @@ class SegmentLog:
                         sound = begin
                     else:
                         is_damaged = True
-            os.ftruncate(file.fileno(), sound)  # also where nothing is torn: it gives back what was reserved
+            os.ftruncate(file.fileno(), sound)  # also if nothing is torn: it gives back what was reserved
         if self._numbers.next <= last:
             self._numbers.note_next(last + 1)
         self.truncated_bytes = size - sound

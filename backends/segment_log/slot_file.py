@@ -42,7 +42,7 @@ class SlotFile:
 
     @classmethod
     def of_installation(cls, path: Path) -> Self:
-        """Open one in the data directory. Raises ConfigurationError, which says what to do, where it cannot be made."""
+        """Open one in the data directory. Raises ConfigurationError, which says what to do, if it cannot be made."""
         try:
             return cls(path)
         except OSError as error:

@@ -14,7 +14,7 @@ from contracts.errors import TollkeeperError
 
 
 def main() -> int:
-    """Run the store; 0 after a stop that was asked for, 2 where it cannot run."""
+    """Run the store; 0 after a stop that was asked for, 2 if it cannot run."""
     start_logging()
     try:
         require_known_variables()

@@ -1,4 +1,4 @@
-"""Where a store is and who asks: the embedded one or a ClickHouse server, told apart by URL only."""
+"""The address of a store and its user: the embedded one or a ClickHouse server."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -42,7 +42,7 @@ class StoreAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the store is on this machine, where compressing costs more than sending."""
+        """Return whether the store is on this machine, where compressing costs more than sending."""
         return urlsplit(self.url).hostname in ("127.0.0.1", "::1", "localhost")
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Whose a batch is: of all collectors that have it in their spools, the one whose claim the store saw first.
+"""Claims of collectors on batches: the first claim in the store wins.
 
 A sender that is not answered sends its batch again, perhaps to another collector. Inserts that hold one batch would be
 known by its id; those that hold several are not. So every collector writes down what it is about to insert, looks who

@@ -1,4 +1,4 @@
-"""What a table holds, in two numbers: equal tables have equal digests, whatever their parts, order and merges."""
+"""A table's content digest in two numbers, independent of parts, order and merges."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

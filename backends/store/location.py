@@ -1,4 +1,4 @@
-"""Where the store is now, after a move: a file in the data directory that the collector follows while it runs."""
+"""The store's current location after a move: a file that the collector follows."""
 
 import json
 import os
@@ -72,7 +72,7 @@ class StoreLocation:
 class FollowingStore:
     """A store's client that goes on at another store when that has moved. For one thread at a time.
 
-    A move is written down only while no batch is under way (see `turns`), so none is ever split between two stores.
+    A move is written down only while no batch is in progress (see `turns`), so none is ever split between two stores.
     """
 
     def __init__(self, configured: StoreAddress, location: StoreLocation) -> None:

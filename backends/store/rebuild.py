@@ -101,7 +101,7 @@ def list_rollups(client: StoreClient) -> list[RollupView]:
 def plan_rebuild(client: StoreClient, turns: StoreTurns, rollup: str) -> RebuildPlan:
     """Compare a rollup with its base as of one moment, and return what a rebuild would change.
 
-    Raises ConfigurationError on a name that is no rollup's, and as `snapshot_of` does.
+    Raises ConfigurationError on a name that is not a rollup's, and as `snapshot_of` does.
     """
     view, source, target = _find(client, rollup)
     with snapshot_of(client, turns, [source, target], is_copied=False) as snapshot:

@@ -1,4 +1,4 @@
-"""For how long rows are kept: a table's own time for everyone, and a tenant's rule where that wants less.
+"""Retention of rows: a table's TTL for everyone, and shorter rules of tenants.
 
 A table's time is its TTL, which the store keeps to by itself. A tenant's rules are rows of the table `retention`, and
 are carried out by a command, as often as it is called.

@@ -1,4 +1,4 @@
-"""Which rows the store's own users for bound viewers see: a tenant's, or one team's of it, told with each question.
+"""Row policies of the store for restricted viewers: a tenant, or one team, passed with each query.
 
 The users `tenant_reader` and `team_reader` have row policies on what the asker says of itself; who says nothing is
 answered with nothing. Tables that are not kept by tenant (by team) are not granted to them at all.

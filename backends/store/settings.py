@@ -1,4 +1,4 @@
-"""What the store process is told: where its files lie, where it listens, how much memory it may take."""
+"""Settings of the store process: files, listener, memory."""
 
 from pathlib import Path
 from typing import Final

@@ -151,7 +151,7 @@ def time_column(table: StoreTable) -> str | None:
 
 
 def quoted(name: str) -> str:
-    """Spell a table's name where a statement takes no parameter. Raises ConfigurationError on what is no name."""
+    """Spell a table's name where a statement takes no parameter. Raises ConfigurationError on what is not a name."""
     if re.fullmatch(r"\w+", name) is None:
         raise ConfigurationError(f"{name!r} is not a table's name")
     return f"`{name}`"

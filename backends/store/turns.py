@@ -1,4 +1,4 @@
-"""Who may write to the store now: an exporter, batch by batch, or a command that needs a moment without a batch.
+"""Turns of writing to the store: an exporter batch by batch, or a command that needs exclusive access.
 
 Files in the data directory, because the two are processes of their own, and the kernel lets go of the locks of one
 that dies. What it cannot tell, whether a batch was in doubt then, is kept as one byte beside.
@@ -66,7 +66,7 @@ class StoreTurns:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether a process has ended in the middle of a batch, or is in the middle of one now."""
+        """Return whether a process has ended in the middle of a batch, or is in the middle of one now."""
         try:
             return self._turn.read_bytes()[:1] == _IN_DOUBT
         except FileNotFoundError:
@@ -76,7 +76,7 @@ class StoreTurns:
     def held(self, patience_seconds: float = 30.0) -> Iterator[None]:
         """Keep every batch waiting, with none begun and none in doubt.
 
-        Raises StoreUnavailable if a batch under way does not end in time, and ConfigurationError where a process has
+        Raises StoreUnavailable if a batch in progress does not end in time, and ConfigurationError where a process has
         ended in the middle of one: whether the store has it is not known until it is tried again.
         """
         deadline = time.monotonic() + patience_seconds
@@ -121,7 +121,7 @@ class StoreTurns:
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
                     raise StoreUnavailable(
-                        "the collector's batch under way does not end; does the store take it? Its log says"
+                        "the collector's batch in progress does not end; does the store take it? Its log says"
                     ) from error
                 time.sleep(_POLL_SECONDS)
 

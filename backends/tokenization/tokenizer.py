@@ -167,7 +167,7 @@ class PromptFormat:
         yield text[start:]
 
     def _longest_token(self) -> int:
-        """Return how many bytes of text one token can stand for. A letter of the vocabulary is a byte of text."""
+        """Return the maximum length of a token in bytes. A character of the vocabulary is one byte of text."""
         longest = max(map(len, self._tokenizer.get_vocab(with_added_tokens=False)), default=0)
         added = [len(one.content.encode()) for one in self._tokenizer.get_added_tokens_decoder().values()]
         composes = self._tokenizer.normalizer is not None

@@ -1,1 +1,1 @@
-"""What every HTTP interface of ours but the data plane shares: bounds on bodies, and errors in one shape."""
+"""Common parts of HTTP interfaces except the data plane: body limits, and one error format."""

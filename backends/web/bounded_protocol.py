@@ -57,7 +57,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Return since when no whole request has been under way; `None` while one is."""
+        """Return since when no whole request has been in progress; `None` while one is."""
         if self._is_upgraded or self.pipeline:
             return None
         cycle = self.cycle
@@ -171,7 +171,7 @@ class BoundedProtocol(HttpToolsProtocol):
         raise refusal  # out of the parser's callback; it comes back as `send_400_response`
 
     def _refuse(self, error: TollkeeperError) -> None:
-        """Answer what cannot be read, unless an answer is under way, and close.
+        """Answer what cannot be read, unless an answer is in progress, and close.
 
         What still arrives is discarded for a moment: closing at once would make the client's system discard the
         answer unread.
@@ -226,7 +226,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _followed(protocol_class: type[Any], on_lost: Any, **of_uvicorn: Any) -> Any:
-    """Make the protocol of a WebSocket, whose connection counts until it is lost."""
+    """Create the protocol of a WebSocket, whose connection counts until it is lost."""
 
     class Followed(protocol_class):  # type: ignore[misc]
         def connection_lost(self, exc: Exception | None) -> None:

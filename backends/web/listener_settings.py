@@ -1,4 +1,4 @@
-"""What every HTTP listener of ours but the data plane's is told: how many connections it holds, and for which names."""
+"""Settings of HTTP listeners except the data plane's: connections, and host names."""
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict

@@ -1,4 +1,4 @@
-"""How a process of ours says no: in OpenAI's error shape, also for what FastAPI and the database refuse."""
+"""Error responses in OpenAI's format, also for errors of FastAPI and the database."""
 
 import logging
 from collections.abc import Mapping, Sequence

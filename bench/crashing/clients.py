@@ -41,7 +41,7 @@ class Clients:
         await asyncio.gather(*(self._ask_again_and_again() for _ in range(self._clients)))
 
     def end(self) -> None:
-        """Begin nothing more."""
+        """Start nothing more."""
         self._is_over = True
 
     async def _ask_again_and_again(self) -> None:

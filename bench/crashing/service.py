@@ -39,7 +39,7 @@ class Service:
         self.environment["PYTHONPATH"] = str(root)
 
     def start(self) -> None:
-        """Start it and wait until it is ready. Raises RuntimeError with the end of its log where it is not."""
+        """Start it and wait until it is ready. Raises RuntimeError with the end of its log if it is not."""
         with self._log.open("ab") as log:
             command = [sys.executable, "-m", self._module]
             self._process = subprocess.Popen(command, env=self.environment, cwd=self.data, stdout=log, stderr=log)
@@ -61,7 +61,7 @@ class Service:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process has been started and has not ended."""
+        """Return whether its process has been started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def freeze(self) -> None:
@@ -86,7 +86,7 @@ class Service:
         return True
 
     def stop(self) -> None:
-        """Let it end in good order; kill it where it does not."""
+        """Let it end in good order; kill it if it does not."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -96,7 +96,7 @@ class Service:
             self.end()
 
     def is_ready(self) -> bool:
-        """Whether its page answers with 200."""
+        """Return whether its page answers with 200."""
         try:
             with urllib.request.urlopen(self.ready_url, timeout=2) as reply:
                 return bool(reply.status == 200)

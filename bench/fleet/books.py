@@ -39,7 +39,7 @@ class Books:
         return sum(tokens for at_ns, tokens in self._charges if from_ns <= at_ns < until_ns)
 
     def least_reserved(self, from_ns: int, until_ns: int) -> int:
-        """Return the fewest tokens that requests under way held at any moment between the two."""
+        """Return the fewest tokens that requests in progress held at any moment between the two."""
         changes = sorted(change for record in self.served for change in _holdings(record))
         held = 0
         levels: list[int] = []

@@ -61,7 +61,7 @@ class Crowd:
         self.ended_ns = 0
 
     async def run(self) -> None:
-        """Let all clients ask until the time is over; what runs then may finish, and is dropped where it does not."""
+        """Let all clients ask until the time is over; what runs then may finish, and is dropped if it does not."""
         self.began_ns = time.time_ns()
         clients = [asyncio.create_task(self._client(number)) for number in range(self._demand.clients)]
         done, _ = await asyncio.wait(clients, timeout=self._demand.seconds, return_when=asyncio.FIRST_EXCEPTION)

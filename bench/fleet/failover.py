@@ -65,7 +65,7 @@ class FailoverLoad:
         self.longest_gap_seconds = 0.0
 
     async def start(self) -> None:
-        """Begin to take."""
+        """Start to take."""
         for store in self._stores:
             await store.start()
             self._tasks.append(asyncio.create_task(store.run()))

@@ -95,9 +95,9 @@ class Fleet:
         return [gateway.port for gateway in self.gateways]
 
     async def close_books(self) -> Books:
-        """Wait until nothing is under way, stop all, and read all records."""
+        """Wait until nothing is in progress, stop all, and read all records."""
         for gateway in self.gateways:
             if not await gateway.is_quiet(within_seconds=15.0):
-                raise RuntimeError(f"gateway {gateway.name!r} still has requests under way")
+                raise RuntimeError(f"gateway {gateway.name!r} still has requests in progress")
         await asyncio.gather(*(gateway.stop() for gateway in self.gateways))
         return Books([record for gateway in self.gateways for record in gateway.records()])

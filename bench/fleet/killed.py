@@ -85,7 +85,7 @@ class KilledGateway:
             for tenant in (0, 1, 2):
                 if (await self._hold(second.port, tenant)).status != 429:
                     raise RuntimeError(f"{self._tenants[tenant]}: more than the limit was held by two gateways")
-            await asyncio.sleep(1.0)  # so that the streams are under way
+            await asyncio.sleep(1.0)  # so that the streams are in progress
             first.kill()
             killed_at = time.monotonic()
             tokens = asyncio.create_task(self._until_tokens(second.port, killed_at))
@@ -99,7 +99,7 @@ class KilledGateway:
                 connection.close()
 
     async def _hold(self, port: int, tenant: int) -> Answer:
-        """Begin a request that takes the whole of its tenant's limit, or a slot, and leave it running."""
+        """Start a request that takes the whole of its tenant's limit, or a slot, and leave it running."""
         body = chat_body(_INPUT_TOKENS, _OUTPUT_TOKENS, gap_ms=_SLOW_MS, max_tokens=_OUTPUT_TOKENS)
         connection = await Connection.open(port)
         answer = await connection.begin(chat_request(key_of(tenant), body, retries=0))

@@ -55,7 +55,7 @@ class TokensShown:
         return charged / (self.limit * (minutes - 1))
 
     def least_reserved(self, demand: Demand) -> float:
-        """Return the least that requests under way held together, from the warm-up's end, as a share of the limit."""
+        """Return the least that requests in progress held together, from the warm-up's end, as a share of the limit."""
         warm_ns = self.crowd.began_ns + int((demand.starts_within_seconds + _WARM_UP_SECONDS) * SECOND_NS)
         return self.books.least_reserved(warm_ns, self.crowd.ended_ns) / self.limit
 
@@ -91,7 +91,7 @@ class MoneyShown:
 
     @property
     def refused_otherwise(self) -> int:
-        """Count the refusals during the run that were for another reason than the budget."""
+        """Return the number of refusals during the run that were for another reason than the budget."""
         return sum(one.answer.error_code != "insufficient_quota" for one in self.crowd.refused)
 
 

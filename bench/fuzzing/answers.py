@@ -217,7 +217,7 @@ def _check_one_of(body: bytes, shapes: Iterable[ErrorShape]) -> None:
 
 
 def _json_event(data: bytes) -> dict[str, Any]:
-    """Read an event; one that is no object says nothing."""
+    """Read an event; one that is not an object says nothing."""
     try:
         found = json.loads(data.decode(errors="replace"), strict=False)
     except ValueError:

@@ -14,7 +14,7 @@ from bench.fuzzing.rig import FuzzRig
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """Something that holds for every example. `check` raises Fault where it does not."""
+    """Something that holds for every example. `check` raises Fault if it does not."""
 
     name: str
     examples: Callable[[FuzzRig], st.SearchStrategy[Any]]

@@ -272,7 +272,7 @@ class FuzzRig:
         return heard
 
     async def _quiet(self, caller: _Caller) -> None:
-        """Wait until nothing has happened for some turns of the loop, and nothing is under way."""
+        """Wait until nothing has happened for some turns of the loop, and nothing is in progress."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _SETTLE_SECONDS
         still = turns = 0
@@ -310,7 +310,7 @@ class FuzzRig:
             raise Fault(f"the gateway logged: {found}")
 
     async def recover(self) -> None:
-        """Begin again after a fault: whatever is still open is cut, and the books are even."""
+        """Start again after a fault: whatever is still open is cut, and the books are even."""
         for connection in tuple(self.gateway._server._connections):
             connection.abort()
         self.upstream.hang_up()

@@ -53,7 +53,7 @@ class Peer:
 
 
 def start_nginx(core: int, home: Path, upstream_port: int) -> tuple[PinnedProcess, Peer]:
-    """Start nginx before the mock. Raises NotInstalled, or RuntimeError where it does not start."""
+    """Start nginx before the mock. Raises NotInstalled, or RuntimeError if it does not start."""
     program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/local/bin:/usr/bin")
     if program is None:
         raise NotInstalled("there is no nginx: apt-get install nginx-light")

@@ -53,7 +53,7 @@ class PinnedProcess:
         return self._process.pid
 
     def wait_for(self, condition: Callable[[], bool], within_seconds: float = 300.0) -> Self:
-        """Wait until it is ready. Raises RuntimeError with the end of its log where it is not; it is ended then."""
+        """Wait until it is ready. Raises RuntimeError with the end of its log if it is not; it is ended then."""
         deadline = time.monotonic() + within_seconds
         while not condition():
             if self._process.poll() is not None or time.monotonic() > deadline:

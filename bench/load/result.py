@@ -36,7 +36,7 @@ class Load:
 
 
 class Quantiles(msgspec.Struct, frozen=True):
-    """Of `n` times in microseconds; -1 where there are none."""
+    """Of `n` times in microseconds; -1 if there are none."""
 
     n: int
     p50: float

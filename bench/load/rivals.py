@@ -21,7 +21,7 @@ def environments() -> Path:
 
 
 def install(name: str) -> Path:
-    """Return a rival's environment, made now where there is none. Raises RuntimeError if it cannot be had."""
+    """Return a rival's environment, made now if there is none. Raises RuntimeError if it cannot be had."""
     home = environments() / name
     stamp = home / ".installed"
     pin = next(line for line in _PINS.read_text().splitlines() if line.startswith(f"{name}=="))

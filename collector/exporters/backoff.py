@@ -1,4 +1,4 @@
-"""How long to wait before trying the store again."""
+"""Delays between attempts to reach the store."""
 
 import random
 
@@ -19,5 +19,5 @@ class Backoff:
         return longest * self._source.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """Begin again from the shortest wait: a try has succeeded."""
+        """Start again from the shortest wait: a try has succeeded."""
         self._seconds = FIRST_SECONDS

@@ -47,7 +47,7 @@ class Turns(Protocol):
 
 
 class NoTurns:
-    """Turns where nobody else writes."""
+    """Turns if nobody else writes."""
 
     @contextmanager
     def turn(self) -> Iterator[Callable[[], None]]:
@@ -97,11 +97,11 @@ class ClickHouseExporter:
 
     @property
     def store_reachable(self) -> bool | None:
-        """Whether the last try reached the store; `None` before the first."""
+        """Return whether the last try reached the store; `None` before the first."""
         return self._store_reachable
 
     def start(self) -> None:
-        """Begin exporting."""
+        """Start exporting."""
         self._thread.start()
 
     def stop(self, timeout_seconds: float) -> bool:
@@ -275,7 +275,7 @@ class ClickHouseExporter:
                 )
 
     def _insert_whole(self, planned: PlannedInsert, prepared: PreparedInsert, store: RowStore) -> bool:
-        """Insert what is prepared; False where the store, or a column, refuses some of it."""
+        """Insert what is prepared; False if the store, or a column, refuses some of it."""
         inserted: dict[str, int] = {}
         try:
             for table, data in prepared.tables():

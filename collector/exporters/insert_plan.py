@@ -1,4 +1,4 @@
-"""Which batches of the spool go to the store together: on disk before the first try, the same after a crash."""
+"""Plan which batches are inserted together; stored before the first attempt, identical after a crash."""
 
 import logging
 from pathlib import Path
@@ -33,7 +33,7 @@ class PlanFile:
 
     `is_synced`: it survives a power cut too, as the spool does that it is of. Without it the batches would be planned
     again after one, and stored a second time under another token. Raises ConfigurationError if the file cannot be made,
-    and OSError where it cannot be written.
+    and OSError if it cannot be written.
     """
 
     def __init__(self, path: Path, *, is_synced: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Batches' rows into one table: by one insert where the store takes them all, by halves where it does not."""
+"""Batches' rows into one table: by one insert where the store takes them all, by halves if it does not."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

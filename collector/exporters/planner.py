@@ -64,7 +64,7 @@ class InsertPlanner:
 
     @property
     def merges(self) -> bool:
-        """Whether several batches went together, as far as the store was asked."""
+        """Return whether several batches went together, as far as the store was asked."""
         return self._merges
 
     def is_in_doubt(self) -> bool:

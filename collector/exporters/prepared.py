@@ -85,7 +85,7 @@ class ReadAhead:
         self._work: _Work | None = None
 
     def begin(self, after: Position) -> None:
-        """Begin to prepare what stands, or comes to stand, after a place in the spool; go on where that was begun."""
+        """Start to prepare what stands, or comes to stand, after a place in the spool; go on where that was begun."""
         if self._work is not None and self._work.start == after:
             return
         self.drop()

@@ -31,7 +31,7 @@ class TokenWindow:
     The window is each table's own, a rollup's as well: a late batch takes a place there for each day it touches. Where
     the store does not let its writer ask, nothing is known, and every token is taken to be remembered. Not for a
     cluster, whose windows are Keeper's, and where another server may answer each time. Raises ConfigurationError if the
-    file cannot be made, OSError where it cannot be written, and what the store's client does.
+    file cannot be made, OSError if it cannot be written, and what the store's client does.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class TokenWindow:
         self._mark_at = 0.0
 
     def mark(self) -> None:
-        """Note where the tables are, before an insert is begun; an earlier mark of the last minute will do."""
+        """Record where the tables are, before an insert is begun; an earlier mark of the last minute will do."""
         if self._file.value is None or self._clock() >= self._mark_at:
             self._file.write(msgspec.msgpack.encode(self._blocks()), sync=self._is_synced)
             self._mark_at = self._clock() + _MARK_SECONDS

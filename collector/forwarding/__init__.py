@@ -1,1 +1,1 @@
-"""What the collector receives, sent on to others as well: by OTLP or through NATS JetStream, at least once."""
+"""Forward received telemetry to other systems, by OTLP or NATS JetStream, at least once."""

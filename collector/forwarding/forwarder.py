@@ -113,7 +113,7 @@ class Forwarder:
             self._counters.noticed(f"not_forwarded_to_{self.name}", len(wanted))
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start to send."""
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
@@ -148,7 +148,7 @@ class Forwarder:
         return bool(self.failure) or not self._is_due()
 
     def _is_due(self) -> bool:
-        """Return whether something waits that is to be sent now."""
+        """Return whether a queued batch is due to be sent."""
         waiting, gathering = self._spool.pending_bytes, self._destination.gathering
         if waiting == 0 or gathering is None or waiting >= gathering.max_bytes:
             return waiting > 0

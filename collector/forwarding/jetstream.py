@@ -28,7 +28,7 @@ class JetStreamDestination:
         """Accept the server's URL and the subject's first part. Raises ConfigurationError."""
         if not url.startswith(("nats://", "tls://")):
             raise ConfigurationError(
-                "TOLLKEEPER_FORWARD_NATS is no URL of NATS; give nats://HOST:PORT or tls://HOST:PORT"
+                "TOLLKEEPER_FORWARD_NATS is not a URL of NATS; give nats://HOST:PORT or tls://HOST:PORT"
             )
         if not subject or any(each in subject for each in " \t*>") or subject.startswith(".") or subject.endswith("."):
             raise ConfigurationError(

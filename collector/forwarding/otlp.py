@@ -23,7 +23,7 @@ class OtlpDestination:
     gathering = None
 
     def __init__(self, url: str, headers: Mapping[str, str], transport: httpx.BaseTransport | None = None) -> None:
-        """Accept the endpoint's base URL. Raises ConfigurationError if it is no URL."""
+        """Accept the endpoint's base URL. Raises ConfigurationError if it is not a URL."""
         parsed = httpx.URL(url)
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise ConfigurationError(f"TOLLKEEPER_FORWARD_OTLP is {url!r}; give http://HOST:PORT or https://HOST/PATH")

@@ -1,1 +1,1 @@
-"""What happens to telemetry between receiving and writing."""
+"""Processing of telemetry between receiving and writing."""

@@ -46,7 +46,7 @@ class LogsProcessor(SignalProcessor[ExportLogsServiceRequest]):
         return Survey(records, unreadable)
 
     def is_ours(self, record: LogRecord) -> bool:
-        """Whether a log record is a packed record."""
+        """Return whether a log record is a packed record."""
         return is_packed(record)
 
     def response(self, rejected: int, reason: str) -> ExportLogsServiceResponse:

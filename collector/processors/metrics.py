@@ -85,7 +85,7 @@ class MetricsProcessor(SignalProcessor[ExportMetricsServiceRequest]):
         return response
 
     def process(self, batch: SpooledBatch) -> Processed:
-        """Make a row of each point that says something."""
+        """Create a row of each point that says something."""
         processed = Processed()
         resource: dict[str, str] = {}
         last: ResourceMetrics | None = None

@@ -1,4 +1,4 @@
-"""Packed records: decoded, their times brought in range, sorted to their tables."""
+"""Decode packed records, clamp their times, and sort them by table."""
 
 from typing import Any, Final
 
@@ -22,17 +22,17 @@ from contracts.recording.records import (
 )
 
 UNDECODABLE = "undecodable_record"
-_AT_A_MOMENT: Final = (KvRecord, DeviceRecord)  # tuples: a union would be made anew for every record
+_AT_A_MOMENT: Final = (KvRecord, DeviceRecord)  # tuples: a union would be made again for every record
 _OF_SOMEBODY: Final = (RequestRecord, AttemptRecord)
 
 
 def is_packed(record: LogRecord) -> bool:
-    """Whether a log record claims to carry a packed record."""
+    """Return whether a log record claims to carry a packed record."""
     return record.event_name.startswith(EVENT_PREFIX)
 
 
 def is_plausible(record: LogRecord) -> bool:
-    """Whether a packed record's first bytes are those of the event it claims to be; cheap enough for receipt."""
+    """Return whether a packed record's first bytes are those of the event it claims to be; cheap enough for receipt."""
     try:
         return event_name_of(record.body.bytes_value) == record.event_name
     except InvalidRecord:

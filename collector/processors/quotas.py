@@ -1,4 +1,4 @@
-"""Which tenants foreign telemetry may come for, and how much of it each may send. Packed records pass untouched."""
+"""Quotas of tenants for third-party telemetry. Packed records are exempt."""
 
 import threading
 import time

@@ -44,7 +44,7 @@ class TextRedaction:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is ever replaced."""
+        """Return whether nothing is ever replaced."""
         return not self._patterns
 
     def clean(self, text: str) -> str:

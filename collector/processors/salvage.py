@@ -1,4 +1,4 @@
-"""What can be had of an export request of which a part cannot be read: every record that can, and how many cannot.
+"""Salvage readable records of a partly unreadable export request, and count the others.
 
 All three signals nest alike: a request's field 1 are parts with a resource, whose field 2 are scopes, whose field 2
 are the records. One record with a broken string would otherwise make the whole request unreadable.

@@ -1,4 +1,4 @@
-"""What every signal's processor has in common: parsing its requests and splitting them into batches."""
+"""Common parts of signal processors: parse requests and split them into batches."""
 
 import base64
 import json
@@ -49,14 +49,14 @@ class SignalProcessor(ABC, Generic[M]):
 
     @abstractmethod
     def process(self, batch: SpooledBatch) -> Processed:
-        """Make rows of a batch. Pure: the same batch gives the same rows, also after a crash."""
+        """Create rows of a batch. Pure: the same batch gives the same rows, also after a crash."""
 
     @abstractmethod
     def response(self, rejected: int, reason: str) -> Message:
         """Return the answer to an export request, with OTLP's partial success where something was rejected."""
 
     def is_ours(self, record: Any) -> bool:
-        """Whether a record is a packed one of a gateway's: never sampled, limited or changed."""
+        """Return whether a record is a packed one of a gateway's: never sampled, limited or changed."""
         return False
 
     def size(self, record: Any) -> int:
@@ -68,7 +68,7 @@ class SignalProcessor(ABC, Generic[M]):
         return {tenant_in(record.attributes) or own: record}
 
     def foreign_records(self, part: Any) -> int:
-        """Count the records of a part that are not ours."""
+        """Return the number of records of a part that are not ours."""
         return sum(self.size(record) for record in self.records_of(part) if not self.is_ours(record))
 
     def records_of(self, part: Any) -> Iterator[Any]:

@@ -62,7 +62,7 @@ class SpansProcessor(SignalProcessor[ExportTraceServiceRequest]):
         return response
 
     def process(self, batch: SpooledBatch) -> Processed:
-        """Make a row of each span that has its ids."""
+        """Create a row of each span that has its ids."""
         processed = Processed()
         reader = _SpanReader(processed, batch.received_at_ns)
         try:
@@ -120,7 +120,7 @@ class _SpanReader:
         self._scope_name, self._scope_version = scope.name, scope.version
 
     def row(self, span: Any) -> SpanRow:
-        """Make a row of a span that has its ids."""
+        """Create a row of a span that has its ids."""
         noticed: list[str] = []
         attributes = packed_attribute_map(span.attributes, noticed)
         started_at_ns, duration_ns = self._times(span, noticed)

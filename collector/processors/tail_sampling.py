@@ -102,14 +102,14 @@ class TailSampler:
         self._waiting: OrderedDict[bytes, _Trace] = OrderedDict()  # in the order they are to be decided
         self._held_bytes = 0
         self._is_stuck = False  # what was decided last could not be handed on
-        # The last ones by their digests: a byte for each span, 1 where it went on at once; empty where none did.
+        # The last ones by their digests: a byte for each span, 1 where it went on at once; empty if none did.
         self._requests: OrderedDict[bytes, bytes] = OrderedDict()
         self._decided: OrderedDict[bytes, bool] = OrderedDict()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin to decide."""
+        """Start to decide."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -201,7 +201,7 @@ class TailSampler:
             self.decide()
 
     def _hold(self, shell: _Shell, span: Span) -> bool:
-        """Hold a span; False where it is to go on at once."""
+        """Hold a span; False if it is to go on at once."""
         verdict = self._decided.get(span.trace_id)
         if verdict is not None:
             if verdict or self._policy.is_worth_keeping(span):

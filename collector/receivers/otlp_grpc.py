@@ -89,12 +89,12 @@ class OtlpGrpcReceiver:
         self._relay = BoundedRelay(bound, path, table, head_seconds)
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start to answer."""
         self._server.start()
         self._relay.start()
 
     def stop(self) -> None:
-        """Accept nothing more, and finish what is under way, for at most two seconds. Blocks."""
+        """Accept nothing more, and finish what is in progress, for at most two seconds. Blocks."""
         self._server.stop(_STOP_SECONDS).wait()
         self._relay.stop()
         self._directory.cleanup()

@@ -55,7 +55,7 @@ class PrometheusReceiver:
         self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
 
     def start(self) -> None:
-        """Begin to scrape, where there are targets."""
+        """Start to scrape, where there are targets."""
         if self._targets:
             self._thread.start()
 

@@ -1,1 +1,1 @@
-"""Who a request belongs to, and keys."""
+"""Identities and keys of requests."""

@@ -1,4 +1,4 @@
-"""Who a request belongs to: tenant, team, project, key, end user, and free tags. Resolved once, at admission."""
+"""The identity of a request: tenant, team, project, key, end user, and tags. Resolved once, at admission."""
 
 from collections.abc import Mapping
 from typing import Final

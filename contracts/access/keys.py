@@ -45,5 +45,5 @@ def hint_of(key: str) -> str:
 
 
 def new_key_id(unix_ns: int) -> str:
-    """Make a key's id: `key_` and a UUIDv7 in hex, so that keys list in the order they were made."""
+    """Create a key's id: `key_` and a UUIDv7 in hex, so that keys list in the order they were made."""
     return f"key_{uuid7(unix_ns).hex}"

@@ -1,4 +1,4 @@
-"""Whose it is what applications keep at the gateway: files, batches, responses."""
+"""Owners of objects that applications store: files, batches, responses."""
 
 import msgspec
 
@@ -21,6 +21,6 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
 
 
 def owner_of(key: KeyEntry) -> Owner:
-    """Return the owner of what a key keeps."""
+    """Return the owner of objects that a key stores."""
     who = key.identity
     return Owner(who.tenant, f"{who.team}/{who.project}" if who.team or who.project else "", key.since_ns)

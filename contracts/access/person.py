@@ -1,4 +1,4 @@
-"""Who is behind the name that a change was made under."""
+"""The person behind the name of a change's author."""
 
 import re
 from typing import Final

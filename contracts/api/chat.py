@@ -174,7 +174,7 @@ class GenerationRequest(ModelRequest, frozen=True, kw_only=True):
 
     @property
     def choice_count(self) -> int:
-        """Return the number of choices asked for."""
+        """Return the number of requested choices."""
         return self.n or 1
 
 

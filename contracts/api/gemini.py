@@ -29,7 +29,7 @@ class GeminiCall(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GeminiResult(msgspec.Struct, frozen=True, rename="camel"):
-    """What a called function gave."""
+    """The result of a function call."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)]
     response: msgspec.Raw = msgspec.Raw(b"{}")

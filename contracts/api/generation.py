@@ -1,4 +1,4 @@
-"""What a model gives back, whichever way it is reached: deltas while it runs, a result when it ends."""
+"""Output of a model: deltas while it runs, a result at the end."""
 
 import msgspec
 

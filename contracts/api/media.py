@@ -162,7 +162,7 @@ class ModerationAnswer(msgspec.Struct, frozen=True):
 def milliseconds_of(answer: TranscriptionAnswer) -> int | None:
     """Return how much sound a transcription was made of: by its usage, else by its duration; `None` if neither says.
 
-    Raises InvalidUsage on what is no length of time.
+    Raises InvalidUsage on what is not a length of time.
     """
     said: float | str | None = None if answer.usage is None else answer.usage.seconds
     said = answer.duration if said is None else said
@@ -171,7 +171,7 @@ def milliseconds_of(answer: TranscriptionAnswer) -> int | None:
     try:
         seconds = float(said)
     except ValueError as error:
-        raise InvalidUsage("a transcription's duration is no number of seconds") from error
+        raise InvalidUsage("a transcription's duration is not a number of seconds") from error
     if not 0 <= seconds <= _MOST_SECONDS:
         raise InvalidUsage(f"a transcription's duration must be within 0 to {_MOST_SECONDS} seconds")
     return round(seconds * _MILLISECONDS)

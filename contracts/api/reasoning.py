@@ -1,4 +1,4 @@
-"""How much a model may think before it answers: the order of reasoning efforts, and what a cap makes of a request."""
+"""Reasoning efforts in order, and the effect of a cap on a request."""
 
 from typing import Final, get_args
 
@@ -10,7 +10,7 @@ EFFORTS: Final[tuple[ReasoningEffort, ...]] = get_args(ReasoningEffort)  # the l
 def clip_effort(asked: ReasoningEffort | None, cap: ReasoningEffort | None) -> ReasoningEffort | None:
     """Return the effort a model is to be told: what was asked, at most the cap; `None`: tell it nothing.
 
-    Where nothing was asked the cap itself is told, as the model's own default may lie above it.
+    If nothing was asked the cap itself is told, as the model's own default may lie above it.
     """
     if cap is None or asked is None:
         return asked if cap is None else cap

@@ -120,7 +120,7 @@ class PairReply(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def reported(self) -> Usage | None:
-        """Return the usage that is stated, `None` if none is. Raises InvalidUsage on what is no count of tokens.
+        """Return the usage that is stated, `None` if none is. Raises InvalidUsage on what is not a count of tokens.
 
         All that is paid is input: a total alone, or beside counts that are left at 0, is a count of that. Cohere states
         what it bills before what it read.
@@ -144,7 +144,7 @@ def _first(*counts: int | None) -> int | None:
 
 def _count(stated: float) -> int:
     if not (0 <= stated <= MAX_TOKENS_PER_LEAF and stated == int(stated)):
-        raise InvalidUsage("a count of billed tokens is no whole number within bounds")
+        raise InvalidUsage("a count of billed tokens is not a whole number within bounds")
     return int(stated)
 
 

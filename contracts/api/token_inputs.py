@@ -1,4 +1,4 @@
-"""What OpenAI's older APIs take for text: a text, texts, token ids, or lists of token ids."""
+"""Text inputs of OpenAI's older APIs: a text, texts, token ids, or lists of token ids."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What gateways have seen of abuse: one row for each key, kind and stretch of time, at each gateway."""
+"""Rows of abuse incidents: one per key, kind, period and gateway."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Who may come in: API keys and identity providers of applications, users of the control plane, and their roles."""
+"""Access: API keys and identity providers of applications, accounts of the control plane, and their roles."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -11,8 +11,8 @@ from contracts.control.base import Base, UtcDateTime
 
 
 class Role(StrEnum):
-    """What a person may do. `OWNER` and `ADMIN` write, `FINANCE` reads money, `TEAM_LEAD` manages one team, `DEVELOPER`
-    has own keys. `DIRECTORY` is a token's alone: an identity provider's, which provisions accounts by SCIM.
+    """Roles. `OWNER` and `ADMIN` change everything, `FINANCE` reads costs, `TEAM_LEAD` manages one team, `DEVELOPER`
+    has own keys. `DIRECTORY` is for tokens of identity providers that provision accounts by SCIM.
     """
 
     OWNER = "owner"
@@ -23,7 +23,7 @@ class Role(StrEnum):
     DIRECTORY = "directory"
 
 
-# Kept as the role's own word, and checked going in: a word that is no role could never be read again.
+# Stored by value and validated on write: an unknown value could not be read back.
 _ROLE: Final = Enum(
     Role,
     native_enum=False,

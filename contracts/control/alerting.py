@@ -1,4 +1,4 @@
-"""Who is told of what: rules, channels, silences, the alerts that were raised, and what was sent of them."""
+"""Rows of alerting: rules, channels, silences, alerts and notifications."""
 
 from datetime import datetime
 
@@ -45,7 +45,7 @@ class AlertChannel(Base):
 
 
 class AlertSilence(Base):
-    """Alerts of a rule or, where it is empty, of all rules are raised but not sent, for a while.
+    """Alerts of a rule or, if it is empty, of all rules are raised but not sent, for a while.
 
     `subject` keeps to alerts whose fingerprint begins with it.
     """

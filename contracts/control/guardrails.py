@@ -1,4 +1,4 @@
-"""What is looked for in requests and answers, for whom."""
+"""Rows of guardrail policies."""
 
 from datetime import datetime
 

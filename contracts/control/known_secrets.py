@@ -1,4 +1,4 @@
-"""Which secrets an installation was made with: fingerprints, so that others in their place are noticed."""
+"""Fingerprints of an installation's secrets, so that replaced ones are detected."""
 
 from datetime import datetime
 

@@ -32,12 +32,12 @@ class Tenant(Base):
 
     @property
     def keeps_content(self) -> bool:
-        """Whether what is said in its requests is kept, redacted. Off unless it was switched on."""
+        """Return whether what is said in its requests is kept, redacted. Off unless it was switched on."""
         return keeps_content(self.settings)
 
     @property
     def audits_requests(self) -> bool:
-        """Whether each of its requests has an entry in the audit log. Off unless it was switched on."""
+        """Return whether each of its requests has an entry in the audit log. Off unless it was switched on."""
         return audits_requests(self.settings)
 
 

@@ -1,4 +1,4 @@
-"""What is promised, and what is held back while a promise is in danger: objectives, and holds that others act on."""
+"""Rows of objectives, and of holds while an objective is in danger."""
 
 from datetime import datetime
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""What is being rolled out: a candidate beside an incumbent on a route, and what each gateway has seen of both."""
+"""Rows of rollouts, and of each gateway's results."""
 
 from datetime import datetime
 
@@ -41,7 +41,7 @@ class RolloutObservation(Base):
 
     `seen` holds the tallies of both arms (`algorithms.rollouts.rollout_tally`), of the term `term`. `shadow_pico_usd`
     is what
-    its copies have cost on `shadow_day` (UTC, ISO 8601), with what those under way may.
+    its copies have cost on `shadow_day` (UTC, ISO 8601), with what those in progress may.
     """
 
     __tablename__ = "rollout_observations"

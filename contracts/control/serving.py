@@ -1,4 +1,4 @@
-"""What answers: models as targets serve them, pools of interchangeable targets, routes that name them, playbooks."""
+"""Rows of models, pools, targets, routes and playbooks."""
 
 from datetime import datetime
 

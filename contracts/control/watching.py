@@ -1,4 +1,4 @@
-"""What was changed, and how far the database is: the audit trail, and the number that gateways poll."""
+"""Rows of the audit log, and the revision that gateways poll."""
 
 from datetime import datetime
 

@@ -1,1 +1,1 @@
-"""What gateways and engine hosts say to each other."""
+"""The protocol between gateways and engine hosts."""

@@ -1,4 +1,4 @@
-"""What finds things in texts, and what else may stand in a guardrail: the seams between the frame and its stages."""
+"""Interfaces of guardrail stages: detectors and other kinds."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -36,7 +36,7 @@ class AwaitedDetector(Protocol):
     """Finds things by asking someone: called once all others of its side have let the texts pass."""
 
     async def look(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
-        """Look at all texts. It keeps a time limit of its own, and return itself what holds where nobody answers."""
+        """Look at all texts. It keeps a time limit of its own, and return itself what holds if nobody answers."""
 
 
 @runtime_checkable
@@ -57,7 +57,7 @@ class Marker(Protocol):
 
 @runtime_checkable
 class Closing(Protocol):
-    """A detector that has something under way."""
+    """A detector that has something in progress."""
 
     async def close(self) -> None:
         """End it."""

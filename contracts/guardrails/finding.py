@@ -1,4 +1,4 @@
-"""What guardrails are shown, what they find, and what is written down of it: never a word of what was found."""
+"""Findings of guardrails: texts to inspect, results, and records without the matched text."""
 
 from typing import Literal
 

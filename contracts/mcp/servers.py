@@ -184,7 +184,7 @@ class ToolAccess:
 def _check_pattern(pattern: str, param: str) -> None:
     if _PATTERN.fullmatch(pattern) is None:
         raise ConfigurationError(
-            f"{pattern[:60]!r} is no pattern of tool names: 1 to 200 letters, digits, '_', '.', '-', '*' and '?'",
+            f"{pattern[:60]!r} is not a pattern of tool names: 1 to 200 letters, digits, '_', '.', '-', '*' and '?'",
             param=param,
         )
 

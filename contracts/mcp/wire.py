@@ -1,4 +1,4 @@
-"""What the Model Context Protocol says on the wire, in the revisions that the gateway speaks on both of its sides.
+"""The Model Context Protocol in the revisions that the gateway speaks on both sides.
 
 "Modern" is revision 2026-07-28, whose requests each carry their version and the client's capabilities. "Legacy" are
 the revisions before it, which begin with an `initialize` handshake and may have a session.

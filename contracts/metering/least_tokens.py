@@ -1,4 +1,4 @@
-"""How many tokens a text holds at least, for a reader without the model's tokenizer.
+"""A lower bound of a text's tokens, without the model's tokenizer.
 
 Tokenizers split at white space before they do anything else, so no token reaches from one word into the next: a text
 has at least as many tokens as words. Only words with a letter or a digit count, because one token may hold a line of

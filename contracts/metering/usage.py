@@ -2,11 +2,12 @@
 
 Providers report totals with overlapping parts ("prompt_tokens, of which cached"). Those are taken apart
 once, here, so that no later sum can count a token twice. What is sold by another unit than tokens has a leaf for each
-unit, behind those of tokens. This is the one list of kinds: columns, queries, prices and reports follow it.
+unit. This is the one list of kinds: columns, queries, prices and reports follow it.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, Self
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any, Final, Literal, Self, get_args
 
 import msgspec
 from msgspec.structs import astuple
@@ -43,17 +44,26 @@ INPUT_LEAVES: Final[tuple[Leaf, ...]] = (
     "cache_write_5m",
     "cache_write_1h",
 )
+CACHE_READ_LEAVES: Final[tuple[Leaf, ...]] = ("cache_read_text", "cache_read_audio")  # of the input
+FRESH_LEAVES: Final[tuple[Leaf, ...]] = tuple(leaf for leaf in INPUT_LEAVES if leaf not in CACHE_READ_LEAVES)
 OUTPUT_LEAVES: Final[tuple[Leaf, ...]] = ("output_text", "output_reasoning", "output_audio", "output_image")
 TOKEN_LEAVES: Final[tuple[Leaf, ...]] = INPUT_LEAVES + OUTPUT_LEAVES
 UNIT_LEAVES: Final[tuple[UnitLeaf, ...]] = ("images", "milliseconds", "characters", "requests")
-LEAVES: Final[tuple[Leaf, ...]] = TOKEN_LEAVES + UNIT_LEAVES
+LEAVES: Final[tuple[Leaf, ...]] = get_args(Leaf)  # in the order of the fields
 
-_INPUTS: Final = len(INPUT_LEAVES)  # a Usage's fields are in the order of LEAVES, these first
-_TOKENS: Final = len(TOKEN_LEAVES)
-_NO_INPUTS: Final = (None,) * _INPUTS
+
+def _counts_of(leaves: tuple[Leaf, ...]) -> Callable[[tuple[int | None, ...]], tuple[int | None, ...]]:
+    return itemgetter(*map(LEAVES.index, leaves))
+
+
+_INPUTS: Final = _counts_of(INPUT_LEAVES)
+_OUTPUTS: Final = _counts_of(OUTPUT_LEAVES)
+_TOKENS: Final = _counts_of(TOKEN_LEAVES)
+_UNITS: Final = _counts_of(UNIT_LEAVES)
+_NO_INPUTS: Final = (None,) * len(INPUT_LEAVES)
 _NO_OUTPUTS: Final = (None,) * len(OUTPUT_LEAVES)
 _NO_UNITS: Final = (None,) * len(UNIT_LEAVES)
-_NO_TOKENS: Final = (None,) * _TOKENS
+_NO_TOKENS: Final = (None,) * len(TOKEN_LEAVES)
 
 
 def column_of(leaf: Leaf) -> str:
@@ -62,11 +72,14 @@ def column_of(leaf: Leaf) -> str:
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one request used. Every field counts what no other field counts.
+    """Usage of one request. Fields are disjoint.
+
+    Packed, the fields are an array within records, journals and the engine wire: a new one is appended, whatever its
+    kind, and none ever moves.
 
     `input_text` is the uncached text input (all input not otherwise classified). `output_text` is the visible
-    output. The last four count no tokens: images made, milliseconds of sound heard, characters spoken, and requests of
-    an operation that is sold by the request. A leaf the source did not report is `None`; one reported as none is 0.
+    output. The last four are not tokens: generated images, milliseconds of audio input, characters of speech, and
+    requests of an operation priced per request. A leaf that was not reported is `None`; reported as none is 0.
     """
 
     input_text: int | None = None
@@ -85,39 +98,39 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     characters: int | None = None
     requests: int | None = None
 
-    __post_init__ = check_counts  # type: ignore[misc]  # what the compiler makes is no function to the checker
+    __post_init__ = check_counts  # type: ignore[misc]  # what the compiler makes is not a function to the checker
 
     @property
     def input_tokens(self) -> int | None:
         """Sum the input leaves; `None` when no input leaf is known."""
-        counts = astuple(self)[:_INPUTS]
+        counts = _INPUTS(astuple(self))
         return None if counts == _NO_INPUTS else sum(filter(None, counts))
 
     @property
     def output_tokens(self) -> int | None:
         """Sum the output leaves; `None` when no output leaf is known."""
-        counts = astuple(self)[_INPUTS:_TOKENS]
+        counts = _OUTPUTS(astuple(self))
         return None if counts == _NO_OUTPUTS else sum(filter(None, counts))
 
     @property
     def has_input(self) -> bool:
         """Return whether any input leaf is known."""
-        return astuple(self)[:_INPUTS] != _NO_INPUTS
+        return _INPUTS(astuple(self)) != _NO_INPUTS
 
     @property
     def has_output(self) -> bool:
         """Return whether any output leaf is known."""
-        return astuple(self)[_INPUTS:_TOKENS] != _NO_OUTPUTS
+        return _OUTPUTS(astuple(self)) != _NO_OUTPUTS
 
     @property
     def has_units(self) -> bool:
-        """Return whether anything that is no token was counted."""
-        return astuple(self)[_TOKENS:] != _NO_UNITS
+        """Return whether anything that is not a token was counted."""
+        return _UNITS(astuple(self)) != _NO_UNITS
 
     @property
     def total_tokens(self) -> int | None:
         """Sum the leaves of tokens; `None` when none is known."""
-        counts = astuple(self)[:_TOKENS]
+        counts = _TOKENS(astuple(self))
         return None if counts == _NO_TOKENS else sum(filter(None, counts))
 
     @property

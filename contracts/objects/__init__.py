@@ -1,1 +1,1 @@
-"""What the object store keeps for callers: files, batches and stored responses."""
+"""Stored objects of callers: files, batches and responses."""

@@ -27,7 +27,7 @@ class LeaseLost(Unavailable):
 
 
 class BatchFault(msgspec.Struct, frozen=True):
-    """Why a batch was refused as a whole; `line` counts from 1."""
+    """The error that refused a whole batch; `line` counts from 1."""
 
     code: str
     message: str

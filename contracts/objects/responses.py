@@ -73,7 +73,7 @@ def kept_under(identifier: str) -> str:
 
 
 def response_of_item(item: str) -> str | None:
-    """Return the id of the response that an item's id names; `None` if it is no id of ours."""
+    """Return the id of the response that an item's id names; `None` if it is not an id of ours."""
     found = _ITEM.fullmatch(item)
     return None if found is None else RESPONSE_PREFIX + found.group(1)
 

@@ -1,4 +1,4 @@
-"""What a tenant pays for a call that failed before its first token: nothing, or an estimate; a target may say which."""
+"""Billing of calls that fail before their first token: nothing, or an estimate, by the target's setting."""
 
 from typing import Final, Literal
 

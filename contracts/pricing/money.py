@@ -47,7 +47,7 @@ def pico_usd_per_token(usd_per_mtok: Decimal) -> int:
 
 
 def _whole_multiple(amount: Decimal, units: int) -> int | None:
-    """Multiply exactly; `None` if the product is no whole number. Raises ValueError on what is no amount."""
+    """Multiply exactly; `None` if the product is not a whole number. Raises ValueError on what is not an amount."""
     if not amount.is_finite():
         raise ValueError(f"an amount must be a finite number of USD, not {amount}")
     if amount and amount.adjusted() >= _MAX_DIGITS_BEFORE_POINT:

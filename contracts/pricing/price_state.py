@@ -18,8 +18,8 @@ WITHOUT_PRICE: Final[tuple[PriceState, ...]] = ("unpriced", "unknown_usage")
 def price_state(record: RequestRecord) -> PriceState:
     """Return the state of a request's price.
 
-    `failed`: it failed and nobody owes anything for it. `unknown_usage`: nobody knows what it used. `unpriced`: what it
-    used is known, and no price card holds. `partly_unpriced`: one kind of token has no price, the rest is billed.
+    `failed`: it failed and costs nothing. `unknown_usage`: its usage is unknown. `unpriced`: its usage is known, but no
+    price card is valid. `partly_unpriced`: a kind of token has no price, the rest is billed.
     """
     if record.outcome == "rejected":
         return "rejected"

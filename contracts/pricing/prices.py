@@ -281,7 +281,7 @@ def _check_tier_name(version: str, name: str) -> None:
 def _check_rates(version: str, rates: Mapping[Leaf, int]) -> None:
     for leaf, rate in rates.items():
         if leaf not in LEAVES:
-            raise ConfigurationError(f"card {version!r} prices {leaf!r}, which is no usage leaf")
+            raise ConfigurationError(f"card {version!r} prices {leaf!r}, which is not a usage leaf")
         if rate < 0:
             raise ConfigurationError(f"card {version!r}: the price of {leaf} must be >= 0, not {rate}")
 

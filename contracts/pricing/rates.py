@@ -107,7 +107,7 @@ def rate_of(
 ) -> AnyRate:
     """Build a rate from what was written: numbers as decimal text. Raises ConfigurationError naming what is wrong."""
     if kind not in RATE_KINDS:
-        raise ConfigurationError(f"{kind!r} is no kind of rate; choose of {', '.join(RATE_KINDS)}")
+        raise ConfigurationError(f"{kind!r} is not a kind of rate; choose one of {', '.join(RATE_KINDS)}")
     known = kind
     _check_validity(version, valid_from, valid_to)
     unknown = sorted(set(values) - set(_FIELDS[known]))

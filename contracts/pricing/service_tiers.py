@@ -7,7 +7,7 @@ from typing import Final
 BATCH: Final = "batch"  # the service tier of what a batch asks
 ANY_TIER: Final = "*"  # in a price card's service tiers: those that it does not name
 UNDECIDED: Final = "auto"  # the provider chooses, and its answer says what it chose
-UNKNOWN_TIER: Final = "unknown"  # stands for what is no name; nothing but ANY_TIER prices it
+UNKNOWN_TIER: Final = "unknown"  # stands for what is not a name; nothing but ANY_TIER prices it
 MAX_TIER_LENGTH: Final = 40
 # What providers call the tier that is none.
 STANDARD_TIERS: Final = frozenset({"", "default", "standard", "standard_only", "on_demand"})

@@ -1,4 +1,4 @@
-"""How others spell the GenAI attributes: one table from their names, and some of their values, to those we store.
+"""Map other spellings of GenAI attributes, and some of their values, to those that are stored.
 
 Sources: semantic-conventions-genai (state of November 2026) and main's registry up to 1.41, OpenInference's
 semantic conventions, OpenLLMetry's `opentelemetry-semantic-conventions-ai`, vLLM 0.25 to 0.33 (`vllm/tracing`).

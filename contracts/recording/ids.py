@@ -24,7 +24,7 @@ def bounded_id(sent: str) -> str:
 
 
 def uuid7(unix_ns: int) -> UUID:
-    """Make a UUIDv7 from a Unix time in nanoseconds.
+    """Create a UUIDv7 from a Unix time in nanoseconds.
 
     48 bits of milliseconds, then 74 random bits: two ids of one millisecond collide with probability 2^-74.
     The caller passes the clock's reading, so that an id and the record's start agree.
@@ -46,7 +46,7 @@ class IdSource:
         self._minute_text = ""  # what ids of this minute, of 2^16 ms, begin with
 
     def next(self, unix_ns: int) -> tuple[bytes, str]:
-        """Return the 16 bytes and the text of an id made at a Unix time in nanoseconds, as `uuid7` makes them."""
+        """Return a UUIDv7 for a Unix time in nanoseconds, as 16 bytes and as text."""
         millis = (unix_ns // 1_000_000) & 0xFFFF_FFFF_FFFF
         minute, within = millis >> 16, millis & 0xFFFF
         if minute != self._minute:

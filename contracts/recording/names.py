@@ -56,7 +56,7 @@ CLOCK_TAG: Final = "tollkeeper.clock"  # on rows whose time was out of range and
 
 
 def span_name(record: RequestRecord) -> str:
-    """Name a request's span as the conventions ask: operation, then requested model."""
+    """Return the name of a request's span as the conventions ask: operation, then requested model."""
     return f"{record.operation} {record.requested_model}"
 
 

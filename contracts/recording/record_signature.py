@@ -1,4 +1,4 @@
-"""How the collector knows that a batch of records is a gateway's: a signature with a secret that both have.
+"""Signatures of record batches, by which the collector recognises gateways.
 
 It is over the batch id and the records themselves, not the bytes on the wire, so that it holds over HTTP and gRPC, in
 protobuf and JSON, and behind another collector that merges several requests into one.

@@ -1,4 +1,4 @@
-"""What must not be kept of what was said: secrets and personal data, found by their form and replaced by their name."""
+"""Redact secrets and personal data in stored contents, by pattern."""
 
 import re
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""What was said in an exchange, found in its bytes: what was asked, and what was answered, whole or as a stream."""
+"""Extract prompt and answer texts from an exchange's bytes, complete or streamed."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -111,6 +111,6 @@ def is_http_url(address: str) -> bool:
     try:
         parts = urlsplit(address)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or a broken IPv6 address
+    except ValueError:  # a port that is not a number, or a broken IPv6 address
         return False
     return usable and parts.username is None and parts.password is None and not re.search(r"[\x00-\x20\x7f]", address)

@@ -33,7 +33,7 @@ PLATFORM_KINDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NumberSetting:
-    """A setting of a rule: a number within bounds, both included, and what it is where nobody says."""
+    """A setting of a rule: a number within bounds, both included, and what it is if nobody says."""
 
     default: float
     least: float

@@ -1,4 +1,4 @@
-"""What an objective in danger holds back, and from whom: read by gateways, which act on it."""
+"""Holds of an objective in danger: read and enforced by gateways."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

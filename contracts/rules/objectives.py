@@ -202,8 +202,8 @@ class ErrorBudget:
 
 @dataclass(frozen=True, slots=True)
 class BurnPair:
-    """Two windows in which the budget must burn `factor` times too fast for an alert: a long one, so that it matters,
-    and a short one, so that it is still going on."""
+    """Two windows that must both reach burn rate `factor` for an alert: the long one shows that it matters, the short
+    one that it continues."""
 
     factor: Fraction
     long: timedelta
@@ -212,7 +212,7 @@ class BurnPair:
 
     @property
     def name(self) -> str:
-        """Name the pair as people write it, such as "14.4x 1h/5m"."""
+        """Return the name of the pair as people write it, such as "14.4x 1h/5m"."""
         return f"{float(self.factor):g}x {span_text(self.long)}/{span_text(self.short)}"
 
 

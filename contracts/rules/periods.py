@@ -76,7 +76,7 @@ def _first_day_after(period: Period, first: date) -> date:
 
 
 def _midnight_ns(day: date, zone: ZoneInfo) -> int:
-    """Return when a day begins: the earlier of two midnights, and the moment of change where there is none."""
+    """Return when a day begins: the earlier of two midnights, and the moment of change if there is none."""
     return int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()) * _SECOND_NS
 
 

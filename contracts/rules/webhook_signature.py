@@ -1,4 +1,4 @@
-"""How a webhook's receiver knows that a call is ours: the header, and what it compares."""
+"""Signature header of webhooks, for receivers to verify."""
 
 import hashlib
 import hmac

@@ -1,1 +1,1 @@
-"""What a gateway serves by: pools, models, routes, rollouts, and policies on failures."""
+"""Configuration that a gateway serves by: pools, models, routes, rollouts, failure policies."""

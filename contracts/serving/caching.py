@@ -1,4 +1,4 @@
-"""Which answers a model or a route keeps to give again, for how long, to whom, and at what price."""
+"""Response cache policy of a model or route: which answers, how long, for whom, at what price."""
 
 from collections.abc import Mapping
 from decimal import Decimal

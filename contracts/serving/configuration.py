@@ -1,4 +1,4 @@
-"""What a gateway serves by: keys, models, pools, targets, prices, limits and budgets as one immutable snapshot.
+"""A gateway's configuration: keys, models, pools, targets, prices, limits and budgets as an immutable snapshot.
 
 It is read from the control-plane database or from a single YAML file; the data plane only ever sees this, and
 swaps the whole of it at once when its revision has moved.

@@ -1,4 +1,4 @@
-"""What a pool does when a target of it fails: how often it tries again, how long it waits, whom it leaves alone.
+"""Failure policies of a pool: retries, timeouts, circuit breakers.
 
 A playbook says the same of a provider as a whole: what counts as its outage, who answers meanwhile, how it comes back.
 """
@@ -88,7 +88,7 @@ class FailurePolicy:
     `between_tokens_seconds` and `total_seconds` (of all tries together) hold whatever kind its targets are; `None`:
     only the targets' own times do. An answer that is wanted whole is asked for by a stream if one of the first two is
     set; if that is impossible, `whole_answer_seconds` bounds each try. Without a breaker every target is called in its
-    turn. `when_all_away` says whether a request is sent to a target that is left alone where there is no other, or
+    turn. `when_all_away` says whether a request is sent to a target that is left alone if there is no other, or
     refused at once.
     """
 

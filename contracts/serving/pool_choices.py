@@ -1,4 +1,4 @@
-"""What a pool's configuration chooses from: the kinds of its targets, and the policy that ranks them."""
+"""Choices in a pool's configuration: kinds of targets, and routing policies."""
 
 from typing import Final, Literal, get_args
 

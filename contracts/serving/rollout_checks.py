@@ -1,4 +1,4 @@
-"""How a rollout fits what is served: its route, both its models, and where requests of that route may go."""
+"""Validate a rollout against its route, its models, and the route's regions."""
 
 from contracts.errors import ConfigurationError
 from contracts.serving.configuration import ModelSpec, PoolSpec

@@ -18,7 +18,7 @@ from contracts.pricing.money import pico_usd
 RolloutState = Literal["running", "paused", "rolled_back", "promoted", "aborted"]
 
 LIVE: Final[tuple[RolloutState, ...]] = ("running", "paused")
-# Who pays for copies. No tenant can have this name, which is no slug: nobody is billed, and it is a line of its own.
+# Who pays for copies. No tenant can have this name, which is not a slug: nobody is billed, and it is a line of its own.
 PLATFORM_TENANT: Final = "_platform"
 MAX_STEPS: Final = 20
 _MILLION: Final = 1_000_000

@@ -1,4 +1,4 @@
-"""How routes fit together with what they name: loops, dead ends, and pins that leave no target."""
+"""Validate routes: loops, dead ends, and pins without targets."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -29,7 +29,7 @@ _READ_APART: Final = frozenset(("semantic", "cache"))
 
 
 def check_share(name: str, value: float | None) -> None:
-    """Hold a share or a threshold to [0, 1]. Raises ConfigurationError; also on what is no number."""
+    """Hold a share or a threshold to [0, 1]. Raises ConfigurationError; also on what is not a number."""
     if value is not None and not 0 <= value <= 1:
         raise ConfigurationError(f"{name} must be 0 to 1, not {value}")
 
@@ -152,7 +152,7 @@ class CascadePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The entries are asked in their order until an answer is good enough, within latency and money.
 
     An answer is not where its mean log-probability (natural logarithm, a token) is below `min_mean_logprob`, where it
-    refuses, or where it is not the JSON that was asked for.
+    refuses, or if it is not the JSON that was asked for.
     """
 
     min_mean_logprob: float | None = None
@@ -263,7 +263,7 @@ def _check_semantic(about: str, entries: tuple[RouteEntry, ...], semantic: Seman
             )
     if semantic is not None and all(entry.when.intent or entry.when.complexity for entry in entries):
         raise ConfigurationError(
-            "it is a dead end where it cannot tell what a prompt is about; add an entry for no intent", about=about
+            "it is a dead end if it cannot tell what a prompt is about; add an entry for no intent", about=about
         )
 
 

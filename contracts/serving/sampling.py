@@ -1,4 +1,4 @@
-"""How a route has its model sample: what holds where the caller says nothing, and what holds whatever is said."""
+"""Sampling settings of a route: defaults, and pinned values."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeVar

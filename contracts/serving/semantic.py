@@ -1,4 +1,4 @@
-"""What a route reads a prompt as: intents told by examples, and whether it is simple or complex."""
+"""Semantic classes of a route: intents from examples, and simple or complex prompts."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal

@@ -258,13 +258,13 @@ _NEAR: Final = 0.6
 
 
 def find_unknown(variables: Iterable[str]) -> Iterator[str]:
-    """Return a sentence for each variable that has our prefix and is no setting: its name, and what it may mean."""
+    """Return a sentence for each variable that has our prefix and is not a setting: its name, and what it may mean."""
     for name in sorted(variables):
         if not name.startswith(PREFIX) or name in SETTING_NAMES or name.startswith(FREE):
             continue
         if any(mark in name for mark in _KUBERNETES):
-            yield f"{name} is no setting; Kubernetes makes such variables of Services: set enableServiceLinks: false"
+            yield f"{name} is not a setting; Kubernetes makes such variables of Services: set enableServiceLinks: false"
             continue
         near = get_close_matches(name, SETTING_NAMES, n=1, cutoff=_NEAR)
         remedy = f"did you mean {near[0]}?" if near else "unset it; every setting is in .env.example"
-        yield f"{name} is no setting; {remedy}"
+        yield f"{name} is not a setting; {remedy}"

@@ -1,4 +1,4 @@
-"""Which APIs a target speaks itself: requests of these pass through to it, others are translated to chats."""
+"""APIs that a target speaks natively: their requests pass through, others are translated to chats."""
 
 from typing import Any, Final, Literal, get_args
 

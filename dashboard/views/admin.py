@@ -22,7 +22,7 @@ from dashboard.visit import Visit
 
 _LEADS: Final = ADMINS | {Role.TEAM_LEAD}
 _BOOKS: Final = ADMINS | {Role.FINANCE}
-_ABOUT = "Who may use what, and at what price. A change reaches every gateway within a second, and is in the audit."
+_ABOUT = "Access, models, prices and limits. A change reaches every gateway within a second and is in the audit log."
 
 
 @dataclass(frozen=True, slots=True)

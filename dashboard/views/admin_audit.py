@@ -29,14 +29,14 @@ _DATABASE: Final = "control database"  # the place that holds the changes below;
 _WITNESS: Final = "control"
 _PLACES: Final[dict[str, Any]] = {
     "What": _text(
-        width=270, help="Changes of the configuration, what vouches for them from outside, and audited requests"
+        width=270, help="Configuration changes, the external signed log that proves them, and audited requests"
     ),
     "State": _text(width="small"),
     "Entries": st.column_config.NumberColumn(format="localized", help="Verified entries"),
     "Up to": st.column_config.NumberColumn(format="localized", help="The number of the last entry"),
     "Checkpoints": st.column_config.NumberColumn(format="localized", help="Signatures over all entries before them"),
     "Signed until entry": st.column_config.NumberColumn(
-        format="localized", help="The entry that the last checkpoint signs; what is behind it is at most seconds old"
+        format="localized", help="The last entry that a checkpoint signs; later entries are at most seconds old"
     ),
     "Remarks": _text(width="large", help="The first fault, and notes in the log: files cut short by a crash, backups"),
 }
@@ -95,7 +95,7 @@ def _verification(visit: Visit) -> None:
                 if found["is_running"]
                 else f"It cannot be verified: {escaped(str(found['problem']))}."
             )
-            _again("Look again" if found["is_running"] else "Try again", wants_new=not found["is_running"])
+            _again("Refresh" if found["is_running"] else "Try again", wants_new=not found["is_running"])
         return
     changes = next((place for place in found["places"] if place["place"] == _DATABASE), None)
     chains = [place for place in found["places"] if place["place"] != _DATABASE]
@@ -114,7 +114,7 @@ def _verification(visit: Visit) -> None:
                 "Changes up to entry",
                 count(None if changes is None else changes["last"]),
                 f"{count(None if changes is None else changes['entries'])} entries",
-                "Each entry carries the hash of the one before: none was edited, removed or inserted.",
+                "Each entry carries the hash of the previous one, so edits, deletions and insertions are detected.",
             ),
             Figure(
                 "Verified up to",
@@ -136,7 +136,7 @@ def _verification(visit: Visit) -> None:
         key="admin_audit_places",
         columns=_PLACES,
         help=_HOW,
-        empty="Nothing was audited yet.",
+        empty="No audit entries yet.",
     )
     with st.container(horizontal=True, vertical_alignment="center"):
         checked = visit.formats.moment(datetime.fromisoformat(found["checked_at"]))
@@ -183,7 +183,7 @@ def _named(place: str) -> str:
     if place == _DATABASE:
         return "changes of the configuration"
     name = place.partition(".")[0]
-    what = "what vouches for the changes" if name == _WITNESS else "audited requests"
+    what = "external signed log" if name == _WITNESS else "audited requests"
     return f"{what} (audit/{place})"
 
 

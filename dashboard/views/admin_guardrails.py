@@ -24,9 +24,9 @@ _SIDES: Final = {"input": "before the model", "output": "after the model"}
 _DONE: Final = {"block": "blocked", "redact": "redacted", "flag": "noted"}
 _FOUND: Final[dict[str, Any]] = {
     "Tenant": _text(width="small"),
-    "Stage": _text(width="small", help="Its name in the policy"),
+    "Stage": _text(width="small", help="Stage name in the policy"),
     "Where": _text(width="small", help="Before the model: in the request. After it: in the answer"),
-    "Action": _text(width="small", help="What was done with such a request; a dry stage only counts"),
+    "Action": _text(width="small", help="Action on such a request; a dry-run stage only counts"),
     "Requests": _number(format="localized", help="Requests in which the stage found something"),
     "Share of requests": _number(format="%.2f %%", help="Share of the tenant's requests in this time"),
     "Findings": _number(format="localized", help="Findings: a request may have several"),
@@ -34,9 +34,9 @@ _FOUND: Final[dict[str, Any]] = {
 }
 _POLICIES: Final[dict[str, Any]] = {
     "Guardrail": _text(width="small"),
-    "Tenants": _text(width="small", help="Whose requests it covers"),
+    "Tenants": _text(width="small", help="Tenants whose requests it covers"),
     "Routes": _text(width="small", help="Requests for which it covers"),
-    "Before the model": _text(width="medium", help="Stages in order: what each does; dry: it only records"),
+    "Before the model": _text(width="medium", help="Stages in order, with their action; dry: only records"),
     "After the model": _text(width="medium", help="Stages that inspect answers"),
     "Created": st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm"),
 }
@@ -44,7 +44,7 @@ _INCIDENTS: Final[dict[str, Any]] = {
     "Started": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss", width="small"),
     "Open": st.column_config.CheckboxColumn(width="small", help="Seen again within the rule's window"),
     "Most": _number(format="localized", help="Highest count in one window"),
-    "Limit": _number(format="localized", help="What the policy allows in a window"),
+    "Limit": _number(format="localized", help="Maximum that the policy allows in a window"),
     "Refused": _number(format="localized", help="Requests above the limit that were refused with status 429"),
     "What": _text(width="large"),
 }
@@ -96,17 +96,17 @@ def _findings(visit: Visit) -> None:
         stage_counts, Period(until - timedelta(hours=hours), until), visit.viewer.tenant, keep_seconds=_KEPT_SECONDS
     )
     if isinstance(counts, Pending):
-        with panel("What stages found"):
-            note("The verdicts of all requests are being counted …")
+        with panel("Findings by stage"):
+            note("Verdicts are loading …")
         return
     show_table(
-        "What stages found",
+        "Findings by stage",
         Table([_found(one) for one in counts], columns=list(_FOUND)),
         key="admin_guardrails_found",
         columns=_FOUND,
         data=lambda: _found_whole(counts),
         help="Counted from requests' verdicts, which have the kind of finding, never the text. Same as "
-        f"`tollkeeper guardrails report --last {hours}`.",
+        f"`tollkeeper guardrails report --hours {hours}`.",
         empty=f"No guardrail stage found anything in {words}.",
     )
 
@@ -152,8 +152,8 @@ def _incidents(visit: Visit) -> None:
         ),
         key="admin_abuse",
         columns=_INCIDENTS,
-        help="Keys used in a way that no application would; `tollkeeper abuse` explains each (docs/abuse.md).",
-        empty="No key was used in a way that a policy counts as abuse.",
+        help="Incidents of misused keys; `tollkeeper abuse` explains each (docs/abuse.md).",
+        empty="No abuse incidents.",
     )
     if page["has_more"]:
         note(f"The last {_MOST} are shown.")

@@ -34,10 +34,10 @@ _COLUMNS: Final[dict[str, Any]] = {
     "State": _text(width="small"),
     "Team": _text(width="small"),
     "Project": _text(width="small"),
-    "For": _text(width="small", help="A service account is a program's, not a person's"),
-    "May use": _text(help="Scopes that restrict what its tenant allows"),
+    "For": _text(width="small", help="Service account: used by a program, not a person"),
+    "May use": _text(help="Scopes of the key; they restrict what its tenant allows"),
     "Created": when_column(),
-    "Ends": when_column("Refused from then on"),
+    "Ends": when_column("Expiry; the key is refused afterwards"),
 }
 _OVERLAPS: Final[Mapping[str, int]] = {"at once": 0, "in an hour": 3600, "in a day": 86_400, "in a week": 604_800}
 
@@ -72,7 +72,7 @@ def draw_keys(visit: Visit) -> None:
         frame,
         key=f"admin_keys_{tenant}",
         columns=_COLUMNS,
-        help="What applications authenticate with. Choose a line to change, renew or revoke it.",
+        help="Keys that applications authenticate with. Select a row to change, renew or revoke it.",
         empty="This tenant has no key.",
     )
     _new_key(visit, tenant)
@@ -91,7 +91,7 @@ def _scopes(scopes: Mapping[str, Any]) -> str:
     shown = (
         f"{name}: {', '.join(map(str, held)) if isinstance(held, list) else held}" for name, held in scopes.items()
     )
-    return "; ".join(shown) or "all its tenant may"
+    return "; ".join(shown) or "all that its tenant may use"
 
 
 def _new_key(visit: Visit, tenant: str) -> None:
@@ -101,15 +101,15 @@ def _new_key(visit: Visit, tenant: str) -> None:
         left, middle, right = st.columns(3)
         name = left.text_input("Name", max_chars=200)
         team = middle.selectbox(
-            "Team", [own] if own else ["", *teams], format_func=lambda team: team or "none: of the whole tenant"
+            "Team", [own] if own else ["", *teams], format_func=lambda team: team or "none: belongs to the whole tenant"
         )
         project = right.text_input("Project", max_chars=63, help="Its id; needs a team")
-        models = left.text_input("Models", placeholder="all", help="Only these, with commas between them")
+        models = left.text_input("Models", placeholder="all", help="Only these, separated by commas")
         priority = middle.selectbox(
             "Class", ["", *get_args(PriorityClass)], format_func=lambda name: name or "standard"
         )
         ends = right.datetime_input("Ends", None, help=f"{visit.viewer.zone.key}; empty: never")
-        is_service = left.checkbox("Stands for a program")
+        is_service = left.checkbox("Service account")
         if submit("Create key", may=may):
             body: dict[str, object] = {
                 "name": name,
@@ -139,14 +139,14 @@ def _key(visit: Visit, tenant: str, key: Mapping[str, Any]) -> None:
                     visit.control.patch(path, body)
         with right:
             overlap = st.selectbox(
-                "The present secret ends",
+                "Current secret expires",
                 list(_OVERLAPS),
                 key=f"key_overlap_{key['id']}",
-                help="When a new secret is made",
+                help="When a new secret is created",
                 disabled=not may,
             )
             if st.button(
-                "Make a new secret", icon=":material/autorenew:", disabled=not may, key=f"key_rotate_{key['id']}"
+                "Create a new secret", icon=":material/autorenew:", disabled=not may, key=f"key_rotate_{key['id']}"
             ):
                 secret = made_secret(
                     lambda: visit.control.post(f"{path}/rotate", {"overlap_seconds": _OVERLAPS[overlap]})
@@ -156,7 +156,7 @@ def _key(visit: Visit, tenant: str, key: Mapping[str, Any]) -> None:
             if st.button("Revoke", icon=":material/block:", disabled=not may, key=f"key_revoke_{key['id']}"):
                 ask_first(
                     "Revoke this key?",
-                    f"{quoted(key['name'])} is refused on every gateway within a second, and cannot be brought back.",
+                    f"{quoted(key['name'])} is refused on every gateway within a second, and cannot be restored.",
                     "Revoke",
                     lambda: visit.control.delete(path),
                     f"Key {key['name']} revoked",

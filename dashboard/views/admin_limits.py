@@ -19,14 +19,16 @@ _text = st.column_config.TextColumn
 _MONEY: Final = "usd"
 _UNITS: Final[Mapping[str, str]] = {word: kind.unit for word, kind in KIND_OF_WORD.items()}
 _COLUMNS: Final[dict[str, Any]] = {
-    "At most": _text(alignment="right", help="In any window of that length, whenever it starts"),
-    "Of": _text(help="What is counted"),
+    "Amount": _text(alignment="right", help="Amount in any sliding window of that length"),
+    "Metric": _text(help="What is counted"),
     "Window": _text(width="small"),
     "Level": _text(width="small", help="What the limit counts by"),
     "Subject": _text(help="*: counts each one separately"),
-    "Model": _text(help="Count only this model; empty: all together"),
-    "If Redis is down": _text(width="small", help="Each gateway allows its share of the amount, or refuses"),
-    "Without a price": _text(width="small", help="Of limits in USD: a model that has no price is refused, or allowed"),
+    "Model": _text(help="Count only this model; empty: all models together"),
+    "If Redis is unreachable": _text(
+        width="small", help="share: each gateway allows its part of the amount; refuse: requests are refused"
+    ),
+    "Without a price": _text(width="small", help="For limits in USD: refuse or allow a model without a price"),
     "Limit": _text(help="Its id, shown in refusals"),
 }
 
@@ -40,13 +42,13 @@ def draw_limits(visit: Visit) -> None:
     frame = Table(
         [
             {
-                "At most": _amount(row),
-                "Of": _UNITS[row["metric"]],
+                "Amount": _amount(row),
+                "Metric": _UNITS[row["metric"]],
                 "Window": row["window"],
                 "Level": row["level"],
                 "Subject": row["subject"] or (tenant if row["level"] == "tenant" else ""),
                 "Model": row["model"],
-                "If Redis is down": row["when_away"],
+                "If Redis is unreachable": row["when_away"],
                 "Without a price": row["when_unpriced"] if row["metric"] == _MONEY else None,
                 "Limit": row["id"],
             }
@@ -59,9 +61,9 @@ def draw_limits(visit: Visit) -> None:
         frame,
         key=f"admin_limits_{tenant}",
         columns=_COLUMNS,
-        help="No window exceeds the amount. Refusals say when to try again. Budgets are "
-        "under Budgets & alerts. Choose a line to change or delete it.",
-        empty="This tenant has no limit: it may use what budgets and models allow.",
+        help="No window exceeds the amount. A refusal (429) names the retry time. Budgets are on the "
+        "page Budgets & alerts. Select a row to change or delete it.",
+        empty="No limits: only budgets and model capacity restrict this tenant.",
     )
     _new_limit(visit, tenant)
     if chosen is not None:
@@ -75,10 +77,10 @@ def _amount(row: Mapping[str, Any]) -> str:
 def _new_limit(visit: Visit, tenant: str) -> None:
     with form("New limit", f"new_limit_{tenant}", visit) as may:
         left, middle, right = st.columns(3)
-        amount = left.text_input("At most", help="A whole number; of USD decimals")
-        metric = middle.selectbox("Of", list(_UNITS), format_func=lambda name: _UNITS[name])
+        amount = left.text_input("Amount", help="A whole number; of USD decimals")
+        metric = middle.selectbox("Metric", list(_UNITS), format_func=lambda name: _UNITS[name])
         window = right.selectbox(
-            "In any", ["minute", *(w for w in get_args(Window) if w != "minute"), ""],
+            "Window", ["minute", *(w for w in get_args(Window) if w != "minute"), ""],
             format_func=lambda name: name or "(none: concurrency, conversation)",
         )  # fmt: skip
         level = left.selectbox("Level", get_args(Level), help="What the limit counts by")
@@ -87,8 +89,10 @@ def _new_limit(visit: Visit, tenant: str) -> None:
             max_chars=300,
             help="team; team/project; key id; user; tag as name=value. * counts each on its own",
         )
-        model = right.text_input("Model", placeholder="all together", max_chars=200)
-        away = left.selectbox("While counters are away", get_args(WhenAway), help="Each gateway's share, or refuse")
+        model = right.text_input("Model", placeholder="all models together", max_chars=200)
+        away = left.selectbox(
+            "If Redis is unreachable", get_args(WhenAway), help="share: each gateway allows its part; or refuse"
+        )
         unpriced = middle.selectbox("Models without a price", get_args(WhenUnpriced), help="Applies to limits in USD")
         if submit("Create limit", may=may):
             try:
@@ -115,7 +119,7 @@ def _limit(visit: Visit, tenant: str, limit: Mapping[str, Any]) -> None:
     with panel(f"{_amount(limit)} {_UNITS[limit['metric']]}", unit=str(limit["id"])):
         with st.form(f"change_{limit['id']}", border=False, enter_to_submit=False):
             plain = str(limit["amount"] if limit["amount_usd"] is None else limit["amount_usd"])
-            amount = st.text_input("At most", plain, help="The current count stays")
+            amount = st.text_input("Amount", plain, help="The current count stays")
             if submit("Save", may=may):
                 try:
                     amounts = _written(str(limit["metric"]), amount)
@@ -136,11 +140,11 @@ def _limit(visit: Visit, tenant: str, limit: Mapping[str, Any]) -> None:
 
 
 def _written(metric: str, amount: str) -> dict[str, object]:
-    """Put an amount into the field that the control plane has for it. Raises InvalidRequest on what is no number."""
+    """Put an amount into the field that the control plane has for it. Raises InvalidRequest on what is not a number."""
     text = amount.strip().replace(",", "").removeprefix("$")
     try:
         if metric == _MONEY:
             return {"amount_usd": format(Decimal(text), "f")}
         return {"amount": int(text)}
     except (ValueError, InvalidOperation) as error:
-        raise InvalidRequest(f"{amount[:40]!r} is no number of {_UNITS[metric]}", param="amount") from error
+        raise InvalidRequest(f"{amount[:40]!r} is not a number of {_UNITS[metric]}", param="amount") from error

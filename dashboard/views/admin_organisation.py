@@ -20,10 +20,10 @@ _text, _number, _check = (
 )
 _TENANTS: Final[dict[str, Any]] = {
     "Tenant": _text(help="Its id, which never changes"),
-    "Name": _text(help="For people"),
+    "Name": _text(help="Display name"),
     "Time zone": _text(help="Time zone of its days and months: budgets and invoices end at midnight there"),
-    "Weight": _number(help="Its share where tenants compete for a model, relative to others"),
-    "Active": _check(help="If not, all its keys are refused"),
+    "Weight": _number(help="Share of capacity under contention, relative to other tenants"),
+    "Active": _check(help="Inactive: all its keys are refused"),
     "Keeps content": _check(help="Whether its prompts and answers are stored, redacted"),
     "Created": when_column(),
 }
@@ -54,8 +54,8 @@ def draw_organisation(visit: Visit) -> None:
         frame,
         key="admin_tenants",
         columns=_TENANTS,
-        help="Organisations that pay. Choose a line to change it, and to see its teams.",
-        empty="There is no tenant yet.",
+        help="Organisations: the top level for billing and isolation. Select a row to change it and see its teams.",
+        empty="No tenants yet.",
     )
     if visit.viewer.tenant is None:
         _new_tenant(visit)
@@ -134,8 +134,8 @@ def _teams(visit: Visit, tenant: str) -> None:
         frame,
         key=f"admin_teams_{tenant}",
         columns=_TEAMS,
-        help="Choose a line to rename or delete it, and for its projects.",
-        empty="This tenant has no team.",
+        help="Select a row to rename or delete it, or to see its projects.",
+        empty="No teams in this tenant.",
     )
     with form("New team", f"new_team_{tenant}", visit) as may_write:
         may = may_write and _may_change(visit)
@@ -179,7 +179,7 @@ def _deletes(visit: Visit, noun: str, name: str, path: str, what: str = "") -> N
     ):
         ask_first(
             f"Delete this {noun}?",
-            f"{quoted(name)} is removed {what}. It is refused while keys of it are in use; its records stay.",
+            f"{quoted(name)} is removed {what}. Refused while its keys are in use; its records stay.",
             "Delete",
             lambda: visit.control.delete(path),
             f"{noun.capitalize()} {name} deleted",

@@ -26,13 +26,13 @@ def chosen_tenant(visit: Visit) -> str | None:
     """Draw the choice of a tenant and give its id; `None`, with a sentence, where there is none."""
     tenants = [str(row["id"]) for row in visit.control.get_all("/v1/tenants")]
     if not tenants:
-        st.caption("There is no tenant yet: make one under Tenants & teams.")
+        st.caption("No tenants yet. Create one under Tenants & teams.")
         return None
     if len(tenants) == 1:
         return tenants[0]
     travelled = visit.filters.tenant
     default = travelled if travelled in tenants else tenants[0]
-    return controls.select("of", "Tenant", tenants, default=default, help="Whose")
+    return controls.select("of", "Tenant", tenants, default=default, help="Tenant to show")
 
 
 def show_unreadable(rows: Rows) -> None:
@@ -114,7 +114,7 @@ def ask_first(title: str, sentence: str, word: str, act: Callable[[], object], d
     @st.dialog(title)
     def asked() -> None:
         st.markdown(sentence)
-        written = st.text_input(f"Write {escaped(typed)} to continue", key="ask_first_typed") if typed else ""
+        written = st.text_input(f"Type {escaped(typed)} to continue", key="ask_first_typed") if typed else ""
         yes, no = st.columns(2)
         if no.button("Cancel", width="stretch", key="ask_first_no"):
             st.rerun()

@@ -45,8 +45,8 @@ def draw_prices(visit: Visit) -> None:
         frame,
         key="admin_prices",
         columns=_COLUMNS,
-        help="What models cost, in USD per million tokens, from a date on. Choose a line to end it.",
-        empty="There is no price card: all usage is unpriced.",
+        help="Prices of models in USD per million tokens, from a start date. Select a row to end a card.",
+        empty="No price cards: all usage is unpriced.",
         name="version",
     )
     if visit.viewer.tenant is None:
@@ -61,8 +61,8 @@ def draw_prices(visit: Visit) -> None:
         costs_frame,
         key="admin_standard_costs",
         columns={**_COLUMNS, "Other rules": _text(help="Whether an operator set it, or analytics fitted it")},
-        help="Internal prices of self-hosted models: the same for every tenant, whatever a request really cost.",
-        empty="There is no standard cost card.",
+        help="Internal prices of self-hosted models: the same for every tenant, independent of actual cost.",
+        empty="No standard cost cards.",
         name="version",
     )
     if picked is not None:
@@ -130,7 +130,7 @@ def _new_price(visit: Visit) -> None:
         left, middle, right = st.columns(3)
         model = left.text_input("Model", max_chars=200)
         version = middle.text_input(
-            "Version", max_chars=120, help="Recorded on every request that it priced; cannot be used again"
+            "Version", max_chars=120, help="Recorded on every request that it prices; cannot be reused"
         )
         begins = right.datetime_input("From", None, help=f"{visit.viewer.zone.key}; empty: from the beginning")
         rates = {
@@ -140,7 +140,7 @@ def _new_price(visit: Visit) -> None:
         per_unit = right.text_input(
             "Prices by unit",
             max_chars=500,
-            help="For images, sound, speech and moderations, in USD: image=0.04 image.hd=0.08 second=0.0001 "
+            help="For images, audio, speech and moderations, in USD: image=0.04 image.hd=0.08 second=0.0001 "
             "character=0.000015 request=0.001",
         )
         provider = left.text_input("Provider", max_chars=63, help="Only for this provider's targets; empty: any")
@@ -184,7 +184,9 @@ def _rate(leaf: str, text: str) -> str:
     try:
         return format(Decimal(text.strip().removeprefix("$")), "f")
     except InvalidOperation as error:
-        raise InvalidRequest(f"{text[:40]!r} is no price of {_LEAVES[leaf].lower()}; write USD such as 0.15") from error
+        raise InvalidRequest(
+            f"{text[:40]!r} is not a price of {_LEAVES[leaf].lower()}; write USD such as 0.15"
+        ) from error
 
 
 def _units(text: str) -> dict[str, str]:
@@ -195,9 +197,9 @@ def _units(text: str) -> dict[str, str]:
         try:
             found[word] = format(Decimal(price.removeprefix("$")), "f")
         except InvalidOperation as error:
-            raise InvalidRequest(f"{pair[:40]!r} is no price by unit; write UNIT=USD such as image=0.04") from error
+            raise InvalidRequest(f"{pair[:40]!r} is not a price by unit; write UNIT=USD such as image=0.04") from error
         if not equals:
-            raise InvalidRequest(f"{pair[:40]!r} is no price by unit; write UNIT=USD such as image=0.04")
+            raise InvalidRequest(f"{pair[:40]!r} is not a price by unit; write UNIT=USD such as image=0.04")
     return found
 
 
@@ -212,7 +214,7 @@ def _end(visit: Visit, card: Mapping[str, Any], path: str) -> None:
             confirmed = st.checkbox(
                 "End it although the date is in the past",
                 disabled=not may,
-                help="Requests since then keep their recorded price; leave this off to see what would change",
+                help="Requests since then keep their recorded price; leave this off to preview the effect",
             )
             if submit("End this card", may=may):
                 body = {"valid_to": utc_of(visit, ends), "effect": "confirmed" if confirmed else None}

@@ -20,7 +20,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Shares by weight": _text(help="Its entries, each with its share of the traffic"),
     "Fallbacks": _text(help="Fallbacks, in their order"),
     "Other rules": _text(help="Other rules"),
-    "Offered": st.column_config.CheckboxColumn(help="If not, applications cannot use it"),
+    "Offered": st.column_config.CheckboxColumn(help="Inactive: applications cannot use it"),
     "Created": when_column(),
 }
 _EXAMPLE: Final = {
@@ -53,7 +53,7 @@ def draw_routes(visit: Visit) -> None:
         columns=_COLUMNS,
         help="A route leads to models by weight and conditions, with fallbacks (docs/routes.md). Select a "
         "line to change it or to see where a request would go.",
-        empty="There is no route: applications name models themselves.",
+        empty="No routes: applications ask for models directly.",
     )
     if visit.viewer.tenant is None:
         _new_route(visit)
@@ -101,7 +101,7 @@ def _route(visit: Visit, route: Mapping[str, Any]) -> None:
                 with outcome(f"Route {name} changed"):
                     visit.control.patch(path, body)
         offer, delete = st.columns(2)
-        word = "Withdraw" if route["is_active"] else "Offer again"
+        word = "Withdraw" if route["is_active"] else "Activate"
         if offer.button(word, disabled=not may, key=f"route_offer_{name}", width="stretch"):
             with outcome(f"Route {name} changed"):
                 visit.control.patch(path, {"is_active": not route["is_active"]})
@@ -121,11 +121,11 @@ def _route(visit: Visit, route: Mapping[str, Any]) -> None:
 
 
 def _explain(visit: Visit, path: str, name: str) -> None:
-    with panel(f"Where {name} would lead a request", help="Nothing is called and nothing is counted."):
+    with panel(f"Where {name} would lead a request", help="No model is called and nothing is counted."):
         with st.form(f"explain_{name}", border=False, enter_to_submit=False):
             left, right = st.columns(2)
             tenant = left.text_input("Tenant", max_chars=63)
-            tokens = right.number_input("Prompt, tokens", 0, None, None, placeholder="not stated")
+            tokens = right.number_input("Prompt, tokens", 0, None, None, placeholder="not set")
             asked = st.form_submit_button("Explain")
         if not asked:
             return
@@ -141,7 +141,7 @@ def _read(text: str) -> dict[str, Any]:
     try:
         rules = json.loads(text)
     except ValueError as error:
-        raise InvalidRequest(f"the rules are no JSON: {error}", param="rules") from error
+        raise InvalidRequest(f"the rules are not valid JSON: {error}", param="rules") from error
     if not isinstance(rules, dict):
-        raise InvalidRequest("the rules are a JSON object with `choose`", param="rules")
+        raise InvalidRequest("the rules must be a JSON object with `choose`", param="rules")
     return rules

@@ -22,8 +22,10 @@ _MODELS: Final[dict[str, Any]] = {
     "Model": _text(help="The name that applications ask for"),
     "Pool": _text(help="Which targets serve it"),
     "Description": _text(),
-    "Context": st.column_config.NumberColumn(format="localized", help="Tokens of prompt and answer together"),
-    "Offered": st.column_config.CheckboxColumn(help="If not, applications cannot use it"),
+    "Context": st.column_config.NumberColumn(
+        format="localized", help="Context length in tokens: prompt and answer together"
+    ),
+    "Offered": st.column_config.CheckboxColumn(help="Inactive: applications cannot use it"),
     "Created": when_column(),
 }
 _POOLS: Final[dict[str, Any]] = {
@@ -36,9 +38,9 @@ _POOLS: Final[dict[str, Any]] = {
 _TARGETS: Final[dict[str, Any]] = {
     "Target": _text(),
     "Kind": _text(width="small"),
-    "Address": _text(help="Where it listens"),
+    "Address": _text(help="URL of the target"),
     "Model at target": _text(help="The model's name at this target; empty: the name that applications use"),
-    "Provider": _text(width="small", help="Whose prices apply"),
+    "Provider": _text(width="small", help="Provider, for prices and playbooks"),
     "Credential": _text(help="Reference to the key; the key is never shown"),
     "Weight": st.column_config.NumberColumn(width="small"),
 }
@@ -67,8 +69,8 @@ def draw_serving(visit: Visit) -> None:
         frame,
         key="admin_pools",
         columns=_POOLS,
-        help="Interchangeable targets. Choose a line for its targets.",
-        empty="There is no pool.",
+        help="Groups of interchangeable targets. Select a row to see its targets.",
+        empty="No pools.",
     )
     with form("New pool", "new_pool", visit) as may:
         left, middle, right = st.columns(3)
@@ -103,14 +105,14 @@ def _models(visit: Visit) -> None:
         frame,
         key="admin_models",
         columns=_MODELS,
-        help="What applications ask for by name. Choose a line to withdraw or delete it.",
-        empty="There is no model.",
+        help="Names that applications ask for. Select a row to deactivate or delete a model.",
+        empty="No models.",
     )
     with form("New model", "new_model", visit) as may:
         left, middle, right = st.columns(3)
         name = left.text_input("Name", max_chars=200)
         pool = middle.selectbox("Pool", [row["id"] for row in visit.control.get_all("/v1/pools")])
-        context = right.number_input("Context, tokens", 1, None, None, placeholder="not stated")
+        context = right.number_input("Context, tokens", 1, None, None, placeholder="not set")
         description = st.text_input("Description", max_chars=500)
         if submit("Create model", may=may):
             body: dict[str, object] = {"id": name, "pool": pool, "description": description}
@@ -125,7 +127,7 @@ def _model(visit: Visit, model: Mapping[str, Any]) -> None:
     name, may = str(model["id"]), visit.viewer.can_write
     path = f"/v1/models/{path_segment(name)}"
     with panel(f"Model {name}"), st.container(horizontal=True):
-        word = "Withdraw" if model["is_active"] else "Offer again"
+        word = "Withdraw" if model["is_active"] else "Activate"
         if st.button(word, disabled=not may, key=f"model_offer_{name}"):
             with outcome(f"Model {name} changed"):
                 visit.control.patch(path, {"is_active": not model["is_active"]})
@@ -156,7 +158,7 @@ def _pool(visit: Visit, pool: str, targets: list[dict[str, Any]]) -> None:
             for target in targets
         ]
     )
-    show_table(f"Targets of {pool}", frame, key=f"admin_targets_{pool}", columns=_TARGETS, empty="It has no target.")
+    show_table(f"Targets of {pool}", frame, key=f"admin_targets_{pool}", columns=_TARGETS, empty="No targets.")
     _new_target(visit, pool, path)
     with panel(f"Pool {pool}"), st.container(horizontal=True):
         for target in targets:
@@ -168,7 +170,7 @@ def _pool(visit: Visit, pool: str, targets: list[dict[str, Any]]) -> None:
             ):
                 ask_first(
                     "Remove this target?",
-                    f"{quoted(target['id'])} gets no request from now on; its last stream is let end.",
+                    f"{quoted(target['id'])} gets no more requests; streams in progress finish.",
                     "Remove",
                     partial(visit.control.delete, f"{path}/targets/{path_segment(target['id'])}"),
                     f"Target {target['id']} removed",
@@ -178,7 +180,7 @@ def _pool(visit: Visit, pool: str, targets: list[dict[str, Any]]) -> None:
         ):
             ask_first(
                 "Delete this pool?",
-                f"{quoted(pool)} goes with its targets. It is refused while the pool serves a model.",
+                f"{quoted(pool)} is deleted with its targets. Refused while the pool serves a model.",
                 "Delete",
                 lambda: visit.control.delete(path),
                 f"Pool {pool} deleted",
@@ -196,7 +198,7 @@ def _new_target(visit: Visit, pool: str, path: str) -> None:
         model = middle.text_input("Model at target", max_chars=200)
         provider = right.text_input("Provider", max_chars=63)
         key_ref = left.text_input("Credential", max_chars=200, placeholder="env:NAME or file:/PATH")
-        settings = st.text_area("Settings, as JSON", "{}", height=90, help="docs/targets.md has what there is")
+        settings = st.text_area("Settings, as JSON", "{}", height=90, help="See docs/targets.md")
         if submit("Add target", may=may):
             try:
                 body = {
@@ -214,7 +216,7 @@ def _settings(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
     except ValueError as error:
-        raise InvalidRequest(f"the settings are no JSON: {error}", param="settings") from error
+        raise InvalidRequest(f"the settings are not valid JSON: {error}", param="settings") from error
     if not isinstance(found, dict):
-        raise InvalidRequest("the settings are a JSON object", param="settings")
+        raise InvalidRequest("the settings must be a JSON object", param="settings")
     return found

@@ -1,4 +1,4 @@
-"""Who may sign in, with which role; and the tokens of programs that use the control plane."""
+"""Accounts with their roles, and API tokens of the control plane."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -27,21 +27,21 @@ from dashboard.visit import Visit
 
 _text = st.column_config.TextColumn
 _USERS: Final[dict[str, Any]] = {
-    "E-mail": _text(help="What the user signs in with"),
+    "E-mail": _text(help="E-mail address that the user signs in with"),
     "Name": _text(),
-    "Role": _text(width="small", help="What may be seen and changed (docs/dashboard.md)"),
-    "Access": _text(width="small", help="The tenant, or team, that is seen; all: the whole platform"),
+    "Role": _text(width="small", help="What the user may see and change (docs/dashboard.md)"),
+    "Access": _text(width="small", help="Tenant or team that the user sees; all: the whole platform"),
     "Signs in by": _text(width="small", help="A password of this installation, or only the identity provider"),
     "Enabled": st.column_config.CheckboxColumn(help="If not, nobody can sign in with it"),
     "Created": when_column(),
 }
 _TOKENS: Final[dict[str, Any]] = {
     "Token": _text(help="Its id"),
-    "Name": _text(help="Whose it is; the audit shows it"),
+    "Name": _text(help="Name of the token or its owner; shown in the audit log"),
     "Last characters": _text(width="small", help="The last characters of its secret"),
     "Role": _text(width="small"),
     "Access": _text(width="small"),
-    "Account": _text(help="Who made it, and with whose account it ends; empty: the installation's owner"),
+    "Account": _text(help="Account that created it, and with which it ends; empty: the installation's owner"),
     "State": _text(help="A token is refused after its end, and while its account may not grant its role"),
     "Created": when_column(),
     "Ends": when_column(),
@@ -72,8 +72,8 @@ def draw_users(visit: Visit) -> None:
         frame,
         key="admin_users",
         columns=_USERS,
-        help="People who sign in to this dashboard. Choose a line to change or remove one.",
-        empty="No accounts: anybody at this machine sees everything, and nobody else can sign in.",
+        help="People who sign in to this dashboard. Select a row to change or remove one.",
+        empty="No accounts: anyone on this machine sees everything, and nobody else can sign in.",
     )
     _new_user(visit)
     if chosen is not None:
@@ -99,7 +99,7 @@ def _role_fields(key: str, row: Mapping[str, Any] | None = None) -> dict[str, ob
         index=roles.index(row["role"]) if row else roles.index(Role.TEAM_LEAD.value),
         format_func=_spoken,
         key=f"{key}_role",
-        help="owner and admin change everything, finance reads money, a team lead has one team, a developer own keys",
+        help="owner and admin: change everything; finance: read costs; team_lead: one team; developer: own keys",
     )
     tenant = middle.text_input(
         "Tenant", row["tenant_id"] if row else "", max_chars=63, key=f"{key}_tenant", placeholder="all"
@@ -135,7 +135,7 @@ def _user(visit: Visit, user: Mapping[str, Any]) -> None:
     with panel(str(user["name"]), unit=email):
         with st.form(f"role_{user['id']}", border=False, enter_to_submit=False):
             role = _role_fields(str(user["id"]), user)
-            if submit("Give this role", may=may):
+            if submit("Change role", may=may):
                 with outcome(f"{email} is {_spoken(str(role['role']))}"):
                     visit.control.patch(path, role)
         with st.form(f"password_{user['id']}", border=False, enter_to_submit=False):
@@ -147,7 +147,7 @@ def _user(visit: Visit, user: Mapping[str, Any]) -> None:
             if user["is_active"]:
                 if st.button("Disable", icon=":material/block:", disabled=not may, key=f"user_out_{user['id']}"):
                     ask_first(
-                        "Keep this user out?",
+                        "Disable this account?",
                         f"All sessions of {quoted(email)} end, and new ones are refused until you "
                         "enable the account again; so are API tokens that it created.",
                         "Disable",
@@ -155,13 +155,13 @@ def _user(visit: Visit, user: Mapping[str, Any]) -> None:
                         f"{email} is disabled",
                     )
             elif st.button("Enable", disabled=not may, key=f"user_in_{user['id']}"):
-                with outcome(f"{email} is let in"):
+                with outcome(f"{email} is enabled"):
                     visit.control.patch(path, {"is_active": True})
             if st.button("Remove", icon=":material/delete:", disabled=not may, key=f"user_remove_{user['id']}"):
                 ask_first(
                     "Remove this account?",
-                    f"{quoted(email)} can no longer sign in; what the account did stays in the audit. Tokens "
-                    "of programs that it made end with it.",
+                    f"{quoted(email)} can no longer sign in; its entries in the audit log stay. API tokens "
+                    "that it created end with it.",
                     "Remove",
                     lambda: visit.control.delete(path),
                     f"{email} removed",
@@ -188,17 +188,17 @@ def _tokens(visit: Visit, emails: Mapping[str, str]) -> None:
         columns=list(_TOKENS),
     )
     chosen = pick(
-        "Tokens of programs",
+        "API tokens",
         rows,
         frame,
         key="admin_tokens",
         columns=_TOKENS,
-        help="Tokens with which programs and the command line call the control plane and the analytics process.",
+        help="Tokens for programs and the command line that call the control plane and the analytics process.",
         empty="Only the owner's token exists, in the data directory.",
     )
     with form("New token", "new_token", visit) as may:
         left, right = st.columns(2)
-        name = left.text_input("Name", max_chars=120, help="Whose it is")
+        name = left.text_input("Name", max_chars=120, help="Name of the token or its owner; shown in the audit log")
         ends = right.datetime_input("Ends", None, help=f"{visit.viewer.zone.key}; empty: never")
         role = _role_fields("new_token")
         if submit("Create token", may=may):
@@ -216,7 +216,7 @@ def _tokens(visit: Visit, emails: Mapping[str, str]) -> None:
         ):
             ask_first(
                 "Revoke this token?",
-                f"{quoted(chosen['name'])} is refused at once, and cannot be brought back.",
+                f"{quoted(chosen['name'])} is refused at once, and cannot be restored.",
                 "Revoke",
                 lambda: visit.control.delete(path),
                 f"Token {chosen['name']} revoked",

@@ -30,10 +30,10 @@ _GROUP_NAMES: Final[dict[str, str]] = {
     "agent": "Subagent",
     "tool": "Tools",
 }
-_ABOUT: Final = "What coding agents cost by session, repository and developer, where they loop, and what caches save."
+_ABOUT: Final = "Cost of coding agents by session, repository and developer; loops; prompt cache savings."
 _EMPTY: Final = (
-    "No request of an agent's session in this range. Claude Code, Codex and opencode name their session by themselves; "
-    "other clients send the header x-tollkeeper-conversation-id."
+    "No agent sessions in this range. Claude Code, Codex and opencode send a session id themselves; "
+    "other clients need the header x-tollkeeper-conversation-id."
 )
 _number: Final = st.column_config.NumberColumn
 _text: Final = st.column_config.TextColumn
@@ -47,7 +47,7 @@ def draw(visit: Visit) -> None:
         return
     sessions = _sessions(visit)
     if isinstance(sessions, Pending):
-        note("Sessions are being read.")
+        note("Sessions are loading.")
         return
     if not sessions:
         note(_EMPTY)
@@ -93,7 +93,7 @@ def _figures(visit: Visit, sessions: Sequence[Session]) -> None:
             "Loops",
             formats.count(len(loops)),
             f"{formats.money(sum((one.cost_usd for one in loops), usd(0)))} in these sessions",
-            "Sessions in which the same tool was called with the same arguments three times in a row or more.",
+            "Sessions that called the same tool with the same arguments at least three times in a row.",
             "bad" if loops else "good",
         ),
     ]
@@ -101,7 +101,7 @@ def _figures(visit: Visit, sessions: Sequence[Session]) -> None:
 
 
 def _saved(visit: Visit) -> Figure:
-    help_text = "Cost of cached tokens as plain input, less their actual cost and the surcharge for cache writes."
+    help_text = "Cost of cached tokens as plain input, minus their actual cost and the surcharge for cache writes."
     scope = visit.scope
     question = CostQuestion(
         scope.start.replace(microsecond=0),
@@ -113,7 +113,7 @@ def _saved(visit: Visit) -> Figure:
     cards = visit.read_control(card_list, visit.viewer.tenant)
     answer: SavedReport | Pending = visit.read_beside(saved_report, question, cards, keep_seconds=_KEPT_SECONDS)
     if isinstance(answer, Pending):
-        return Figure("Saved by caches", "—", "being computed", help_text)
+        return Figure("Saved by caches", "—", "loading", help_text)
     read = sum(one.read_tokens for one in answer.caches)
     value = visit.formats.money(usd(answer.caches_pico_usd))
     return Figure("Saved by caches", value, f"{visit.formats.count(read)} tokens read, all requests", help_text)
@@ -123,7 +123,7 @@ def _groups(visit: Visit) -> None:
     by = segmented("cost_by", "Cost by", tuple(_GROUP_NAMES), default="repo", format_func=_GROUP_NAMES.__getitem__)
     groups = visit.read_counted(agent_groups, cast(GroupedBy, by), keep_seconds=_KEPT_SECONDS)
     if isinstance(groups, Pending):
-        note("Costs are being added up.")
+        note("Costs are loading.")
         return
     name = _GROUP_NAMES[by]
     show_table(
@@ -152,7 +152,7 @@ def _groups(visit: Visit) -> None:
             "Cost": Money(4, "Model requests and tool calls"),
         },
         formats=visit.formats,
-        help="Lines add up to what the sessions of the range cost. Turns that call several tools are on the line of "
+        help="Rows sum to the cost of the sessions in the range. A turn that calls several tools is on a row of "
         "these tools together.",
     )
 
@@ -221,7 +221,7 @@ def _list(visit: Visit, sessions: Sequence[Session]) -> None:
             "No price": _number(format="localized", help="Requests without a full price"),
         },
         formats=visit.formats,
-        help="The most expensive first. Choose a line to see its turns.",
+        help="Most expensive first. Select a row to see its turns.",
         on_select=partial(_choose, _SESSIONS, list(sessions)),
     )
 
@@ -239,7 +239,7 @@ def _percent(share: float | None) -> float | None:
 
 
 def _tool_calls() -> Any:
-    return _number(format="localized", help="Calls that the model asked for, as answers state them")
+    return _number(format="localized", help="Tool calls in the model's answers")
 
 
 def _cached() -> Any:

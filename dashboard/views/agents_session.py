@@ -82,14 +82,14 @@ def _figures(visit: Visit, turns: Sequence[Turn]) -> None:
             Figure(
                 "Saved by caches",
                 formats.money(sum(saved, usd(0))) if saved else "—",
-                "no price for cached tokens" if not saved else "less the surcharge for writes",
-                "Cost of the cached tokens as plain input, less what they cost, at the price cards valid then.",
+                "no price for cached tokens" if not saved else "minus the surcharge for writes",
+                "Cost of the cached tokens as plain input, minus what they cost, at the price cards valid then.",
             ),
             Figure(
                 "Prefix broken",
                 formats.count(sum(1 for turn in asked if turn.broken_by)),
                 f"{formats.counted(lost, 'token')} paid as new",
-                "Turns that found less of their prompt cached than the turn before had left there.",
+                "Turns that found less of their prompt in the cache than the previous turn had stored.",
                 "warn" if lost else "good",
             ),
         ]
@@ -181,11 +181,11 @@ def _table(visit: Visit, turns: Sequence[Turn]) -> None:
             "Cached": st.column_config.NumberColumn(format="%.1f %%"),
             "Took": st.column_config.NumberColumn(format="%.2f s"),
             "Cost": Money(6),
-            "Saved": Money(6, "By cached tokens, less the surcharge for writing", is_signed=True),
+            "Saved": Money(6, "By cached tokens, minus the surcharge for writing", is_signed=True),
             "Prefix broken by": st.column_config.TextColumn(width="medium"),
         },
         formats=visit.formats,
-        help="Requests of the session in order. Choose a line to open its request.",
+        help="Requests of the session in order. Select a row to open its request.",
         on_select=partial(_open, list(turns)),
     )
 

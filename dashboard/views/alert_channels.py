@@ -1,4 +1,4 @@
-"""Channels: where notices go, and a test of each."""
+"""Alert channels: their state, a test notification, and a form for another."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -35,7 +35,7 @@ def draw_channels(visit: Visit) -> None:
                 {
                     "Channel": row["id"],
                     "Kind": traits_of(row["kind"]).label,
-                    "Whose": row["tenant_id"] or "the platform's",
+                    "Owner": row["tenant_id"] or "the platform",
                     "Address": row["address"],
                     "Takes": ", ".join([*row.get("severities", ()), *row.get("tenants", ())]) or "everything",
                     "Last delivery": latest.get(str(row["id"]), "none yet"),
@@ -45,8 +45,8 @@ def draw_channels(visit: Visit) -> None:
             ]
         ),
         key=_TABLE,
-        columns={"Address": st.column_config.TextColumn(help="The part that your role may see")},
-        help="Choose a row to send a test to it or to delete it. Addresses are never shown whole.",
+        columns={"Address": st.column_config.TextColumn(help="Partly hidden, depending on your role")},
+        help="Select a row to send a test to it or to delete it. Addresses are partly hidden.",
         on_select=partial(_open_row, [str(row["id"]) for row in channels]),
         empty="No channels: alerts reach nobody. Create one below.",
     )
@@ -74,10 +74,10 @@ def _detail(visit: Visit, channel: Mapping[str, Any]) -> None:
     with panel(f"Channel {channel['id']}", unit=traits_of(channel["kind"]).label):
         with st.container(horizontal=True):
             if st.button("Send a test", icon=":material/send:", type="primary", key="channel_test"):
-                with outcome("A test is on its way"):
+                with outcome("Test notification queued"):
                     visit.control.post(f"{path}/test", {})
             with st.popover("Delete", icon=":material/delete:"):
-                st.markdown("Only a channel that no rule names can be deleted.")
+                st.markdown("To delete a channel, first remove it from all rules.")
                 if st.button("Delete this channel", type="primary", key="channel_delete"):
                     with outcome("Channel deleted"):
                         visit.control.delete(path)
@@ -87,12 +87,12 @@ def _detail(visit: Visit, channel: Mapping[str, Any]) -> None:
 
 
 def _latest(visit: Visit, channel: str) -> None:
-    """Draw the channel's latest notices, again every two seconds while one is on its way."""
+    """Draw the channel's latest notifications; refresh every two seconds while one is in delivery."""
 
     def draw() -> None:
         rows = [row for row in visit.control.get("/v1/alert-deliveries")["data"] if row["channel"] == channel][:5]
         if not rows:
-            note("Nothing was sent yet.")
+            note("No notifications yet.")
             return
         st.dataframe(
             notices_frame(visit, rows).as_arrow(),
@@ -130,7 +130,7 @@ def _create(visit: Visit) -> None:
             help="A URL, an e-mail address, or PagerDuty's routing key. It is stored encrypted and not shown again.",
         )
         severities = st.multiselect(
-            "Severities", ["page", "ticket"], key="new_channel_severities", help="Alerts it takes; none chosen: all"
+            "Severities", ["page", "ticket"], key="new_channel_severities", help="Severities to send; none chosen: all"
         )
         if st.form_submit_button("Create channel", type="primary"):
             body = {

@@ -1,4 +1,4 @@
-"""Notices: what was sent to whom, and what became of it."""
+"""Notifications: channel, event and delivery state."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -21,18 +21,20 @@ _MOST: Final = 500
 
 
 def draw_notices(visit: Visit) -> None:
-    """Draw the latest notices to channels that the viewer may see."""
+    """Draw the latest notifications to channels that the viewer may see."""
     rows = visit.control.get("/v1/alert-deliveries", limit=_MOST)["data"]
     show_table(
-        "Notices",
+        "Notifications",
         notices_frame(visit, rows),
         key="notices_table",
         columns={
-            "State": st.column_config.TextColumn(help="No further attempt after a day; it may have been delivered"),
-            "Last fault": st.column_config.TextColumn(width="large"),
+            "State": st.column_config.TextColumn(
+                help="given up: no further attempts after a day. may have arrived: the delivery was not confirmed"
+            ),
+            "Last error": st.column_config.TextColumn(width="large"),
         },
-        help=f"The latest {_MOST}, as `tollkeeper alerts deliveries` has them.",
-        empty="Nothing was sent yet.",
+        help=f"The latest {_MOST}, same as `tollkeeper alerts notifications`.",
+        empty="No notifications yet.",
     )
 
 
@@ -41,12 +43,12 @@ def notices_frame(visit: Visit, rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table(
         [
             {
-                "Written": visit.formats.moment(datetime.fromisoformat(row["created_at"])),
+                "Created": visit.formats.moment(datetime.fromisoformat(row["created_at"])),
                 "Channel": row["channel"],
                 "Event": row["event"],
                 "State": _STATES.get(row["state"], row["state"]),
                 "Attempts": row["attempts"],
-                "Last fault": row["last_error"] or None,
+                "Last error": row["last_error"] or None,
             }
             for row in rows
         ]

@@ -29,7 +29,7 @@ def draw_rules(visit: Visit) -> None:
         Table([_row(rule) for rule in rules]),
         key=_TABLE,
         columns={"Rule": st.column_config.TextColumn(help="Its id"), "Settings": st.column_config.TextColumn()},
-        help="Evaluated every 15 seconds. The platform's rules cover all tenants, each on its own.",
+        help="Evaluated every 15 seconds. The platform's rules cover all tenants, each evaluated separately.",
         on_select=partial(_open_row, [str(rule["id"]) for rule in rules]),
         empty="No rules: no alerts are raised.",
     )
@@ -45,7 +45,7 @@ def _row(rule: Mapping[str, Any]) -> dict[str, object]:
     return {
         "Rule": rule["id"],
         "Kind": KIND_WORDS.get(rule["kind"], rule["kind"]),
-        "Whose": rule["tenant_id"] or "the platform's",
+        "Owner": rule["tenant_id"] or "the platform",
         "Notifies": ", ".join(rule["channels"]) or "nobody",
         "Settings": ", ".join(f"{name} {_shown(value)}" for name, value in rule["settings"].items()) or "defaults",
         "Active": rule["is_active"],
@@ -74,7 +74,10 @@ def _create(visit: Visit, channels: Sequence[str]) -> None:
                     "" if kind in PLATFORM_KINDS else tenant_choice(visit, "new_rule_tenant", platform="all tenants")
                 )
             told = third.multiselect(
-                "Notifies", channels, key="new_rule_channels", help="Channels; none: only shown here"
+                "Notifies",
+                channels,
+                key="new_rule_channels",
+                help="Channels to notify; none: alerts are only shown here",
             )
             settings = _settings(kind, {}, "new_rule")
             if st.form_submit_button("Create rule", type="primary"):
@@ -126,7 +129,7 @@ def _settings(kind: RuleKind, stated: Mapping[str, Any], key: str) -> dict[str, 
             value=", ".join(str(each) for each in stated.get("thresholds", [])),
             key=f"{key}_thresholds",
             placeholder="each budget's own, else 80, 100",
-            help="Percent of a budget, rising; empty: those of each budget, else 80 and 100",
+            help="Percent of a budget, in rising order; empty: each budget's own thresholds, else 80 and 100",
         )
         if written.strip():
             found["thresholds"] = percents(written)

@@ -1,4 +1,4 @@
-"""Silences: alerts that are raised but not sent, for a while."""
+"""Silences: suppress notifications of alerts for a time."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -28,7 +28,7 @@ def draw_silences(visit: Visit) -> None:
             [
                 {
                     "State": _state(row["starts_at"], row["ends_at"], visit.now),
-                    "Whose": row["tenant_id"] or "the platform's",
+                    "Owner": row["tenant_id"] or "the platform",
                     "Rule": row["rule_id"] or "all rules",
                     "Subject": row["subject"] or "everything",
                     "From": formats.moment(datetime.fromisoformat(row["starts_at"])),
@@ -40,10 +40,10 @@ def draw_silences(visit: Visit) -> None:
         ),
         key=_TABLE,
         columns={"Subject": st.column_config.TextColumn(help="Alerts whose fingerprint starts with this")},
-        help="Silenced alerts are raised and shown, but not sent. Alerts still open at the end are sent "
-        "then. Select a row to end it.",
+        help="Silenced alerts are raised and shown, but not sent. Alerts that are still open when a silence "
+        "expires are sent then. Select a row to end it.",
         on_select=partial(_open_row, [str(row["id"]) for row in silences]),
-        empty="Nothing is silenced.",
+        empty="No silences.",
     )
     chosen = address.get("silence")
     if visit.viewer.can_write and any(row["id"] == chosen for row in silences):
@@ -69,7 +69,7 @@ def _create(visit: Visit) -> None:
         hours = third.number_input("Hours", min_value=0.1, value=8.0, key="new_silence_hours", format="%g")
         first, second = st.columns(2)
         subject = first.text_input("Subject", key="new_silence_subject", help="Beginning of a fingerprint; empty: all")
-        why = second.text_input("Why", key="new_silence_why", help="For others", max_chars=200)
+        why = second.text_input("Why", key="new_silence_why", help="Reason, shown to others", max_chars=200)
         if st.form_submit_button("Create silence", type="primary"):
             ends_at = datetime.now(UTC) + timedelta(hours=hours or 0)
             body = {
@@ -85,8 +85,8 @@ def _create(visit: Visit) -> None:
 
 def _state(starts_at: str, ends_at: str, now: datetime) -> str:
     if datetime.fromisoformat(ends_at) <= now:
-        return "over"
-    return "in force" if datetime.fromisoformat(starts_at) <= now else "to come"
+        return "expired"
+    return "active" if datetime.fromisoformat(starts_at) <= now else "scheduled"
 
 
 def _open_row(ids: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Alerts that are open or over: what happened, who has taken it up, and a silence for what is known."""
+"""Open and resolved alerts: state, facts, acknowledgement, and a silence."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ def draw_alerts(visit: Visit) -> None:
         "holds. Select a row to acknowledge or silence it.",
         data=lambda: Table([_exported(alert) for alert in alerts]),
         on_select=partial(_open_row, [str(alert["id"]) for alert in alerts]),
-        empty="No alert is open." if not with_past else "No alert was raised yet. Rules decide what raises one.",
+        empty="No open alerts." if not with_past else "No alerts yet. Alert rules raise them.",
     )
     chosen = address.get("alert")
     alert = next((alert for alert in alerts if alert["id"] == chosen), None)
@@ -48,7 +48,7 @@ def draw_alerts(visit: Visit) -> None:
         with contained():
             _detail(visit, alert)
     elif chosen is not None:
-        note("The alert that the address names is not among these: it may be over (With past alerts shows it).")
+        note("The alert in the address is not in this list: it may be resolved (see With past alerts).")
 
 
 def alerts_frame(visit: Visit, alerts: Sequence[AlertFacts]) -> Table:
@@ -75,7 +75,7 @@ def alerts_frame(visit: Visit, alerts: Sequence[AlertFacts]) -> Table:
 
 def _state(alert: AlertFacts) -> str:
     if alert["resolved_at"] is not None:
-        return "over"
+        return "resolved"
     if alert["acknowledged_at"] is not None:
         return "acknowledged"
     return "silenced" if alert["is_silenced"] else "open"
@@ -85,10 +85,10 @@ def _detail(visit: Visit, alert: AlertFacts) -> None:
     formats = visit.formats
     whose = alert["tenant"] or "the platform"
     with panel(str(alert["summary"]), unit=f"{alert['severity']}, {whose}, rule {alert['rule']}"):
-        told = "not sent: it is silenced, or its rule names no channel" if alert["is_silenced"] else "notified"
+        told = "not notified: silenced, or its rule has no channel" if alert["is_silenced"] else "notified"
         lines = [
             f"Open since {formats.moment(datetime.fromisoformat(alert['opened_at']))}; {told}.",
-            "It is not over." if alert["resolved_at"] is None else "It is over.",
+            "Not resolved." if alert["resolved_at"] is None else "Resolved.",
         ]
         if alert["acknowledged_at"] is not None:
             at = formats.moment(datetime.fromisoformat(alert["acknowledged_at"]))
@@ -115,10 +115,10 @@ def _silence(visit: Visit, alert: AlertFacts) -> None:
         hours = st.selectbox(
             "For", _SILENCE_HOURS, index=2, key="silence_hours", format_func=lambda hours: f"{hours} hours"
         )
-        comment = st.text_input("Why", key="silence_why", help="For others", max_chars=200)
+        comment = st.text_input("Why", key="silence_why", help="Reason, shown to others", max_chars=200)
         if st.form_submit_button("Silence this alert", type="primary"):
             with outcome("Silenced"):
-                # A silence belongs to whose the rule is: a tenant's does not hold for the platform's rules.
+                # The silence gets the rule's owner: a tenant's silence does not apply to the platform's rules.
                 rule = visit.control.get(f"/v1/alert-rules/{path_segment(str(alert['rule']))}")
                 ends_at = datetime.now(UTC) + timedelta(hours=int(hours))
                 visit.control.post(
@@ -139,8 +139,10 @@ def _exported(alert: AlertFacts) -> Mapping[str, object]:
 
 def _columns() -> dict[str, Any]:
     return {
-        "State": st.column_config.TextColumn(help="open, acknowledged, silenced (not sent) or ended"),
-        "Severity": st.column_config.TextColumn(help="page: now; ticket: in working hours"),
+        "State": st.column_config.TextColumn(
+            help="open, acknowledged, silenced (not sent: a silence, or no channel) or resolved"
+        ),
+        "Severity": st.column_config.TextColumn(help="page: needs attention now; ticket: during working hours"),
         "What": st.column_config.TextColumn(width="large"),
         "Team": st.column_config.TextColumn(),
         "For": st.column_config.TextColumn(help="How long the alert has been, or was, open"),

@@ -56,8 +56,8 @@ def draw(visit: Visit) -> None:
             "Changed": _moment,
             "Reason": _text(width="medium"),
         },
-        help="Months of tenants that are in review or closed. A month that is not listed is a draft: its numbers move.",
-        empty="No month is closed yet: all of them are drafts. Close one with tollkeeper books close MONTH.",
+        help="Months in review or closed. A month that is not listed is a draft: its numbers still change.",
+        empty="No months are closed: all are drafts. Close one with tollkeeper books close MONTH.",
     )
     show_table(
         "Invoices and credit notes",
@@ -70,10 +70,10 @@ def draw(visit: Visit) -> None:
             "Net in USD": Money(6, "Usage and corrections, before terms, currency and tax"),
             "Payable": _text(help="With terms and tax, in the document's currency"),
         },
-        help="What was issued, the newest first. None is ever changed: a cancellation or credit note is another "
-        "document. Choose a row to see it.",
+        help="Issued documents, newest first. Documents never change: a correction is a cancellation or credit "
+        "note. Select a row to see it.",
         on_select=partial(_open, "books_documents", "document", [one.number for one in board.documents]),
-        empty="Nothing was issued yet. Closing a month issues its invoice.",
+        empty="No documents yet. Closing a month issues its invoice.",
     )
     show_table(
         "Corrections",
@@ -81,15 +81,15 @@ def draw(visit: Visit) -> None:
         key="books_adjustments",
         columns={
             "Booked": _moment,
-            "Amount": Money(6, "Above 0: more is to be paid; below 0: less"),
+            "Amount": Money(6, "Above 0: more to pay; below 0: less to pay"),
             "Entries": st.column_config.NumberColumn(help="Groups of requests that it corrects", width="small"),
             "Reason": _text(width="medium"),
             "Id": _text(width="large"),
         },
-        help="What was booked beside the recorded cost, the newest first. Records of requests stay as they are. Choose "
+        help="Corrections booked in addition to recorded cost, newest first. Request records never change. Choose "
         "a row to see its entries.",
         on_select=partial(_open, "books_adjustments", "adjustment", [row.id for row in board.adjustments]),
-        empty="Nothing was corrected: every cost is as it was recorded.",
+        empty="No corrections: all costs are as recorded.",
     )
     if board.has_more:
         note("The newest 500 are shown; tollkeeper books list and tollkeeper books adjustments give all.")
@@ -106,7 +106,7 @@ def periods_frame(visit: Visit, board: BookBoard) -> Table:
             {
                 "Month": row.month,
                 "Tenant": row.tenant_id,
-                "State": _STATES[row.state] + (", reopening asked for" if row.wish else ""),
+                "State": _STATES[row.state] + (", reopening requested" if row.wish else ""),
                 "Version": row.version,
                 "Invoice": row.invoice or None,
                 "Changed": _local(visit, row.changed_at),
@@ -175,19 +175,19 @@ def _figures(visit: Visit, board: BookBoard) -> None:
                 "Invoiced, net",
                 money(issued),
                 visit.formats.counted(len(board.documents), "document"),
-                "Invoices less credit notes and cancellations, before terms, currency and tax.",
+                "Invoices minus credit notes and cancellations, before terms, currency and tax.",
             ),
             Figure(
                 "Corrections",
                 money(corrections),
                 visit.formats.counted(len(booked), "correction"),
-                "Booked beside the recorded cost: price corrections, reversals and credits.",
+                "Booked in addition to recorded cost: price corrections, reversals and credits.",
             ),
             Figure(
                 "Waiting",
                 visit.formats.count(waiting),
                 "for another person's approval",
-                "Proposals count nowhere until another person approves them.",
+                "Proposals do not count until another person approves them.",
                 "warn" if waiting else None,
             ),
         ]
@@ -225,12 +225,12 @@ def _document(visit: Visit, one: IssuedDocument) -> None:
         if pages.reason:
             st.markdown(f"Reason: {escaped(pages.reason)}")
         if not pages.is_as_issued:
-            st.error("The document is not as it was issued: its digest differs. Restore it from a backup.")
+            st.error("The document was changed after it was issued: its hash differs. Restore it from a backup.")
         with st.container(horizontal=True):
             st.download_button("PDF", pages.pdf, f"{one.number}.pdf", "application/pdf", on_click="ignore")
             st.download_button("HTML", pages.html, f"{one.number}.html", "text/html", on_click="ignore")
             st.button("Close", on_click=address.change, args=({"document": None},), key="close_document")
-        note(f"SHA-256 of what was issued: {pages.digest}")
+        note(f"SHA-256 of the issued document: {pages.digest}")
 
 
 def _adjustment(visit: Visit, row: BookAdjustment) -> None:
@@ -254,7 +254,7 @@ def _adjustment(visit: Visit, row: BookAdjustment) -> None:
             ]
         ),
         key="books_entries",
-        columns={"Used": _moment, "Amount": Money(6, "Above 0: more is to be paid; below 0: less")},
+        columns={"Used": _moment, "Amount": Money(6, "Above 0: more to pay; below 0: less to pay")},
         help="One entry for each day, payer, model and recorded price.",
         empty="It has no entries.",
     )

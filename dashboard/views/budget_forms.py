@@ -13,14 +13,14 @@ from dashboard.visit import Visit
 
 _PERIODS: Final = ("month", *(period for period in PERIODS if period != "month"))  # the usual one first
 _SUBJECT_HELP: Final = (
-    "Whom it covers, by level: a team's id; team/project; a key's id; an end user; name=value for a tag. * counts "
-    "each one on its own. Empty for the tenant as a whole."
+    "Who it applies to, depending on the level: a team's id; team/project; a key's id; an end user; name=value for a "
+    "tag. * gives each its own counter. Empty: the whole tenant."
 )
 _USD, _GPU = "USD", "GPU milliseconds"
 
 
 def tenant_choice(visit: Visit, key: str, *, platform: str = "") -> str:
-    """Draw the choice of a tenant that the viewer may name; `platform` is offered first where it is not empty."""
+    """Draw the choice of a tenant that the viewer may name; `platform` is offered first if it is not empty."""
     own = visit.viewer.tenant
     ids = [own] if own is not None else [str(row["id"]) for row in visit.control.get_all("/v1/tenants")]
     options = [*([""] if platform and own is None else []), *ids]
@@ -47,7 +47,9 @@ def create_form(visit: Visit) -> None:
             tenant = tenant_choice(visit, "new_budget_tenant")
         level = second.selectbox("Level", BUDGET_LEVELS, key="new_budget_level", help="Who shares the amount")
         subject = third.text_input("Subject", key="new_budget_subject", help=_SUBJECT_HELP)
-        model = fourth.text_input("Model", key="new_budget_model", help="Count only this model; empty: all together")
+        model = fourth.text_input(
+            "Model", key="new_budget_model", help="Count only this model; empty: all models together"
+        )
         first, second, third, fourth = st.columns(4)
         amount = first.text_input("Amount", key="new_budget_amount", placeholder="50.00")
         unit = second.selectbox("Unit", (_USD, _GPU), key="new_budget_unit")
@@ -94,9 +96,7 @@ def change_form(visit: Visit, path: str, shown: Mapping[str, Any]) -> None:
 def delete_button(visit: Visit, path: str, whom: str) -> None:
     """Draw the button that deletes a budget, which asks first."""
     with st.popover("Delete", icon=":material/delete:"):
-        st.markdown(
-            "What it has counted and the thresholds it passed go with it, and nothing is refused by it any more."
-        )
+        st.markdown("Deletes its spending count and thresholds. Requests are no longer limited by it.")
         if st.button("Delete this budget", type="primary", key="budget_delete"):
             with outcome(f"Budget of {whom} deleted"):
                 visit.control.delete(path)
@@ -104,7 +104,7 @@ def delete_button(visit: Visit, path: str, whom: str) -> None:
 
 
 def percents(text: str) -> list[int | str]:
-    """Read percents with commas between; what is no whole number goes on as it is, to be refused by name."""
+    """Read percents with commas between; what is not a whole number goes on as it is, to be refused by name."""
     words = [word.strip().removesuffix("%").strip() for word in text.split(",")]
     return [int(word) if word.isdecimal() else word for word in words if word]
 
@@ -120,10 +120,10 @@ def _rest(key: str, shown: Mapping[str, Any]) -> dict[str, Any]:
     """Draw the fields that a new and a changed budget share, and return them as the control plane takes them."""
     first, second = st.columns(2)
     thresholds = first.text_input(
-        "Tell at, in per cent",
+        "Notify at (%)",
         value=", ".join(f"{percent}" for percent in shown.get("thresholds", [50, 80, 100])),
         key=f"{key}_thresholds",
-        help="Percent of the amount, rising, such as 50, 80, 100. Each notifies once per period.",
+        help="Percent of the amount, in rising order, such as 50, 80, 100. Each notifies once per period.",
     )
     webhook = second.text_input(
         "Webhook",
@@ -138,22 +138,22 @@ def _rest(key: str, shown: Mapping[str, Any]) -> dict[str, Any]:
         value=shown.get("ends_at") or "",
         key=f"{key}_ends",
         placeholder="2027-01-31T00:00:00Z",
-        help="End of the budget; empty: no end",
+        help="End of the budget; empty: never",
     )
     away, unpriced = ("refuse", "share"), ("refuse", "allow")
     when_away = second.selectbox(
-        "While counters are away",
+        "If Redis is unreachable",
         away,
         index=away.index(shown.get("when_away", "refuse")),
         key=f"{key}_away",
-        help="While the shared counters cannot be reached: refuse, or let each gateway use its share",
+        help="refuse, or share: each gateway allows its part of the amount",
     )
     when_unpriced = third.selectbox(
-        "Where a model has no price",
+        "If a model has no price",
         unpriced,
         index=unpriced.index(shown.get("when_unpriced", "refuse")),
         key=f"{key}_unpriced",
-        help="Refuse such requests, or allow them: they then count nothing and can pass any amount",
+        help="refuse, or allow: such requests are not counted and can exceed the budget",
     )
     return {
         "thresholds": percents(thresholds),

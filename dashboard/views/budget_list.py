@@ -22,7 +22,7 @@ from dashboard.views.budget_words import PERIOD_WORDS, STATE_TONES, STATE_WORDS,
 from dashboard.visit import Visit
 
 _TABLE: Final = "budgets_table"
-_EVENT_COLUMNS: Final = ("At", "Threshold", "Subject", "Spent", "Of", "Webhook")
+_EVENT_COLUMNS: Final = ("At", "Threshold", "Subject", "Spent", "Budget", "Webhook")
 
 
 def draw_budgets(visit: Visit) -> None:
@@ -35,7 +35,7 @@ def draw_budgets(visit: Visit) -> None:
         budgets_frame(visit, bars),
         key=_TABLE,
         columns=_columns(),
-        help="What gateways have charged in the current period, a few seconds old. Choose a row to see, change or "
+        help="What gateways have charged in the current period, a few seconds old. Select a row to see, change or "
         "delete a budget.",
         data=lambda: export_frame(bars),
         on_select=partial(_open_row, [bar.spec.id for bar in bars]),
@@ -118,14 +118,14 @@ def _figures(bars: Sequence[BudgetBar]) -> None:
                 "Close to their limit",
                 str(counts["near"]),
                 "80 % or more, or will be exceeded" if counts["near"] else "none",
-                "80 % of the amount or more is spent, or it is exceeded by the period's end at the present pace.",
+                "80 % of the amount or more is spent, or the forecast exceeds it by the end of the period.",
                 STATE_TONES["near"] if counts["near"] else None,
             ),
             Figure(
                 "Within",
                 str(counts["fine"]),
                 "below 80 %",
-                "Less than 80 % of the amount is spent, and the present pace lasts the period.",
+                "Less than 80 % of the amount is spent, and the forecast stays within it.",
             ),
         ]
     )
@@ -140,7 +140,12 @@ def _detail(visit: Visit, bar: BudgetBar) -> None:
         show_figures(
             [
                 Figure("Spent", amount(formats, spec, bar.used), formats.percent(bar.used_share), "In this period."),
-                Figure("Reserved", amount(formats, spec, bar.reserved), "by requests in progress", "On top of spent."),
+                Figure(
+                    "Reserved",
+                    amount(formats, spec, bar.reserved),
+                    "for requests in progress",
+                    "In addition to what is spent.",
+                ),
                 Figure(
                     "Remaining",
                     amount(formats, spec, max(spec.amount - bar.used - bar.reserved, 0)),
@@ -186,7 +191,7 @@ def _until(visit: Visit, bar: BudgetBar) -> str:
 
 def _events(visit: Visit, events: Sequence[Mapping[str, Any]]) -> None:
     if not events:
-        note("No threshold was passed yet.")
+        note("No threshold passed yet.")
         return
     rows = [
         {
@@ -194,12 +199,12 @@ def _events(visit: Visit, events: Sequence[Mapping[str, Any]]) -> None:
             "Threshold": f"{event['threshold_percent']} %",
             "Subject": event["subject"] or "the tenant",
             "Spent": event["spent"],
-            "Of": event["amount"],
+            "Budget": event["amount"],
             "Webhook": _told(event),
         }
         for event in events
     ]
-    st.markdown("**Thresholds passed**, the latest first")
+    st.markdown("**Thresholds passed**, latest first")
     frame = Table(rows, columns=list(_EVENT_COLUMNS))
     st.dataframe(frame.as_arrow(), hide_index=True, placeholder=UNKNOWN, lazy=False, key="budget_events")
 
@@ -219,10 +224,10 @@ def _columns() -> dict[str, Any]:
             min_value=0,
             max_value=1,
             color="gray",  # one colour for all rows: green would call a budget that is used up a good one
-            help="Spent part of the amount; the state says whether it is used up",
+            help="Share of the amount that is spent",
         ),
         "Spent": st.column_config.TextColumn(help="Charged in this period, at the prices of price cards"),
-        "Reserved": st.column_config.TextColumn(help="Held by requests that have not ended, on top of spent"),
+        "Reserved": st.column_config.TextColumn(help="Reserved by requests in progress, in addition to what is spent"),
         "Forecast": st.column_config.TextColumn(
             help="Forecast for the period at the mean rate since its start; a dash before a tenth of it"
         ),

@@ -13,7 +13,7 @@ STATE_WORDS: Final[Mapping[State, str]] = {
     "fine": "within",
     "near": "close to its limit",
     "used_up": "used up",
-    "not_counting": "not counting now",
+    "not_counting": "inactive",
 }
 STATE_TONES: Final[Mapping[State, Tone | None]] = {
     "fine": "good",

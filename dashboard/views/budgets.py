@@ -20,7 +20,7 @@ _TABS: Final = {
     "rules": ("Rules", draw_rules),
     "channels": ("Channels", draw_channels),
     "silences": ("Silences", draw_silences),
-    "notices": ("Notices", draw_notices),
+    "notices": ("Notifications", draw_notices),
 }
 _FOR_LEADS: Final = ("budgets", "alerts")  # rules and channels are a tenant's or the platform's
 

@@ -189,20 +189,20 @@ def _figures(visit: Visit, total: CostSum | None) -> None:
                 "Per request",
                 formats.money(each.per_request),
                 "mean of priced ones",
-                "Cost over the requests that have a price; refused ones cost nothing and are not counted.",
+                "Cost over the requests that have a price; refused ones cost nothing and are excluded.",
             ),
             Figure(
                 "Per 1M tokens",
                 formats.money(each.per_mtok),
                 f"{formats.money(each.per_1k_tokens)} per 1k",
-                "Cost over all tokens that have a price, input and output together. Unknown if it is not known "
-                "which tokens have none.",
+                "Cost over all tokens that have a price, input and output together. A dash if it is unknown "
+                "which tokens have no price.",
             ),
             Figure(
                 "Requests",
                 formats.count(total.requests),
                 f"{formats.count(total.rejected)} refused",
-                "All requests recorded: answered, failed, refused, and broken off by the client.",
+                "All requests recorded: answered, failed, refused, and cancelled by the client.",
             ),
             Figure(
                 "Tokens",
@@ -215,7 +215,7 @@ def _figures(visit: Visit, total: CostSum | None) -> None:
                 formats.counted(unpriced, "request") if unpriced else "none",
                 _unpriced_tokens(visit, total),
                 "Requests whose usage is known and for which no price card has a price, or none for one kind of token. "
-                "That usage is in no sum of money. Add a price card under Admin, or `tollkeeper prices import`.",
+                "Excluded from all cost totals. Add a price card under Admin, or `tollkeeper prices import`.",
                 "warn" if unpriced else None,
             ),
             Figure(
@@ -224,7 +224,7 @@ def _figures(visit: Visit, total: CostSum | None) -> None:
                 f"{formats.count(total.failed_requests)} failed, at no cost"
                 if total.failed_requests
                 else "none failed",
-                "Requests with unknown usage: they are in no sum of money. Failed requests cost nothing.",
+                "Requests with unknown usage. Excluded from all cost totals. Failed requests cost nothing.",
                 "warn" if total.unknown_usage_requests else None,
             ),
         ]
@@ -257,5 +257,5 @@ COSTS = Page(
     draw,
     filters=("range", "compare", "tenant", "team", "project", "key", "model"),
     default_range="month",
-    about="What was used, what it cost and who pays, from all tenants down to one key and model.",
+    about="Usage, cost and payers, from all tenants down to one key and model.",
 )

@@ -40,7 +40,7 @@ def draw_allocations(visit: Visit, within: CostRange) -> None:
     saved = visit.read_control(saved_allocation, file, name)
     answer = visit.read_slow(allocate_saved, saved, within, keep_seconds=KEEP_SECONDS)
     if isinstance(answer, Pending):
-        note("Shared costs are divided by single requests; this appears in a few seconds.")
+        note("Shared costs are being allocated from single requests; this takes a few seconds.")
         return
     _figures(visit, answer)
     columns: dict[str, Any] = {rule.name: Money(4, _source(rule.source, rule.by)) for rule in answer.rules.shared}
@@ -50,9 +50,10 @@ def draw_allocations(visit: Visit, within: CostRange) -> None:
         key=f"allocation_{name}",
         columns={"Own": Money(4, "Requests that name the payer"), **columns, "Total": Money(4, "Own and shared")},
         formats=visit.formats,
-        help="Most expensive first. The rows sum to the total. Nothing of this is booked: invoices bill usage.",
+        help="Most expensive first. The rows sum to the total. Informational only: invoices use "
+        "recorded usage, not these allocations.",
         data=lambda: allocation_export(answer),
-        empty="No request was recorded in this range.",
+        empty="No requests in this range.",
     )
 
 
@@ -64,7 +65,7 @@ def _figures(visit: Visit, answer: Allocation) -> None:
     money = visit.formats.money
     figures = [Figure("Own", money(usd(answer.direct_pico_usd)), "of payers", "What requests with a payer cost.")]
     for rule, amount, left in zip(answer.rules.shared, answer.shared_pico_usd, answer.left_pico_usd, strict=True):
-        below = f"{money(usd(left))} to nobody" if left else "all divided"
+        below = f"{money(usd(left))} unallocated" if left else "all divided"
         figures.append(Figure(rule.name, money(usd(amount)), below, _source(rule.source, rule.by)))
     total = money(usd(answer.total_pico_usd))
     show_figures([*figures, Figure("Total", total, "own and shared", "The rows of the table sum to it.")])
@@ -89,7 +90,7 @@ def _row(name: str, rules: list[str], label: str, own: int, shares: tuple[int, .
 
 
 def allocation_export(answer: Allocation) -> Table:
-    """Return all payers for a file, money exactly."""
+    """Return all payers for export, with exact amounts."""
     lines = [(line.name, line.direct.priced_pico_usd, line.shares_pico_usd) for line in answer.lines]
     return Table(
         [

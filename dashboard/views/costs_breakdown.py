@@ -1,4 +1,4 @@
-"""Costs broken down by one level: over time, and as a table whose rows lead one level down."""
+"""Costs by one level: over time, and as a table whose rows open the next level."""
 
 from decimal import Decimal
 from functools import partial
@@ -39,16 +39,16 @@ def draw_breakdown(visit: Visit, place: CostPlace, answer: CostBreakdown) -> Non
         key=key,
         columns=_columns(level, answer),
         formats=visit.formats,
-        help=f"Each {lower} of what is shown above; the rows sum to it. Choose a row to see what it is made of.",
+        help=f"Breakdown by {lower}; the rows sum to the total above. Select a row to open it.",
         data=lambda: export_frame(answer),
         on_select=partial(_open_row, key, level, names),
-        empty="No request was recorded in this range.",
+        empty="No requests in this range.",
     )
     if len(answer.lines) > len(shown):
         st.caption(f"The {_MOST_ROWS:,} most expensive of {len(answer.lines):,} are shown; the export has all.")
     st.caption(
-        "Choose a row to open it. — means not known, never zero."
-        + (" Names that are empty are of requests that state none." if any(not name for name in names) else "")
+        "Select a row to open it. — means not known, never zero."
+        + (" An empty name means that the requests have none." if any(not name for name in names) else "")
     )
 
 
@@ -149,7 +149,7 @@ def dimension_of(place: CostPlace, level: CostLevel | None) -> AnyDimension | No
 def _over_time(visit: Visit, place: CostPlace, level: CostLevel | None) -> None:
     dimension = dimension_of(place, level)
     if dimension is None:
-        st.caption("No chart over time: sums by hour exist for tenants, teams, projects and models only.")
+        st.caption("No chart over time: hourly totals exist for tenants, teams, projects and models only.")
         return
     over_time = visit.read(series, visit.scope, dimension)
     colors = visit.colors(cast(Kind, dimension))
@@ -173,7 +173,7 @@ def _columns(level: CostLevel, answer: CostBreakdown) -> dict[str, Any]:
     places = 2 if largest >= 10**15 else 4 if largest >= 10**12 else 6
     return {
         LEVEL_NAMES[level]: st.column_config.TextColumn(width="medium"),
-        "Cost": Money(places, "Of what has a price"),
+        "Cost": Money(places, "Cost of priced requests"),
         "Share": st.column_config.ProgressColumn(
             format="percent", min_value=0, max_value=1, help="Of the cost of all rows", width="small"
         ),
@@ -184,8 +184,8 @@ def _columns(level: CostLevel, answer: CostBreakdown) -> dict[str, Any]:
         "Per request": Money(6, "Mean over requests that have a price"),
         "Per 1M tokens": Money(4, "Over input and output together"),
         "Recorded": Money(places, "As recorded when the requests ran"),
-        "Corrections": Money(places, "Booked since: see Books"),
-        "Estimated": Money(4, "Part of the cost whose tokens were counted by estimate"),
+        "Corrections": Money(places, "Corrections booked since; see Books"),
+        "Estimated": Money(4, "Part of the cost that is based on estimated token counts"),
         "No price": number(format="localized", help="Usage known, no price card: not included in any cost"),
         "Usage unknown": number(format="localized", help="Usage unknown: not included in any cost"),
         "Failed": number(format="localized", help="Failed requests, which cost nothing"),
@@ -200,7 +200,7 @@ def _open_row(key: str, level: CostLevel, names: list[str]) -> None:
     if name:
         address.change({level: name, "level": None})
     else:
-        st.toast(f"These requests state no {LEVEL_NAMES[level].lower()}: there is nothing below to open.")
+        st.toast(f"These requests state no {LEVEL_NAMES[level].lower()}: no further breakdown.")
 
 
 def _float(amount: Decimal | None) -> float | None:

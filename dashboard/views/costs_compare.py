@@ -45,7 +45,7 @@ def draw_comparison(visit: Visit, place: CostPlace, within: CostRange, level: Co
     else:
         answer = visit.read(compare_costs, place, within, before, level)
     if isinstance(answer, Pending):
-        note("Both periods are computed from single requests; this appears in a few seconds.")
+        note("Both periods are computed from single requests; this takes a few seconds.")
         return
     _figures(visit, answer)
     drivers = visit.read_slow(cost_drivers, place, within, before, keep_seconds=_KEEP_SECONDS)
@@ -134,7 +134,7 @@ def _drivers(visit: Visit, answer: CostComparison, drivers: Change) -> None:
     figure.update_xaxes(type="category")
     meanings = "; ".join(f"{word.lower()}: {meaning}" for word, meaning in _DRIVER_WORDS.values())
     show_chart(
-        "What moved it",
+        "Causes of the change",
         figure,
         key="costs_drivers",
         unit=visit.formats.currency,
@@ -168,9 +168,9 @@ def _table(formats: Formats, answer: CostComparison, level: CostLevel) -> None:
         key="costs_changes",
         columns=_columns(),
         formats=formats,
-        help="The largest change first. What was not there before has no change in per cent.",
+        help="Largest change first. New rows have no percentage.",
         data=lambda: _export(answer, level),
-        empty="No request was recorded in either period.",
+        empty="No requests in either period.",
     )
     if len(answer.lines) > _MOST_ROWS:
         st.caption(f"The {_MOST_ROWS:,} largest changes of {len(answer.lines):,} are shown; the export has all.")
@@ -199,7 +199,7 @@ def _columns() -> dict[str, Any]:
     return {
         "Before": Money(4, "In the earlier period"),
         "Now": Money(4, "In the range that is shown"),
-        "Change": Money(4, "Now less before", is_signed=True),
+        "Change": Money(4, "Now minus before", is_signed=True),
         "Change %": number("Change %", format="percent", help="Share of what it was before"),
         "Requests before": number(format="localized", help="All requests, including refused ones"),
         "Requests now": number(format="localized", help="All requests, including refused ones"),

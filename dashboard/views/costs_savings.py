@@ -1,4 +1,4 @@
-"""What was saved by caches, batches and kept answers, and what could be saved next."""
+"""Savings by prompt caches, batches and cached responses, and recommendations."""
 
 from typing import Any, Final
 
@@ -70,7 +70,7 @@ def _saved(visit: Visit, place: CostPlace, within: CostRange, cards: CardList) -
         key="costs_cache_savings",
         columns=_cache_columns(),
         formats=visit.formats,
-        help="Cost of the cached tokens as uncached input, less their actual cost and the "
+        help="Cost of the cached tokens as uncached input, minus their actual cost and the "
         "surcharge for cache writes, at the price cards valid then.",
         data=lambda: _caches_export(answer),
         empty="No token was read from a prompt cache in this range.",
@@ -94,7 +94,7 @@ def _figures(visit: Visit, answer: SavedReport) -> None:
                 "Saved by batches",
                 formats.money(usd(answer.batches_pico_usd)),
                 f"{formats.counted(batches, 'request')} in batches",
-                "What batches cost less than the same requests asked at once, by the same card. Exact.",
+                "Difference to the same requests sent individually, at the same price card. Exact.",
             ),
             Figure(
                 "Saved by cached responses",
@@ -127,19 +127,19 @@ def _recommended(visit: Visit, place: CostPlace, cards: CardList) -> None:
         for one in found
     ]
     show_table(
-        f"What could be saved, by the last {RECOMMENDED_DAYS} days",
+        f"Recommended savings, from the last {RECOMMENDED_DAYS} days",
         Table(rows),
         key="costs_recommendations",
         formats=visit.formats,
         columns={
             "Saving": Money(4, "For the period examined; a dash if it has no price yet"),
             "Recommendation": st.column_config.TextColumn(width="large"),
-            "Caveat": st.column_config.TextColumn(width="medium", help="What the figures cannot know"),
+            "Caveat": st.column_config.TextColumn(width="medium", help="Limits of this estimate"),
             "Evidence": st.column_config.TextColumn(width="large"),
         },
-        help="As `tollkeeper savings` prints it, at the price cards of now. Savings do not add up: two may speak of "
+        help="Same as `tollkeeper savings`, at current price cards. Do not add savings up: two may cover "
         "the same requests.",
-        empty="Nothing to save was found.",
+        empty="No savings found.",
     )
 
 
@@ -171,8 +171,8 @@ def _cache_columns() -> dict[str, Any]:
         "Read": number("Read tokens", format="compact", help="Input tokens read from a cache"),
         "Written": number("Written tokens", format="compact", help="Input tokens written to a cache"),
         "Saved": Money(4, "By reading"),
-        "Cache write cost": Money(4, "Above what plain input costs"),
-        "Net": Money(4, "Below 0 where more was written than ever read"),
+        "Cache write cost": Money(4, "Surcharge over plain input"),
+        "Net": Money(4, "Below 0 if writing cost more than reading saved"),
         "GPU time saved": number(format="%.3g s", help="Prefill time that your engines saved, in seconds"),
         "Cached, unpriced": number(format="localized", help="Tokens read from a cache without a known price"),
     }

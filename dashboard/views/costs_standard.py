@@ -41,7 +41,7 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
     difference = None if total.cost_usd is None else total.cost_usd - charged
     show_figures(
         [
-            Figure("Cost", formats.money(total.cost_usd), "at the price of each request", "What requests cost."),
+            Figure("Cost", formats.money(total.cost_usd), "at the price of each request", "Recorded cost of requests."),
             Figure(
                 "Charged to budgets",
                 formats.money(charged),
@@ -50,11 +50,11 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
                 "Nothing is charged if no budget covers a request.",
             ),
             Figure(
-                "Cost less charged",
+                "Cost minus charged",
                 signed_money(formats, difference),
                 _difference_words(difference),
-                "Above 0: what no budget was charged for, such as requests without a budget and what went beyond a "
-                "reservation. Below 0: the standard rate charged budgets more than requests cost.",
+                "Above 0: cost that no budget was charged, such as requests without a budget or above their "
+                "reservation. Below 0: budgets were charged more than requests cost.",
             ),
         ]
     )
@@ -63,9 +63,9 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
         _charged_frame(answer),
         key="costs_charged",
         columns={
-            "Cost": Money(6, "Of what has a price"),
+            "Cost": Money(6, "Cost of priced requests"),
             "Charged": Money(6, "Charged to budgets"),
-            "Difference": Money(6, "Cost less charged", is_signed=True),
+            "Difference": Money(6, "Cost minus charged", is_signed=True),
             "Requests": st.column_config.NumberColumn(format="localized"),
             "GPU time": st.column_config.NumberColumn(
                 format="%.3g s", help="Seconds of your own GPUs; a dash if a provider answered"
@@ -74,14 +74,14 @@ def _charged(visit: Visit, place: CostPlace, within: CostRange) -> None:
         formats=visit.formats,
         help="Most expensive first.",
         data=lambda: _charged_export(answer),
-        empty="No request was recorded in this range.",
+        empty="No requests in this range.",
     )
 
 
 def _difference_words(difference: Decimal | None) -> str:
     """Return what a difference of cost and charge says, by its sign."""
     if not difference:
-        return "budgets were charged what it cost" if difference is not None else "some cost is unknown"
+        return "budgets were charged the exact cost" if difference is not None else "some cost is unknown"
     return "not charged to any budget" if difference > 0 else "charged above cost"
 
 
@@ -134,11 +134,11 @@ def _gpus(visit: Visit) -> None:
         help="What the fitted card of each model charges, and what its GPUs cost, as `tollkeeper gpu variance` has "
         "it: co-tenancy, idleness, volume and cache sum to the difference.",
         data=lambda: Table([_variance_export(one) for one in found]),
-        empty="No self-hosted model has a fitted standard cost card; `tollkeeper gpu fit MODEL --publish` makes one.",
+        empty="No self-hosted model has a fitted standard cost card; `tollkeeper gpu fit MODEL --publish` creates one.",
     )
     said = f"The last {_HOURS} whole hours: {visit.formats.period(period.start, period.end)}."
     if known.unfit:
-        said += f" Set by an operator, so nothing explains a variance: {', '.join(known.unfit)}."
+        said += f" Cards set by an operator have no variance analysis: {', '.join(known.unfit)}."
     note(said)
 
 
@@ -147,7 +147,7 @@ def _variance_row(one: CostVariance) -> dict[str, object]:
         "Model": one.model,
         "Standard": float(usd(one.standard_pico_usd)),
         "Actual": float(usd(one.actual_pico_usd)),
-        "Actual less standard": float(usd(one.total)),
+        "Actual minus standard": float(usd(one.total)),
         **{name.replace("_", "-").capitalize(): float(usd(getattr(one, name))) for name in _PARTS},
     }
 
@@ -165,8 +165,8 @@ def _variance_export(one: CostVariance) -> dict[str, object]:
 def _variance_columns() -> dict[str, Any]:
     return {
         "Standard": Money(4, "By the fitted card"),
-        "Actual": Money(4, "What the GPUs cost, idleness included"),
-        "Actual less standard": Money(4, "Above 0 the platform has paid more than it charged", is_signed=True),
+        "Actual": Money(4, "Cost of the GPUs, idle time included"),
+        "Actual minus standard": Money(4, "Above 0 the platform has paid more than it charged", is_signed=True),
         "Co-tenancy": Money(4, "Requests took more or less GPU time than the card's rates imply", is_signed=True),
         "Idle": Money(4, "Idle and wasted time cost more than planned, or less", is_signed=True),
         "Volume": Money(4, "Fewer tokens than planned bore the planned idleness, or more", is_signed=True),

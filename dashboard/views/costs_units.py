@@ -1,4 +1,4 @@
-"""What a unit costs: per request and per number of tokens, over time and by part."""
+"""Unit costs: per request and per number of tokens, over time and by level."""
 
 from decimal import Decimal
 from typing import Any, cast
@@ -49,10 +49,10 @@ def draw_unit_costs(visit: Visit, place: CostPlace, answer: CostBreakdown) -> No
         key="costs_units",
         columns=_columns(),
         formats=visit.formats,
-        help="Cost over what has a price. A dash if nothing with a price was counted, or if it is not known which "
-        "tokens have none.",
+        help="Cost of priced requests, per unit. A dash if there are none, or if it is unknown which tokens have a "
+        "price.",
         data=lambda: _export(answer),
-        empty="No request was recorded in this range.",
+        empty="No requests in this range.",
     )
 
 

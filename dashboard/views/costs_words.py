@@ -1,4 +1,4 @@
-"""Words that the views of costs share: names of levels, of groups without a name, changes with their sign."""
+"""Texts that cost views share: names of levels, of unnamed groups, and signed changes."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -26,7 +26,7 @@ KINDS: Final[Mapping[CostLevel, str]] = {"tenant": "tenant", "team": "team", "pr
 
 
 def label_of(name: str) -> str:
-    """Name a group for people."""
+    """Return the name of a group for people."""
     return name or NO_NAME
 
 
@@ -59,10 +59,12 @@ def unpriced_sentence(visit: Visit, total: CostSum) -> str:
         if total.unpriced_tokens is not None:
             tokens = counted(total.unpriced_tokens, "token")
         whole = total.unpriced_requests + total.partly_unpriced_requests
-        said.append(f"No price: {tokens} of {counted(whole, 'request')}, in no sum of money here.")
+        said.append(f"No price: {tokens} of {counted(whole, 'request')}. Excluded from all cost totals.")
     if total.unknown_usage_requests:
-        said.append(f"Usage unknown: {counted(total.unknown_usage_requests, 'request')}, in no sum either.")
+        said.append(
+            f"Usage unknown: {counted(total.unknown_usage_requests, 'request')}. Excluded from all cost totals."
+        )
     if total.estimated_requests:
         money = visit.formats.money(usd(total.estimated_pico_usd))
-        said.append(f"Estimated: {money} of {counted(total.estimated_requests, 'request')} is counted by estimate.")
-    return " ".join(said) or "Every request that used something has a price."
+        said.append(f"Estimated: {money} of {counted(total.estimated_requests, 'request')} is estimated.")
+    return " ".join(said) or "All usage has a price."

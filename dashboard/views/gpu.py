@@ -33,7 +33,7 @@ def draw(visit: Visit) -> None:
     use = _use(visit)
     if visit.viewer.reach.is_bound:
         _draw_use(visit, use)
-        note("Ledger, engines and devices serve all tenants: they are shown to those who may see the whole platform.")
+        note("GPU ledger, engines and devices serve all tenants. Only viewers of the whole platform can see them.")
         return
     load = visit.read(engine_load, visit.scope)
     _draw_ledger(visit, load, use)
@@ -80,7 +80,7 @@ def _draw_ledger(visit: Visit, load: Load, use: GpuUse) -> None:
                 "No engine reported a step in this range. `tollkeeper up` starts one with a small "
                 "built-in model; `tollkeeper up --model NAME=DIRECTORY` serves another, on a GPU if there is one."
             )
-            st.caption("Requests that providers answer have no GPU time: what they cost is on the page Costs.")
+            st.caption("Requests to hosted providers have no GPU time. Their cost is on the page Costs.")
         return
     show_figures([*ledger_figures(visit, ledger), *load_figures(visit, load)])
     draw_ledger(visit, ledger)
@@ -88,8 +88,8 @@ def _draw_ledger(visit: Visit, load: Load, use: GpuUse) -> None:
 
 def _draw_use(visit: Visit, use: GpuUse) -> None:
     if not use.teams:
-        with panel("GPU time by team", help="GPU time that requests were charged with."):
-            note("No request in this range was charged with GPU time." if use.is_complete else "Being summed up …")
+        with panel("GPU time by team", help="GPU time charged to requests."):
+            note("No GPU time was charged in this range." if use.is_complete else "Loading …")
         return
     shown = list(use.teams)[:_MAX_TEAMS]
     colors = charts.assign_colors(sorted(_payer(payer) for payer in shown))
@@ -126,7 +126,7 @@ def _draw_shares(visit: Visit, use: GpuUse) -> None:
     number = st.column_config.NumberColumn
     with panel("Who used it", help="The same GPU time over the whole range; an empty team is a key without one."):
         if frame.empty:
-            note("Nobody did." if use.is_complete else "Being summed up …")
+            note("No GPU time in this range." if use.is_complete else "Loading …")
             return
         st.dataframe(
             frame.as_arrow(),
@@ -169,5 +169,5 @@ GPU = Page(
     ":material/memory:",
     draw,
     filters=("range", "tenant", "team", "model"),
-    about="Where every nanosecond of the GPUs went, for whom, and how full engines and devices were.",
+    about="GPU time by category, tenant and team, and utilisation of engines and devices.",
 )

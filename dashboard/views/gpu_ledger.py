@@ -1,4 +1,4 @@
-"""The GPU page's ledger: where every nanosecond of the engines' wall clock went, with what nothing explains."""
+"""The GPU page's ledger: the engines' wall-clock time by category, with unexplained time as its own."""
 
 from typing import Any, Final
 
@@ -11,23 +11,23 @@ from dashboard.table import Table
 from dashboard.views.time_charts import Line, areas, line_frame
 from dashboard.visit import Visit
 
-# Lines from the bottom: what was of use, what was in vain, what was waited for, what nothing explains.
+# Lines from the bottom: useful, recomputed or wasted, waiting, unexplained.
 LINES: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("attributed_ns", "Useful", "#2f7ed8", "charged to requests"),
-    ("recompute_ns", "Recomputed", "#7065d8", "done again after a preemption"),
-    ("wasted_ns", "Wasted", "#d0505c", "for requests whose client had left"),
+    ("recompute_ns", "Recomputed", "#7065d8", "computed again after a preemption"),
+    ("wasted_ns", "Wasted", "#d0505c", "spent on requests whose client had disconnected"),
     ("unattributed_ns", "Uncharged", "#2a97a8", "steps charged to no request"),
     ("host_gap_ns", "Host gap", "#c2921a", "between steps with work waiting: the host was busy"),
     ("load_ns", "Loading", "#5a9e3d", "loading a model"),
     ("warmup_ns", "Warm-up", "#1f9d76", "warming up"),
-    ("dead_ns", "Dead", "#c0689a", "from an engine's death to its revival"),
+    ("dead_ns", "Engine down", "#c0689a", "from crash to restart"),
     ("sleep_ns", "Asleep", "#a8764a", "asleep"),
     ("idle_ns", "Idle", "#8a94a6", "no requests"),
-    ("unexplained_ns", "Unexplained", "#b0559f", "wall clock less all other lines"),
+    ("unexplained_ns", "Unexplained", "#b0559f", "wall-clock time minus all other lines"),
 )
-_UNEXPLAINED_GOAL: Final = 0.005  # of the wall clock: what the ledger promises
+_UNEXPLAINED_GOAL: Final = 0.005  # of the wall clock: the bound that the ledger guarantees
 LEDGER_HELP: Final = (
-    "Every nanosecond of an engine's life is in one category; the shares of a step add up to 100 %. Idle time and "
+    "All of an engine's time is in exactly one category; the shares add up to 100 %. Idle time and "
     "host gaps come from the engine's queue, not from subtraction; unexplained time is a category of its own. Shares "
     "of the "
     "wall clock of all devices that an engine runs on. Same figures as `tollkeeper gpu ledger`."
@@ -50,26 +50,26 @@ def ledger_figures(visit: Visit, ledger: LedgerSeries) -> list[Figure]:
             "Device time",
             f"{wall / 3.6e12:.3g} h",
             visit.formats.counted(devices, "device"),
-            "Wall clock of all devices while an engine lived on them, in hours.",
+            "Wall-clock hours of all devices while an engine ran on them.",
         ),
         Figure(
             "Useful",
             of_wall(total.attributed_ns),
-            f"{of_wall(in_vain)} wasted",
-            "Share of the wall clock that requests were charged with. In vain: recomputed or wasted.",
+            f"{of_wall(in_vain)} recomputed or wasted",
+            "Share of wall-clock time that was charged to requests.",
         ),
         Figure(
             "Host gap",
             of_wall(total.host_gap_ns),
             "work was waiting",
-            "Share of the wall clock between two steps with something to run: scheduling, sampling, the host itself.",
+            "Share of wall-clock time between two steps while requests waited: scheduling, sampling, host work.",
         ),
-        Figure("Idle", of_wall(idle), "no requests", "Share of the wall clock with an empty queue, asleep included."),
+        Figure("Idle", of_wall(idle), "no requests", "Share of wall-clock time with an empty queue, including sleep."),
         Figure(
             "Unexplained",
             of_wall(total.unexplained_ns) if total.unexplained_ns >= 0 else f"−{of_wall(-total.unexplained_ns)}",
             "within 0.5 %" if unexplained <= _UNEXPLAINED_GOAL else "above 0.5 %",
-            "Wall clock less all lines; below zero where something was counted twice. The bound is 0.5 %.",
+            "Wall-clock time minus all other lines; below zero if time was counted twice. The bound is 0.5 %.",
             "good" if unexplained <= _UNEXPLAINED_GOAL else "bad",
         ),
     ]
@@ -118,7 +118,7 @@ def draw_ledger(visit: Visit, ledger: LedgerSeries) -> None:
     if ledger.repeated_steps:
         st.caption(
             f":material/warning: {visit.formats.counted(ledger.repeated_steps, 'step record')} arrived more than once: "
-            "their time is counted as often, and what is unexplained falls below zero."
+            "their time is counted more than once, and unexplained time falls below zero."
         )
 
 

@@ -67,7 +67,7 @@ _SENSOR_HELP: Final[Mapping[str, str]] = {
     "dram": "Share of time in which the memory sent or received (DCGM's DRAM activity). High while decoding: the "
     "memory is the limit.",
     "power_watts": "What the device drew, on average.",
-    "memory_used_bytes": "Memory in use on the device, by whomever.",
+    "memory_used_bytes": "Memory in use on the device, by all processes.",
     "temperature_celsius": "The highest reading in each step.",
     "kernel": "Share of time in which at least one kernel ran (NVML's utilisation); not how much of the "
     "device it used.",

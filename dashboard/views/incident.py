@@ -112,15 +112,15 @@ def _draw_alert(visit: Visit, alert: AlertFacts) -> None:
 
 def _draw_causes(visit: Visit, evidence: Evidence, alert: AlertFacts | None, scope: Scope) -> None:
     causes = causes_of(evidence)
-    with panel("Probable cause", help="What failed, refused or slow requests have in common and others don't."):
+    with panel("Probable cause", help="Attributes that failed, refused or slow requests share and others do not."):
         if not causes:
             if alert is not None and alert["cause"]:
                 st.markdown(escaped(str(alert["cause"])))
             elif alert is not None:
                 st.markdown(escaped(str(alert["summary"])))
-                note("No failed, refused or slow requests explain this alert; its summary states what was found.")
+                note("No failed, refused or slow requests explain this alert. See its summary.")
             else:
-                note("No request failed, was refused or became slow in this range. Choose a longer range.")
+                note("No failed, refused or slow requests in this range. Widen the time range.")
             return
         for place, cause in enumerate(causes[:4]):
             _draw_cause(visit, cause, place, scope)
@@ -166,7 +166,7 @@ def _circuits(visit: Visit, scope: Scope) -> list[Change]:
 def _draw_time(visit: Visit, found: Sequence[Step], changes: Sequence[Change], began: datetime) -> None:
     if not found:
         with panel("Errors and latency"):
-            note("No requests in this range. Choose a longer range.")
+            note("No requests in this range. Widen the time range.")
         return
     zone = visit.formats.zone
     steps = [one.at for one in found]
@@ -196,7 +196,7 @@ def _draw_time(visit: Visit, found: Sequence[Step], changes: Sequence[Change], b
         drawn,
         key="incident_latency",
         unit="ms",
-        help="Of answered requests; of answers that came whole, the time of the whole answer.",
+        help="For answered requests; without streaming, the time to the complete answer.",
         data=lambda: line_frame(steps, times),
     )
 
@@ -220,7 +220,7 @@ def _draw_changes(visit: Visit, changes: Sequence[Change]) -> None:
         columns={"What": st.column_config.TextColumn(width="large")},
         help="Changes of configuration, prices, limits and rollouts from the audit log, engine restarts, and circuits "
         "that opened or closed.",
-        empty="Nothing was changed or restarted in this range.",
+        empty="No changes or restarts in this range.",
     )
 
 
@@ -230,7 +230,7 @@ def _draw_tenants(evidence: Evidence) -> None:
         Table([{"Tenant": name or "none", "Requests": count} for name, count in affected_tenants(evidence).items()]),
         key="incident_tenants",
         columns={"Requests": st.column_config.NumberColumn(format="localized", help="Failed or refused")},
-        empty="No request failed or was refused.",
+        empty="No failed or refused requests.",
     )
 
 
@@ -251,9 +251,11 @@ def _draw_errors(visit: Visit, evidence: Evidence) -> None:
         key="incident_errors",
         columns={
             "Error": st.column_config.TextColumn(width="large", help="Error code, upstream status and error type"),
-            "Upstream message": st.column_config.TextColumn(width="large", help="Without text of the request"),
+            "Upstream message": st.column_config.TextColumn(
+                width="large", help="Message of the provider, without prompt text"
+            ),
         },
-        empty="No request failed or was refused.",
+        empty="No failed or refused requests.",
     )
 
 
@@ -264,5 +266,5 @@ INCIDENT = Page(
     draw,
     filters=("range", "tenant", "team", "model"),
     is_live=False,
-    about="Why requests failed, were refused or became slow: cause, changes and affected tenants on one time axis.",
+    about="Causes of failed, refused or slow requests, with changes and affected tenants on one time axis.",
 )

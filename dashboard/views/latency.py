@@ -1,4 +1,4 @@
-"""The latency page: how long requests took, over time and by prompt length, and whether promises are kept."""
+"""The latency page: latency over time and by prompt length, and SLOs."""
 
 from typing import Any, Final, cast
 
@@ -17,21 +17,21 @@ from dashboard.slow_answers import Pending
 from dashboard.table import Table
 from dashboard.views.latency_charts import MAP_HEIGHT, heat_map, heat_map_frame, percentile_lines, prompt_ranges
 from dashboard.views.overview_read import COUNTED, TOGETHER_HELP, WAITING, read_overview, together
-from dashboard.views.promises import draw_promises
+from dashboard.views.slos import draw_slos
 from dashboard.views.time_charts import line_frame, lines
 from dashboard.visit import Visit
 
 MEASURES: Final[dict[Timed, tuple[str, str]]] = {
     "ttft": ("First token", "From a request's arrival at the gateway to the first token passing it."),
     "inter_token": (
-        "Between tokens",
-        "Between two tokens of an answer: each request's own 95th percentile, so that one request counts once.",
+        "Inter-token latency",
+        "Time between two tokens of an answer: each request's own 95th percentile, so each request counts once.",
     ),
-    "end_to_end": ("End to end", "From a request's arrival to the end of its answer, of those answered whole."),
+    "end_to_end": ("End to end", "From a request's arrival to the end of its answer, for complete answers."),
 }
 _COUNTED: Final = (
-    "Counted as for SLOs: without refusals and caller errors. Percentiles come from counts in steps a "
-    "fifth to a third apart, so a percentile is right to within its step."
+    "Counted as for SLOs: without refusals and caller errors. Percentiles come from histogram "
+    "buckets 20 to 33 % wide, so they are accurate to their bucket."
 )
 _NS_PER_MS: Final = 1e6
 _LONG_SECONDS: Final = 60
@@ -40,29 +40,29 @@ _PROMPT_COLUMNS: Final[tuple[tuple[str, Timed, float], ...]] = (
     ("TTFT p50", "ttft", 0.5),
     ("TTFT p95", "ttft", 0.95),
     ("TTFT p99", "ttft", 0.99),
-    ("Token p50", "inter_token", 0.5),
-    ("Token p95", "inter_token", 0.95),
-    ("Whole p50", "end_to_end", 0.5),
-    ("Whole p95", "end_to_end", 0.95),
+    ("Inter-token p50", "inter_token", 0.5),
+    ("Inter-token p95", "inter_token", 0.95),
+    ("End to end p50", "end_to_end", 0.5),
+    ("End to end p95", "end_to_end", 0.95),
 )
 
 
 def draw(visit: Visit) -> None:
-    """Draw times first, then promises; without a single timed request, promises alone."""
+    """Draw latency first, then SLOs; without latency data, SLOs alone."""
     covered = visit.scope.covered
     note(f"{visit.formats.period(covered.start, covered.end)}, in whole {visit.scope.grain}s")
     try:
         _times(visit)
-    except InvalidRequest as error:  # such as of a range that is no longer kept: promises have windows of their own
+    except InvalidRequest as error:  # such as a range beyond the retention: SLOs have windows of their own
         states.show_invalid(error)
     with contained():
-        draw_promises(visit)
+        draw_slos(visit)
 
 
 def _times(visit: Visit) -> None:
     found = _read(visit)
     if isinstance(found, Pending):
-        note("Being counted …")
+        note("Loading …")
     elif found.is_empty:
         _nothing(visit)
     else:
@@ -84,9 +84,9 @@ def _nothing(visit: Visit) -> None:
     if not visit.seen("tenant"):
         states.show_first_steps()
         return
-    with panel("Nothing was timed in this range"):
-        st.markdown("No request that these filters leave had a first token, a second one, or an end in this range.")
-        note("Choose a longer range, or fewer filters. What was refused or never answered is on the page Requests.")
+    with panel("No latency data"):
+        st.markdown("No latency data for these filters in this range.")
+        note("Widen the time range or remove filters. Refused and unanswered requests are on the page Requests.")
 
 
 def _figures(visit: Visit, found: LatencyOverTime) -> None:
@@ -94,14 +94,14 @@ def _figures(visit: Visit, found: LatencyOverTime) -> None:
     speed = read_overview(visit)
     how = "exact" if speed.method == "exact" else "from sketches, within 1 %"
     ttft, gap, whole = speed.latency.ttft, speed.latency.gap, found.whole("end_to_end")
-    unknown, none = (None, "none measured") if speed.has_latency else (WAITING, COUNTED)
+    unknown, none = (None, "no data") if speed.has_latency else (WAITING, COUNTED)
     show_figures(
         [
             Figure(
                 "TTFT p95",
                 unknown or duration(ttft.p95_ns if ttft else None),
                 f"p50 {duration(ttft.p50_ns)}, p99 {duration(ttft.p99_ns)}" if ttft else none,
-                f"Time from arrival to first token over all requests that had one; {how}. As on the page Overview.",
+                f"Time from arrival to first token over all requests that had one; {how}. Same as on Overview.",
             ),
             Figure(
                 "Inter-token p95",
@@ -118,8 +118,8 @@ def _figures(visit: Visit, found: LatencyOverTime) -> None:
             Figure(
                 "Requests timed",
                 visit.formats.count(found.whole("ttft").total),
-                f"{visit.formats.count(whole.total)} answered whole",
-                "Requests that had a first token; and those that were answered to the end.",
+                f"{visit.formats.count(whole.total)} answered completely",
+                "Requests with a first token, and those with a complete answer.",
             ),
         ]
     )
@@ -143,7 +143,7 @@ def _over_time(visit: Visit, found: LatencyOverTime) -> None:
     left, right = st.columns([3, 2], gap="small")
     with left:
         show_chart(
-            f"{title}: requests by how long it took",
+            f"{title}: distribution over time",
             heat_map(found.steps, histograms, visit.formats),
             key="latency_heat",
             unit="requests",
@@ -161,7 +161,7 @@ def _over_time(visit: Visit, found: LatencyOverTime) -> None:
             data=lambda: line_frame(found.steps, drawn),
         )
     sort = "duration" if chosen == "end_to_end" else "ttft"
-    page_link("requests", "The slowest of them, one by one", {"sort": sort}, icon=":material/manage_search:")
+    page_link("requests", "List the slowest requests", {"sort": sort}, icon=":material/manage_search:")
 
 
 def _by_prompt(visit: Visit, found: LatencyOverTime) -> None:
@@ -184,13 +184,13 @@ def _by_prompt(visit: Visit, found: LatencyOverTime) -> None:
                 prompt_ranges(ranges, visit.formats),
                 key="latency_prompt_ranges",
                 unit="ms, p50 to p99",
-                help="Green the 50th percentile, orange the 95th, red the 99th, on a scale of ratios.",
+                help="Green the 50th percentile, orange the 95th, red the 99th, on a logarithmic scale.",
                 data=lambda: frame,
             )
 
 
 def prompt_name(prompt: PromptClass) -> str:
-    """Name a class of prompts by its bounds."""
+    """Return the name of a class of prompts by its bounds."""
     below = PROMPT_CLASS_BELOW_TOKENS
     names: dict[PromptClass, str] = {
         "short": f"below {below['short']:,}",
@@ -203,7 +203,7 @@ def prompt_name(prompt: PromptClass) -> str:
 
 
 def prompt_frame(found: LatencyOverTime) -> Table:
-    """Return a row per class of prompts, times in milliseconds; missing where nothing was measured."""
+    """Return a row per class of prompts, times in milliseconds; missing if nothing was measured."""
     rows: list[dict[str, object]] = []
     for prompt, times in found.by_prompt.items():
         requests = _most(times["ttft"], times["end_to_end"])
@@ -216,7 +216,7 @@ def prompt_frame(found: LatencyOverTime) -> Table:
 
 def _prompt_columns() -> dict[str, Any]:
     number = st.column_config.NumberColumn
-    columns: dict[str, Any] = {"Requests": number(format="localized", help="Requests that were timed")}
+    columns: dict[str, Any] = {"Requests": number(format="localized", help="Requests with a measurement")}
     for title, measure, _ in _PROMPT_COLUMNS:
         columns[title] = number(title, format="%.3g", help=MEASURES[measure][1])
     return columns

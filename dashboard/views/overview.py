@@ -55,10 +55,11 @@ def _caption(answer: Overview, visit: Visit) -> None:
 
 
 def _copies(count: int) -> str:
-    """Return of copies that requests, tokens and cost count them; nothing where there are none."""
+    """Return a sentence about shadow requests; empty if there are none."""
     if not count:
         return ""
-    return f" {formats.count(count)} were a rollout's copies: they count in tokens and cost, not in errors and times."
+    said = "shadow requests of rollouts: included in tokens and cost, excluded from errors and latency."
+    return f" {formats.count(count)} {said}"
 
 
 def _key_figures(visit: Visit, answer: Overview) -> None:
@@ -66,21 +67,21 @@ def _key_figures(visit: Visit, answer: Overview) -> None:
     total, speed = answer.total, answer.latency
     how, error = ("exact", "") if answer.method == "exact" else ("from a sketch, within 1 %", " ±1 %")
     ttft, gap = speed.ttft, speed.gap
-    unknown, none = (None, "none measured") if answer.has_latency else (WAITING, COUNTED)
+    unknown, none = (None, "no data") if answer.has_latency else (WAITING, COUNTED)
     show_figures(
         [
             Figure(
                 "Requests",
                 formats.count(total.requests),
                 f"{formats.count(total.rejected)} refused, {formats.count(total.cancelled)} cancelled",
-                "Every request recorded: answered, failed, refused by a limit or rule, and broken off by the client."
+                "All recorded requests: answered, failed, refused by a limit or rule, and cancelled by the client."
                 + _copies(total.copies),
             ),
             Figure(
                 "Error rate",
                 formats.percent(total.error_rate),
                 f"{formats.count(total.seen_errors)} of {formats.count(total.seen)} failed",
-                "Requests that failed, over all that were admitted (refused ones and copies are not counted).",
+                "Requests that failed, over all admitted requests (refused and shadow requests are excluded).",
             ),
             Figure(
                 "Input tokens",
@@ -109,13 +110,13 @@ def _key_figures(visit: Visit, answer: Overview) -> None:
                 "TTFT p50",
                 unknown or formats.duration(ttft.p50_ns if ttft else None),
                 f"p95 {formats.duration(ttft.p95_ns)}{error}" if ttft else none,
-                f"Time from a request's arrival to its first token, as half of the requests had it or better; {how}.",
+                f"Time from a request's arrival to its first token, median; {how}.",
             ),
             Figure(
                 "Inter-token p50",
                 unknown or formats.duration(gap.p50_ns if gap else None),
                 f"{together(gap.p50_ns)}p95 {formats.duration(gap.p95_ns)}{error}" if gap else none,
-                f"Time between two tokens of one answer, over every single gap; {how}. {TOGETHER_HELP}",
+                f"Inter-token latency: time between two tokens of one answer, median; {how}. {TOGETHER_HELP}",
             ),
         ]
     )
@@ -166,5 +167,5 @@ OVERVIEW = Page(
     "overview",
     ":material/monitoring:",
     draw,
-    about="What was asked, used and spent, how fast, over time and by tenant and model.",
+    about="Requests, tokens, cost and latency over time, by tenant and model.",
 )

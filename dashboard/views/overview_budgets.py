@@ -21,13 +21,13 @@ def draw_budget_bars(visit: Visit) -> None:
     """Draw the fullest budgets of the chosen tenant or team, or of all."""
     with panel(
         "Budgets",
-        unit="spent of the amount in the period that is now",
+        unit="spent in the current period",
         help="Charges by gateways, a few seconds old. The mark is the forecast at the mean rate since the period's "
         "start. A hard budget refuses requests that would exceed it; a soft one only notifies.",
     ):
         bars = visit.read_control(budget_bars, AskedAt(visit.now), visit.scope.tenant, visit.scope.team)
         if not bars:
-            st.caption("No budget is set: nothing bounds what may be spent.")
+            st.caption("No budgets: spending is not limited.")
         else:
             rows = "".join(_row(visit, bar) for bar in bars[:_SHOWN])
             st.markdown(

@@ -27,15 +27,15 @@ _WAITING: Final = "…"
 
 
 def draw_now(visit: Visit, answer: Overview) -> None:
-    """Draw the cards: today, the month and what it will come to, speed, promises, alerts."""
+    """Draw the cards: spending today, this month with its forecast, speed, SLOs, alerts."""
     zone = visit.formats.zone_name
     today, month, speed, promised, alerts = st.columns([1.1, 1.2, 1.1, 1, 1.1], gap="small")
     with _card(
         today,
         "costs",
         "Spend today",
-        f"What has been spent since midnight in {zone}, whatever the range above; yesterday is the whole day. Requests "
-        "without a price are in no sum.",
+        f"Spending since midnight in {zone}, independent of the range above; yesterday is the whole day. Requests "
+        "without a price are excluded from all cost totals.",
         {"range": "24h"},
     ):
         _today(visit)
@@ -53,8 +53,8 @@ def draw_now(visit: Visit, answer: Overview) -> None:
         speed,
         "latency",
         "Speed",
-        "Output tokens per second, the mean of the range that is chosen above; time to first token (TTFT) and time "
-        "between tokens (ITL) as 95 of 100 had it or better.",
+        "Output tokens per second, mean over the selected range; time to first token (TTFT) and "
+        "inter-token latency, both as 95th percentiles.",
     ):
         _speed(visit, answer)
     with _card(
@@ -110,7 +110,7 @@ def _today(visit: Visit) -> None:
         keep_seconds=_SPENDING_SECONDS,
     )
     if isinstance(found, Pending):
-        _say(_WAITING, "being summed up")
+        _say(_WAITING, "loading")
         return
     unpriced = found.today.unpriced_requests
     beside = f"{formats.money(found.yesterday.cost_usd)} yesterday"
@@ -133,7 +133,7 @@ def _month(visit: Visit) -> None:
         keep_seconds=_SPENDING_SECONDS,
     )
     if isinstance(spent, Pending):
-        _say(_WAITING, "being summed up")
+        _say(_WAITING, "loading")
         return
     _say(formats.money(spent.month_to_date.cost_usd), _forecast(visit, asked))
 
@@ -141,7 +141,7 @@ def _month(visit: Visit) -> None:
 def _forecast(visit: Visit, asked: AskedAt) -> str:
     scope, formats = visit.scope, visit.formats
     if scope.model is not None or scope.project is not None:
-        return "forecasts are of tenants and teams"
+        return "forecasts exist for tenants and teams only"
     found = visit.read_beside(spend_outlook, asked, scope.tenant, scope.team, keep_seconds=_FORECAST_SECONDS)
     if isinstance(found, Pending):
         return "forecast is being computed"
@@ -161,10 +161,10 @@ def _speed(visit: Visit, answer: Overview) -> None:
     ttft, gap = answer.latency.ttft, answer.latency.gap
     rate = answer.output_tokens_per_second
     ttft_words = f"TTFT p95 {formats.duration(ttft.p95_ns if ttft else None)}"
-    words = f"{ttft_words}, ITL p95 {formats.duration(gap.p95_ns if gap else None)}"
+    words = f"{ttft_words}, inter-token p95 {formats.duration(gap.p95_ns if gap else None)}"
     _say(
         "—" if rate is None else f"{rate:,.3g}" if rate < 1_000 else f"{rate:,.0f}",
-        words if answer.has_latency else "times are being counted",
+        words if answer.has_latency else "latency is loading",
         unit="tokens/s",
     )
 
@@ -176,20 +176,20 @@ def _promises(visit: Visit) -> None:
     promised = visit.read_control(promises, visit.scope.tenant)
     total = len(promised.objectives)
     if not total:
-        _say("none", "tollkeeper slos create makes an objective")
+        _say("none", "create one with `tollkeeper slos create`")
         return
     found = visit.read_slow(standings, promised, AskedAt(visit.now), keep_seconds=_PROMISES_SECONDS)
     if isinstance(found, Pending):
-        _say(_WAITING, "being counted")
+        _say(_WAITING, "loading")
         return
     names = [standing.status for standing in found]
     broken, burning, silent = (names.count(name) for name in ("broken", "burning", "no_requests"))
-    parts = [f"{broken} broken" if broken else "", f"{burning} burning" if burning else ""]
+    parts = [f"{broken} missed" if broken else "", f"{burning} burning" if burning else ""]
     parts += [f"{silent} without requests" if silent else ""]
     tone: Tone = "bad" if broken else "warn" if burning else "good"
     _say(
         f"{names.count('kept')} of {total}",
-        ", ".join(part for part in parts if part) or "no error budget burns",
+        ", ".join(part for part in parts if part) or "no error budget is burning",
         tone,
         unit="kept",
     )
@@ -199,10 +199,10 @@ def _alerts(visit: Visit) -> None:
     found = visit.read_control(open_by_severity, visit.scope.tenant, visit.scope.team)
     pages, tickets = found.get("page", 0), found.get("ticket", 0)
     if not pages and not tickets:
-        _say("0", "no rule's condition holds", "good")
+        _say("0", "no alert rule matches", "good")
         return
     _say(
         str(pages + tickets),
-        f"{pages} to page, {tickets} to ticket",
+        f"{pages} page, {tickets} ticket",
         "bad" if pages else "warn",
     )

@@ -7,8 +7,8 @@ from dashboard.slow_answers import Pending
 from dashboard.visit import Visit
 
 WAITING: Final = "…"
-COUNTED: Final = "being counted"
-TOGETHER_HELP: Final = "0 is no error: tokens that arrive in one piece have no time between them."
+COUNTED: Final = "loading"
+TOGETHER_HELP: Final = "0 is correct: tokens that arrive in one chunk have no time between them."
 _KEPT_SECONDS: Final = 60.0
 
 

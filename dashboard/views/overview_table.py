@@ -60,9 +60,9 @@ def _cells(line: Line) -> dict[str, object]:
         "TTFT p50": _milliseconds(ttft.p50_ns if ttft else None),
         "TTFT p95": _milliseconds(ttft.p95_ns if ttft else None),
         "TTFT p99": _milliseconds(ttft.p99_ns if ttft else None),
-        "Token p50": _milliseconds(gap.p50_ns if gap else None),
-        "Token p95": _milliseconds(gap.p95_ns if gap else None),
-        "Token p99": _milliseconds(gap.p99_ns if gap else None),
+        "Inter-token p50": _milliseconds(gap.p50_ns if gap else None),
+        "Inter-token p95": _milliseconds(gap.p95_ns if gap else None),
+        "Inter-token p99": _milliseconds(gap.p99_ns if gap else None),
     }
 
 
@@ -76,15 +76,15 @@ def _columns(frame: Table) -> dict[str, Any]:
         "Tenant": st.column_config.TextColumn(width="small"),
         "Model": st.column_config.TextColumn(width="medium"),
         "Requests": number(format="localized", help="All requests, including refused ones"),
-        "Errors": number("Errors %", format="%.1f", help="Failed over admitted requests, in per cent"),
+        "Errors": number("Errors %", format="%.1f", help="Failed requests as a percentage of admitted requests"),
         "Input": number(format="localized", help="Prompt tokens, cached ones included"),
         "Cached": number(format="localized", help="Prompt tokens read from a cache"),
         "Output": number(format="localized", help="Generated tokens, reasoning included"),
-        "Cost": Money(_cost_places(frame), "Unpriced requests are left out"),
+        "Cost": Money(_cost_places(frame), "Excludes unpriced requests"),
         "No price": number(format="localized", help="Requests with known usage and no valid price card"),
         "Usage unknown": number(format="localized", help="Requests whose tokens were not reported"),
     }
-    for name, meaning in (("TTFT", "Time to first token"), ("Token", "Time between two tokens")):
+    for name, meaning in (("TTFT", "Time to first token"), ("Inter-token", "Inter-token latency")):
         for level in ("p50", "p95", "p99"):
             title = f"{name} {level}"
             columns[title] = number(f"{title} ms", format=_THREE_DIGITS, help=f"{meaning}, {level}, in milliseconds")
@@ -98,10 +98,14 @@ def _cost_places(frame: Table) -> int:
 
 def _footnote(answer: Overview) -> str:
     if not answer.has_latency:
-        how = "Percentiles are being counted."
+        how = "Percentiles are loading."
     elif answer.method == "exact":
         how = "Percentiles are exact: each is the measured time at its rank among all of the range."
     else:
         how = "Percentiles come from sketches and lie within ±1 % of the exact value (there are over 5 million gaps)."
-    cut = f" Only the {MAX_LINES} lines that cost most are shown; choose a tenant." if answer.has_more_lines else ""
+    cut = (
+        f" Only the {MAX_LINES} most expensive rows are shown; choose a tenant to see more."
+        if answer.has_more_lines
+        else ""
+    )
     return f"{how} — means not measured, not reported or not priced, never zero.{cut}"

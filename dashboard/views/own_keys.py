@@ -56,8 +56,8 @@ def draw(visit: Visit) -> None:
     if viewer.tenant is None or viewer.is_local:
         note(
             "Own keys belong to an account of one tenant. "
-            "`tollkeeper accounts add EMAIL --role developer --tenant TENANT` makes one; "
-            "an identity provider can make them too. Keys for applications: Administration, Keys."
+            "Create one with `tollkeeper accounts add EMAIL --role developer --tenant TENANT`, "
+            "or let an identity provider create it. Create keys for applications on Admin > Keys."
         )
         return
     found = visit.control.get("/v1/self/keys")
@@ -76,9 +76,9 @@ def _new_key(visit: Visit, found: Mapping[str, Any], have: int, ever: int) -> No
         if have >= most:
             note(f"You have {have} of {most} keys. Revoke one to make another.")
             return
-        note(f"A key costs at most {cap} in a calendar month; then it is refused until the next month begins.")
+        note(f"A key may spend at most {cap} in a calendar month; then it is refused until the next month.")
         with st.form("own_key", border=False, enter_to_submit=True):
-            name = st.text_input("Name", f"key {ever + 1}", max_chars=200, help="Where you use it, to tell keys apart")
+            name = st.text_input("Name", f"key {ever + 1}", max_chars=200, help="Purpose, to tell keys apart")
             pressed = submit("Create key", may=True)
     if pressed:
         secret = made_secret(lambda: visit.control.post("/v1/self/keys", {"name": name}))
@@ -111,13 +111,15 @@ def _figures(visit: Visit, works: Sequence[Mapping[str, Any]], usage: Sequence[O
     unpriced = sum(day.unpriced for day in usage)
     show_figures(
         [
-            Figure("Used this month", write.money(spent), until, "By your keys that work, as gateways report it"),
+            Figure("Used this month", write.money(spent), until, "Spent by your active keys, as gateways report it"),
             Figure(
                 "Left",
                 write.money(max(sum(caps, Decimal(0)) - spent, Decimal(0))),
                 f"of {write.money(sum(caps, Decimal(0)))}",
             ),
-            Figure("Requests", write.count(requests), f"last {_DAYS} days", "By all of your keys, revoked ones too"),
+            Figure(
+                "Requests", write.count(requests), f"last {_DAYS} days", "By all of your keys, including revoked ones"
+            ),
             Figure("Refused or failed", write.count(refused), f"last {_DAYS} days", tone="warn" if refused else None),
             Figure(
                 "Tokens",
@@ -151,7 +153,7 @@ def _keys(visit: Visit, rows: Sequence[Mapping[str, Any]]) -> None:
         frame,
         key="own_keys",
         columns=_KEYS,
-        help="Choose a line to revoke its key.",
+        help="Select a row to revoke its key.",
         empty="You have no key yet. Create one above: it works within a second.",
         formats=visit.formats,
     )
@@ -160,7 +162,7 @@ def _keys(visit: Visit, rows: Sequence[Mapping[str, Any]]) -> None:
     if st.button(f"Revoke {escaped(str(chosen['name']))}", icon=":material/block:", key="own_key_revoke"):
         ask_first(
             "Revoke this key?",
-            f"{quoted(chosen['name'])} is refused on every gateway within a second, and cannot be brought back.",
+            f"{quoted(chosen['name'])} is refused on every gateway within a second, and cannot be restored.",
             "Revoke",
             lambda: visit.control.delete(f"/v1/self/keys/{chosen['id']}"),
             f"Key {chosen['name']} revoked",
@@ -187,12 +189,12 @@ def _days(visit: Visit, usage: Sequence[OwnDay]) -> None:
         ]
     )
     show_table(
-        "What your keys have used",
+        "Usage of your keys",
         frame,
         key="own_usage",
         columns=_USE,
         help=f"The last {_DAYS} days, by day and model.",
-        empty="Nothing yet. Send a request with your key, or try it in the Playground.",
+        empty="No usage yet. Send a request with your key, or try it in the Playground.",
         formats=visit.formats,
     )
 
@@ -205,5 +207,5 @@ OWN_KEYS = Page(
     filters=(),
     is_live=False,
     roles=PEOPLE,
-    about="Make a capped key for yourself and see what your keys have used.",
+    about="Create a key with a monthly cap, and see the usage of your keys.",
 )

@@ -25,7 +25,7 @@ from dashboard.visit import Visit
 
 _RUN_KEY = "planner_run"
 _LOOK_SECONDS = 0.5
-_ABOUT = "Plays recorded traffic against simulated replicas: what if; and what the last week's records would save."
+_ABOUT = "Simulate recorded traffic on hypothetical replicas, and list savings from the last week."
 
 
 def draw(visit: Visit) -> None:
@@ -38,7 +38,7 @@ def draw(visit: Visit) -> None:
             _show(visit)
             _recommendations(visit)
     else:
-        note("What-if plans are of replicas, which serve all tenants: they are for viewers of the whole platform.")
+        note("Simulations cover replicas, which serve all tenants. Only viewers of the whole platform can run them.")
         _recommendations(visit)
 
 
@@ -75,14 +75,14 @@ def _show(visit: Visit) -> None:
                 "latency, utilisation, cost and the number of replicas, compared with the current state."
             )
             note(
-                "The same plan has the same result here and on the command line. Limits, "
+                "A simulation has the same result here and on the command line. Limits, "
                 "queues and retries of the gateway are not simulated."
             )
     elif not run.is_over:
         st.fragment(_progress, run_every=_LOOK_SECONDS)(run)
     elif run.answer is None:
         with panel("Outcome"):
-            said = run.refused or "the planner gave no answer"
+            said = run.refused or "the simulation returned no result"
             st.error(f"{escaped(said[:1].upper() + said[1:])}.", icon=":material/error:")
     else:
         show_result(visit, run.answer, run.seconds, command_of(run.job))
@@ -102,7 +102,7 @@ def _progress(run: PlannerRun) -> None:
 
 
 def _begin(visit: Visit) -> None:
-    """Begin to look for recommendations, which takes seconds once an hour."""
+    """Start to look for recommendations, which takes seconds once an hour."""
     visit.ahead_slow(recommended, *_question(visit), keep_seconds=RECOMMENDED_SECONDS)
 
 

@@ -16,15 +16,15 @@ from dashboard.visit import Visit
 
 _RECORDED: Final = "Recorded traffic"
 _MADE: Final = "Generated requests"
-_SAME: Final = "as it is"
+_SAME: Final = "unchanged"
 
 
 def asked_for(visit: Visit) -> PlanJob:
     """Draw the form and return the plan it asks for. Raises InvalidRequest on a price that is none."""
     hours, model, made = _workload(visit)
-    with panel("Replicas", help="What serves the requests now."):
+    with panel("Replicas", help="The pool that serves the requests now."):
         left, right = st.columns(2)
-        replicas = left.number_input("Replicas", 1, 1024, 1, key="plan_replicas", help="Number of them")
+        replicas = left.number_input("Replicas", 1, 1024, 1, key="plan_replicas", help="Number of replicas")
         policy = right.selectbox("Policy", POLICY_NAMES, key="plan_policy", help="How the router chooses between them")
         price = left.text_input("USD per GPU-hour", key="plan_price", placeholder="unknown", help="Of each GPU")
         blocks = right.number_input(
@@ -38,13 +38,13 @@ def asked_for(visit: Visit) -> PlanJob:
             help="As `tollkeeper plan --json` prints it under `replica`",
         )
     changes = _changes(visit)
-    with panel("Objective", help="Finds the fewest replicas that keep it, with the changes above."):
+    with panel("Objective", help="Finds the fewest replicas that meet these bounds, with the changes above."):
         left, right = st.columns(2)
         ttft = left.number_input(
-            "TTFT p95, ms", 0.001, None, None, key="plan_ttft", placeholder="not asked", help="Time to first token"
+            "TTFT p95, ms", 0.001, None, None, key="plan_ttft", placeholder="none", help="Time to first token"
         )
         gap = right.number_input(
-            "Gap p95, ms", 0.001, None, None, key="plan_gap", placeholder="not asked", help="Between two tokens"
+            "Inter-token p95, ms", 0.001, None, None, key="plan_gap", placeholder="none", help="Inter-token latency"
         )
     what_if = replace(
         changes,
@@ -59,14 +59,19 @@ def asked_for(visit: Visit) -> PlanJob:
 
 
 def _workload(visit: Visit) -> tuple[float, str, Made | None]:
-    with panel("Workload", help="Which requests the plan is played with."):
+    with panel("Workload", help="The requests to simulate."):
         kind = st.segmented_control(
             "Workload", (_RECORDED, _MADE), default=_RECORDED, key="plan_kind", required=True,
             label_visibility="collapsed",
         )  # fmt: skip
         left, right = st.columns(2)
         hours = left.number_input(
-            "Last hours", 0.01, 720.0, 1.0, key="plan_hours", help="Of recorded requests, and of measured steps"
+            "Hours",
+            0.01,
+            720.0,
+            1.0,
+            key="plan_hours",
+            help="Look-back window in hours, for recorded requests and measured steps",
         )
         model = right.selectbox(
             "Model", ["", *visit.choices("model")], key="plan_model", format_func=lambda name: name or "All models",
@@ -76,7 +81,7 @@ def _workload(visit: Visit) -> tuple[float, str, Made | None]:
             return hours, model, None
         return hours, model, Made(
             requests=int(left.number_input("Requests", 1, 5_000_000, 1000, key="plan_made")),
-            per_second=right.number_input("A second", 0.0001, None, 1.0, key="plan_rate"),
+            per_second=right.number_input("Requests per second", 0.0001, None, 1.0, key="plan_rate"),
             input_tokens=left.number_input("Mean prompt, tokens", 1.0, None, 512.0, key="plan_input"),
             output_tokens=right.number_input("Mean answer, tokens", 1.0, None, 128.0, key="plan_output"),
         )  # fmt: skip
@@ -86,16 +91,16 @@ def _changes(visit: Visit) -> WhatIf:
     with panel("What if", help="Changes to simulate; the defaults change nothing."):
         left, right = st.columns(2)
         traffic = left.number_input(
-            "Traffic multiplier", 0.01, 1000.0, 1.0, key="plan_traffic", help="Requests a second"
+            "Traffic multiplier", 0.01, 1000.0, 1.0, key="plan_traffic", help="Requests per second"
         )
         spot = right.number_input(
-            "On spot machines, %", 0, 100, None, key="plan_spot", placeholder="none", help="60 % cheaper, interrupted "
-            "once in twenty hours for three minutes",
+            "On spot machines, %", 0, 100, None, key="plan_spot", placeholder="none", help="Assumed 60 % cheaper, "
+            "and interrupted every 20 hours for 3 minutes",
         )  # fmt: skip
         without = st.multiselect(
-            "Without tenants", visit.choices("tenant"), key="plan_without", help="Requests that are served elsewhere"
+            "Without tenants", visit.choices("tenant"), key="plan_without", help="Remove these tenants' requests"
         )
-        with st.expander("Other hardware, other steps"):
+        with st.expander("Other hardware or step sizes"):
             left, right = st.columns(2)
             names = ["", *GPUS]
             gpu = left.selectbox("Measured on", names, key="plan_gpu", format_func=lambda name: name or "not set")
@@ -103,14 +108,14 @@ def _changes(visit: Visit) -> WhatIf:
             weights = left.selectbox(
                 "Weights in", ["", *WEIGHT_BYTES], key="plan_weights", format_func=lambda name: name or _SAME
             )
-            chunk = right.number_input("Tokens a step", 1, None, None, key="plan_chunk", placeholder=_SAME)
+            chunk = right.number_input("Tokens per step", 1, None, None, key="plan_chunk", placeholder=_SAME)
             parameters = left.number_input(
                 "Parameters, billions", 0.001, None, None, key="plan_parameters", placeholder="not set",
-                help="With the next field, computes how much cache fits beside the weights",
+                help="With KV bytes per token: computes how much cache fits beside the weights",
             )  # fmt: skip
             kv_bytes = right.number_input(
-                "KV bytes a token", 1.0, None, None, key="plan_kv_bytes", placeholder="not set",
-                help="A token's keys and values, in all layers",
+                "KV bytes per token", 1.0, None, None, key="plan_kv_bytes", placeholder="not set",
+                help="KV cache bytes per token, all layers",
             )  # fmt: skip
             to_price = left.text_input("USD per hour there", key="plan_to_price", placeholder=_SAME)
     return WhatIf(
@@ -133,7 +138,7 @@ def command_of(job: PlanJob) -> str:
     words = ["tollkeeper plan"]
     if job.made is not None:
         made = job.made
-        words.append(f"--made {made.requests} --rate {_word(made.per_second)}")
+        words.append(f"--generate {made.requests} --rate {_word(made.per_second)}")
         words.append(f"--input-tokens {_word(made.input_tokens)} --output-tokens {_word(made.output_tokens)}")
     words.append(f"--hours {_word(job.hours)}")
     words += [f"--model {_word(job.model)}"] if job.model else []
@@ -152,7 +157,8 @@ def _word(value: object) -> str:
     return repr(value).removesuffix(".0") if isinstance(value, float) else shlex.quote(str(value))
 
 
-_OPTIONS: Final = {"parameters_billions": "parameters"}  # where the command calls it otherwise
+# Options of the command that have another name than the field.
+_OPTIONS: Final = {"parameters_billions": "parameters", "gap_p95_ms": "inter-token-p95-ms"}
 
 
 def _price(text: str) -> Decimal | None:

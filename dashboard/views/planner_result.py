@@ -1,4 +1,4 @@
-"""What a plan came to, beside what is: key figures, percentiles, how busy replicas were, and the same as a command."""
+"""The result of a simulation beside the current state: key figures, percentiles, utilisation, and the command."""
 
 import json
 from collections.abc import Mapping
@@ -26,8 +26,8 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Refused": _number(format="localized", help="Requests that fit into no replica's cache"),
     "TTFT p50": _number(format=_MS, help="Time to first token; exact"),
     "TTFT p95": _number(format=_MS, help="Time to first token; exact"),
-    "Gap p50": _number(format=_MS, help="Between two tokens; within 1 %"),
-    "Gap p95": _number(format=_MS, help="Between two tokens; within 1 %"),
+    "Inter-token p50": _number(format=_MS, help="Inter-token latency, within 1 %"),
+    "Inter-token p95": _number(format=_MS, help="Inter-token latency, within 1 %"),
     "Busy": _number(format="%.1f %%", help="Mean share of time in which replicas were in a step"),
     "Cost": Money(4, "All replicas, from the first arrival to the last token"),
     "Per M tokens": Money(4, "Per million output tokens"),
@@ -44,12 +44,12 @@ def show_result(visit: Visit, answer: Mapping[str, Any], seconds: float, command
         key="plan_outcome",
         columns=_COLUMNS,
         formats=visit.formats,
-        help="Each plan on its own line.",
+        help="One row per simulation.",
     )
     left, right = st.columns(2, gap="small")
     for column, name, title, help in (
         (left, "ttft_ms", "Time to first token", "From arrival to first token; nearest rank, exact."),
-        (right, "gap_ms", "Gap between tokens", "Between two tokens of one answer; within 1 %."),
+        (right, "gap_ms", "Inter-token latency", "Time between two tokens of one answer, within 1 %."),
     ):
         with column:
             show_chart(
@@ -61,11 +61,11 @@ def show_result(visit: Visit, answer: Mapping[str, Any], seconds: float, command
                 data=lambda name=name: percentiles_frame(plans, name),
             )
     show_chart(
-        "How busy each replica is",
+        "Utilisation of each replica",
         _busy(plans),
         key="plan_busy",
         unit="% of its time in a step",
-        help="The rest is idle, or the host between two steps.",
+        help="The rest is idle or host time between two steps.",
         data=lambda: busy_frame(plans),
     )
     with st.expander("The same at the command line, and as JSON"):
@@ -74,13 +74,13 @@ def show_result(visit: Visit, answer: Mapping[str, Any], seconds: float, command
             "JSON", json.dumps(answer, indent=2), "plan.json", "application/json", key="plan_json", on_click="ignore"
         )
     workload = answer["workload"]
-    note(f"{workload['source']}, played in {seconds:.1f} s.")
+    note(f"{workload['source']}, simulated in {seconds:.1f} s.")
 
 
 def _plans(answer: Mapping[str, Any]) -> dict[str, tuple[int, Mapping[str, Any]]]:
     """Return the plans by name, each with its replicas and its outcome."""
     replicas = int(answer["replicas"])
-    plans = {"as it is": (replicas, answer["now"])}
+    plans = {"current": (replicas, answer["now"])}
     if "what_if" in answer:
         plans["what if"] = (replicas, answer["what_if"]["outcome"])
     sizing = answer.get("sizing")
@@ -91,20 +91,30 @@ def _plans(answer: Mapping[str, Any]) -> dict[str, tuple[int, Mapping[str, Any]]
 
 def _figures(visit: Visit, answer: Mapping[str, Any], plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> None:
     formats = visit.formats
-    now, last = plans["as it is"][1], list(plans.values())[-1][1]
+    now, last = plans["current"][1], list(plans.values())[-1][1]
     figures = [
-        Figure("TTFT p95", _ms(visit, last, "ttft_ms"), f"as it is {_ms(visit, now, 'ttft_ms')}", "Of the last plan."),
-        Figure("Gap p95", _ms(visit, last, "gap_ms"), f"as it is {_ms(visit, now, 'gap_ms')}", "Of the last plan."),
+        Figure(
+            "TTFT p95",
+            _ms(visit, last, "ttft_ms"),
+            f"current {_ms(visit, now, 'ttft_ms')}",
+            "For the simulated change.",
+        ),
+        Figure(
+            "Inter-token p95",
+            _ms(visit, last, "gap_ms"),
+            f"current {_ms(visit, now, 'gap_ms')}",
+            "For the simulated change.",
+        ),
         Figure(
             "Replicas busy",
             formats.percent(last["busy_share"]),
-            f"as it is {formats.percent(now['busy_share'])}",
+            f"current {formats.percent(now['busy_share'])}",
             "Mean share of time in a step.",
         ),
         Figure(
             "Cost",
             formats.money(_decimal(last["cost_usd"])),
-            f"as it is {formats.money(_decimal(now['cost_usd']))}",
+            f"current {formats.money(_decimal(now['cost_usd']))}",
             "For all replicas over the workload. Unknown without a price per GPU hour.",
         ),
     ]
@@ -117,7 +127,7 @@ def _figures(visit: Visit, answer: Mapping[str, Any], plans: Mapping[str, tuple[
             Figure(
                 "Replicas needed",
                 found,
-                f"tried {tried}",
+                f"simulated {tried}",
                 sizing["reason"] or "The fewest that meet the objective for every request.",
                 None if sizing["replicas"] else "bad",
             ),
@@ -145,8 +155,8 @@ def outcome_frame(plans: Mapping[str, tuple[int, Mapping[str, Any]]]) -> Table:
                 "Refused": outcome["refused"],
                 "TTFT p50": (outcome["ttft_ms"] or {}).get("p50"),
                 "TTFT p95": (outcome["ttft_ms"] or {}).get("p95"),
-                "Gap p50": (outcome["gap_ms"] or {}).get("p50"),
-                "Gap p95": (outcome["gap_ms"] or {}).get("p95"),
+                "Inter-token p50": (outcome["gap_ms"] or {}).get("p50"),
+                "Inter-token p95": (outcome["gap_ms"] or {}).get("p95"),
                 "Busy": 100 * outcome["busy_share"],
                 "Cost": None if outcome["cost_usd"] is None else float(outcome["cost_usd"]),
                 "Per M tokens": None

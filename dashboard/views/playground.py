@@ -34,16 +34,16 @@ def _playground() -> Playground:
 
 def draw(visit: Visit) -> None:
     """Draw the form, the answer, and what the request took."""
-    with panel("Prompt", help="Sent to the gateway as an application sends it: limits, budgets and prices hold."):
+    with panel("Prompt", help="Sent to the gateway like an application's request: limits, budgets and prices apply."):
         key = st.text_input(
             "Key",
             key="playground_key",
             type="password",
             placeholder="tk-…",
-            help="Its limits, budget and models hold. It stays in this browser tab's session and is stored nowhere.",
+            help="Its limits, budgets and allowed models apply. It is kept in this browser tab's session only.",
         ).strip()
         if not key:
-            note("Enter a key to list its models. `tollkeeper keys create` makes one, as does Administration, Keys.")
+            note("Enter a key to list its models. Create one on Admin > Keys, or with `tollkeeper keys create`.")
             return
         if _KEY.fullmatch(key) is None:
             st.error("A key has letters, digits and punctuation, without spaces.", icon=":material/error:")
@@ -121,13 +121,13 @@ def _outcome(visit: Visit, tried: Tried) -> None:
             note(f"Request {escaped(tried.request_id)}. Its record and cost appear here within seconds.")
             st.fragment(lambda: _wait_for(visit, tried), run_every=_POLL_SECONDS)()
         else:
-            note(f"Request {escaped(tried.request_id)} has no record that you may see: the key is of another tenant.")
+            note(f"Request {escaped(tried.request_id)} has no record that you can see: the key is of another tenant.")
 
 
 def _figures(visit: Visit, tried: Tried, record: SingleRequest | None) -> None:
     write = visit.formats
     cost = None if record is None else record.cost_usd
-    about_cost = "of its record" if cost is not None else "not known yet" if record is None else "unpriced"
+    about_cost = "of its record" if cost is not None else "pending" if record is None else "unpriced"
 
     def milliseconds(value: float | None) -> str:
         return UNKNOWN if value is None else f"{value:,.0f} ms"
@@ -149,13 +149,13 @@ def _figures(visit: Visit, tried: Tried, record: SingleRequest | None) -> None:
             Figure(
                 "Time to first token",
                 milliseconds(tried.first_token_ms),
-                "measured here",
+                "measured by the dashboard",
                 "From the dashboard to the gateway and back",
             ),
             Figure(
                 "Total time",
                 milliseconds(tried.total_ms),
-                "measured here",
+                "measured by the dashboard",
                 "From the dashboard to the gateway and back",
             ),
         ]

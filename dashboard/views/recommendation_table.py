@@ -23,12 +23,12 @@ _KINDS: Final[Mapping[Kind, str]] = {
 }
 RECOMMENDATION_COLUMNS: Final[dict[str, Any]] = {
     "Saving": _text(width="small", help="For the period examined, at current prices; a dash: no price yet"),
-    "By": _text(help="Which kind of change"),
-    "Tenant": _text(width="small", help="Whose requests; (platform): of replicas, which serve all"),
+    "By": _text(help="Kind of change"),
+    "Tenant": _text(width="small", help="Tenant of the requests; (platform): replicas, which serve all tenants"),
     "Model": _text(),
     "Recommendation": _text(width="large", help="What to change"),
     "Evidence": _text(width="large", help="Figures from the records; a share of 0.3 is 30 %"),
-    "Caveat": _text(width="medium", help="What the records cannot know"),
+    "Caveat": _text(width="medium", help="What the records cannot show"),
 }
 
 

@@ -46,7 +46,7 @@ _OF: Final = {
 def draw(visit: Visit) -> None:
     """Draw the months that were compared, and the differences of the one that is chosen."""
     if visit.viewer.reach.is_bound:
-        note("Providers' bills are of the whole installation. Ask its owner, an admin or finance.")
+        note("Providers' bills cover the whole installation. Ask an owner, admin or finance user.")
         return
     provider, month = address.get("provider") or "", address.get("bill_month") or ""
     board: ReconciliationBoard = visit.read_control(reconciliation_board, provider, month)
@@ -64,14 +64,14 @@ def draw(visit: Visit) -> None:
         columns={
             "Billed": Money(2),
             "Recorded": Money(2),
-            "Difference": Money(2, "Billed less recorded", is_signed=True),
-            "Unknown": Money(2, "Differences without a cause, whatever their sign"),
+            "Difference": Money(2, "Billed minus recorded", is_signed=True),
+            "Unknown": Money(2, "Differences without a cause, as absolute values"),
             "Compared": _moment,
         },
         formats=visit.formats,
-        help="Months of which a bill was imported. Choose a row to see its differences.",
+        help="Months with an imported bill. Select a row to see its differences.",
         on_select=partial(_open_month, [(row.provider, row.month) for row in board.reconciliations]),
-        empty="No bill was compared yet. Import one with tollkeeper reconcile import FILE.",
+        empty="No bills yet. Import one with tollkeeper reconcile import FILE.",
     )
     if board.bills:
         show_table(
@@ -80,7 +80,7 @@ def draw(visit: Visit) -> None:
             key="reconciliation_bills",
             columns={"Billed": Money(2), "Imported": _moment, "Lines": _count, "Skipped": _count, "File": _text()},
             formats=visit.formats,
-            help="Files as they were imported. Skipped are lines of other services.",
+            help="Imported files. Skipped: lines of other services.",
         )
     note("Bills are compared again within five minutes of an import, and every six hours for two months.")
 
@@ -90,21 +90,19 @@ def _figures(visit: Visit, row: Reconciliation) -> None:
     difference = row.billed_usd - row.recorded_usd
     show_figures(
         [
-            Figure(
-                "Billed", money(row.billed_usd), f"{row.provider}, {row.month}", "What the provider's bill sums to."
-            ),
+            Figure("Billed", money(row.billed_usd), f"{row.provider}, {row.month}", "Total of the provider's bill."),
             Figure(
                 "Recorded",
                 money(row.recorded_usd),
                 "by the gateway",
-                "What requests to this provider were recorded at in the same days (UTC).",
+                "Recorded cost of requests to this provider on the same days (UTC).",
             ),
-            Figure("Difference", money(difference), "billed less recorded", "The causes below sum to it exactly."),
+            Figure("Difference", money(difference), "billed minus recorded", "The causes below sum to it exactly."),
             Figure(
                 "Unknown",
                 money(row.unknown_usd),
                 "without a cause",
-                "Tokens that nothing explains, whatever their sign.",
+                "Unexplained tokens, as absolute values.",
                 "bad" if row.unknown_usd else "good",
             ),
         ]
@@ -131,14 +129,14 @@ def _causes(visit: Visit, row: Reconciliation, board: ReconciliationBoard) -> No
         ),
         key=f"reconciliation_causes_{row.provider}_{row.month}",
         columns={
-            "Amount": Money(4, "Above 0: the bill has more than was recorded", is_signed=True),
+            "Amount": Money(4, "Above 0: the bill is higher than recorded", is_signed=True),
             "Differences": _count,
             "Meaning": _text(width="large"),
         },
         formats=visit.formats,
-        help="Every difference has one cause. Choose a row to see its days, models and targets.",
+        help="Every difference has one cause. Select a row to see its days, models and targets.",
         on_select=partial(_open_cause, f"reconciliation_causes_{row.provider}_{row.month}", row, names),
-        empty="The bill is what was recorded, to the last decimal place.",
+        empty="The bill matches recorded usage exactly.",
     )
     cause = address.get("cause")
     if cause is not None and cause in CAUSE_WORDS:
@@ -153,14 +151,14 @@ def _differences(visit: Visit, cause: str, found: Sequence[KeptDifference]) -> N
         differences_frame(shown),
         key=key,
         columns={
-            "Amount": Money(6, "Above 0: the bill has more than was recorded", is_signed=True),
+            "Amount": Money(6, "Above 0: the bill is higher than recorded", is_signed=True),
             "Tokens": _count,
         },
         formats=visit.formats,
-        help="By day (UTC), model, target, service tier and kind of tokens. Choose a row to find its requests.",
+        help="By day (UTC), model, target, service tier and kind of tokens. Select a row to find its requests.",
         data=lambda: differences_frame(found),
         on_select="rerun",
-        empty="No difference has this cause.",
+        empty="No differences with this cause.",
     )
     if len(found) > len(shown):
         note(f"The {_MOST_ROWS:,} largest of {len(found):,} are shown; the export has all.")
@@ -274,5 +272,5 @@ RECONCILIATION = Page(
     filters=(),
     is_live=False,
     roles=frozenset({Role.OWNER, Role.ADMIN, Role.FINANCE}),
-    about="What providers bill, against what was recorded: every difference has a cause.",
+    about="Compare providers' bills with recorded usage: every difference has a cause.",
 )

@@ -32,10 +32,10 @@ CAUSES: Final[dict[str, tuple[str, str, str]]] = {
     "own": ("Own compute", "#1f9d76", "steps that computed for this request"),
     "co_prefill": ("Co-tenant prefill", "#d9702b", "other requests' prompts in the same steps"),
     "co_decode": ("Co-tenant decode", "#2f7ed8", "other requests' tokens in the same steps"),
-    "preemption": ("Preempted", "#d0505c", "it had to make room and was computed again"),
+    "preemption": ("Preempted", "#d0505c", "evicted from the batch and computed again"),
     "host": ("Host", "#c2921a", "the engine between steps, with work waiting"),
-    "queue": ("Queue", "#7065d8", "it waited for its turn"),
-    "outside": ("Outside", "#8a94a6", "no step covers it: the way, the gateway"),
+    "queue": ("Queue", "#7065d8", "waited in the engine's queue"),
+    "outside": ("Outside", "#8a94a6", "outside the engine: network or gateway"),
 }
 
 
@@ -47,7 +47,7 @@ def fall_chart(request: SingleRequest, fall: Waterfall, slow: SlowTokens, format
         rows.append(name)
         _bar(figure, name, span.begin_ns, span.end_ns, color, formats)
     for each in request.tries:
-        name = f"Try {each.number}: {each.replica or each.provider or each.reason}"
+        name = f"Attempt {each.number}: {each.replica or each.provider or each.reason}"
         rows.append(name)
         color = STATUS["good"] if each.outcome == "ok" else STATUS["bad"]
         _bar(
@@ -130,7 +130,7 @@ def gap_frame(fall: Waterfall) -> Table:
 
 
 def cause_bars(slow: SlowTokens, formats: Formats) -> Plot:
-    """Draw a lying bar per slow token, cut by cause, the slowest on top."""
+    """Draw one horizontal bar per slow token, split by cause, slowest on top."""
     names = [f"Token {each.token + 1}" for each in slow.tokens]
     figure = Plot()
     for cause, (name, color, _) in CAUSES.items():
@@ -197,7 +197,7 @@ def candidate_bars(decision: RouteDecision) -> Plot:
         figure.add_vline(
             x=decision.actual_ms,
             line={"color": STATUS["warn"], "width": 2},
-            annotation={"text": f"came: {decision.actual_ms:,.0f} ms", "yanchor": "bottom"},
+            annotation={"text": f"actual: {decision.actual_ms:,.0f} ms", "yanchor": "bottom"},
             annotation_position="top",
         )
     return figure

@@ -36,7 +36,7 @@ _OUTCOMES: Final = {
     "ok": ("answered", "good"),
     "error": ("failed", "bad"),
     "rejected": ("refused", "warn"),
-    "cancelled": ("client left", "neutral"),
+    "cancelled": ("client disconnected", "neutral"),
 }
 # Facts in the order of the table, by the column that holds them.
 _FACTS: Final = (
@@ -58,12 +58,12 @@ _FACTS: Final = (
 
 
 def draw_request(visit: Visit, named: str) -> None:
-    """Draw one request by its id. Raises InvalidRequest if it is no id, NotFound where it is not the viewer's."""
+    """Draw one request by its id. Raises InvalidRequest if it is not an id, NotFound if it is not the viewer's."""
     st.button("All requests", icon=":material/arrow_back:", on_click=address.change, args=({"request": None},))
     try:
         identifier = UUID(named)
     except ValueError as error:
-        raise InvalidRequest(f"{named!r} is no request id; it is in the reply's header x-request-id") from error
+        raise InvalidRequest(f"{named!r} is not a request id; it is in the response header x-request-id") from error
     request = visit.read(single_request, identifier, visit.viewer.tenant, visit.viewer.team)
     slow = slowest_of_own(visit.viewer.reach, request)
     _heading(visit, request)
@@ -127,7 +127,7 @@ def _figures(visit: Visit, request: SingleRequest) -> None:
             Figure(
                 "First token",
                 formats.duration(request.ttft_ns),
-                "streamed" if request.is_streamed else "answered whole",
+                "streamed" if request.is_streamed else "complete answer",
                 "From its arrival to the first token passing the gateway.",
             ),
             Figure("Input", formats.count(usage.input_tokens), f"{formats.count(cached)} cached", "Prompt tokens."),
@@ -147,16 +147,16 @@ def _figures(visit: Visit, request: SingleRequest) -> None:
             Figure(
                 "GPU time",
                 formats.duration(None if request.gpu is None else request.gpu.total_ns),
-                "no own engine" if request.gpu is None else request.gpu.method,
+                "hosted by a provider" if request.gpu is None else request.gpu.method,
                 "Its share of the time of the engine's steps.",
             ),
-            Figure("Attempts", str(request.counts["attempts"]), "asked for it", "Number of attempts."),
+            Figure("Attempts", str(request.counts["attempts"]), "requested", "Number of attempts."),
         ]
     )
 
 
 def _priced_as(request: SingleRequest) -> str:
-    """Name the price card, or what has no price and why."""
+    """Return the name of the price card, or what has no price and why."""
     if request.unpriced_leaves:
         return f"without {', '.join(request.unpriced_leaves)}: no price"
     tier = request.labels["service_tier"]
@@ -170,12 +170,12 @@ def _priced_as(request: SingleRequest) -> str:
 def _draw_fall(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
     fall = waterfall(request)
     show_chart(
-        "Where its time went",
+        "Time by stage",
         fall_chart(request, fall, slow, visit.formats),
         key="request_waterfall",
         unit="ms from its arrival",
         help="Admission: reading, keys, rules, limits. Gateway queue: its tenant's turn. Engine queue and cold start "
-        "are by the engine's word. Prefill includes the way there and back, and failed tries. Each mark is a token.",
+        "are reported by the engine. Prefill includes network time and failed attempts. Each mark is a token.",
         data=lambda: fall_frame(fall),
         alt="The request's time by stage, one row each, with a mark for every token",
     )
@@ -201,7 +201,7 @@ def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
     )
     if not slow.tokens:
         with panel(title, help=help):
-            note("No token of this request was timed.")
+            note("No token times were recorded for this request.")
         return
     if not slow.has_steps:
         with panel(title, help=help):
@@ -237,7 +237,7 @@ def _draw_slow(visit: Visit, request: SingleRequest, slow: SlowTokens) -> None:
 def _company(visit: Visit, token: SlowToken) -> str:
     """Return how many other requests the engine served meanwhile, without saying whose they were."""
     if not token.others:
-        return "The engine computed for no other request meanwhile."
+        return "The engine computed for no other request in that time."
     reading = f", up to {visit.formats.count(token.others_prefilling)} of them their prompts"
     others = visit.formats.counted(token.others, "other request")
     return f"It shared steps with up to {others}{reading if token.others_prefilling else ''}."
@@ -317,12 +317,12 @@ def _draw_gpu(visit: Visit, request: SingleRequest) -> None:
             alt="GPU time by phase",
         )
         blocks = "unknown" if gpu.kv_block_seconds is None else f"{gpu.kv_block_seconds:,.2f}"
-        note(f"{duration(gpu.total_ns)} in all by {gpu.method}{confidence}; {blocks} KV block seconds.")
+        note(f"{duration(gpu.total_ns)} in total by {gpu.method}{confidence}; {blocks} KV block seconds.")
 
 
 def _draw_decision(visit: Visit, request: SingleRequest) -> None:
     decision = request.decision
-    title, help = "Route decision", "What the gateway weighed when it chose who was to answer."
+    title, help = "Route decision", "Targets that the gateway compared, with predictions and scores."
     if decision.candidates:
         show_chart(
             f"{title}: policy {decision.policy}",
@@ -380,7 +380,7 @@ def _draw_tries(visit: Visit, request: SingleRequest) -> None:
             "Took": st.column_config.NumberColumn("Took ms", format="%.4g"),
             "Cost": Money(6),
         },
-        help="Each target that was asked, and why.",
+        help="Each target that was called, and why.",
     )
 
 

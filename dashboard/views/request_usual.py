@@ -1,4 +1,4 @@
-"""What is usual where a request was answered: one sentence beside its own time to the first token."""
+"""One sentence that compares a request's time to first token with other requests at its target."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ def draw_usual(visit: Visit, request: SingleRequest) -> None:
     at = f"{escaped(model)} at {escaped(replica)}"
     write = visit.formats
     if usual.day_count < _FEW or usual.day_p50_ns is None or usual.day_p95_ns is None:
-        note(f"{write.counted(usual.day_count, 'request')} to {at} in the day before: too few to say what is usual.")
+        note(f"{write.counted(usual.day_count, 'request')} to {at} in the day before: too few for a comparison.")
         return
     word = "within the usual range" if request.ttft_ns <= usual.day_p95_ns else "slower than usual"
     said = (

@@ -37,7 +37,7 @@ _OUTCOME_NAMES: Final[dict[str, str]] = {
     "ok": "answered",
     "error": "failed",
     "rejected": "refused",
-    "cancelled": "client left",
+    "cancelled": "client disconnected",
 }
 _SORT_NAMES: Final[dict[str, str]] = {
     "newest": "Newest first",
@@ -88,7 +88,7 @@ def draw(visit: Visit) -> None:
     else:
         matches = visit.read(count_matches, question, answer.searched)
     if isinstance(matches, Pending):
-        note("Being counted …")
+        note("Loading …")
         _draw_table(visit, answer, None)
     else:
         _draw_matches(visit, matches)
@@ -126,7 +126,7 @@ def _asked(visit: Visit) -> RequestQuestion:
 def _page() -> int:
     written = address.get("p") or "1"
     if not (written.isascii() and written.isdigit() and len(written) <= len(str(MAX_PAGES))):
-        raise InvalidRequest(f"{written!r} is no page; pages are 1 to {MAX_PAGES}", param="p")
+        raise InvalidRequest(f"{written!r} is not a page; pages are 1 to {MAX_PAGES}", param="p")
     return int(written)
 
 
@@ -165,10 +165,10 @@ def _draw_table(visit: Visit, answer: FoundPage, total: int | None) -> None:
         key=key,
         columns=_columns(),
         formats=visit.formats,
-        help="Choose a line to see where its time and money went.",
+        help="Select a row to see where its time and cost went.",
         on_select=partial(_open_row, key, [str(one.request_id) for one in answer.requests]),
         data=lambda: Table([one.as_json() for one in answer.requests]),
-        empty="No request matches; take something out of the search, or choose a longer range.",
+        empty="No request matches. Remove a search term or widen the time range.",
     )
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
@@ -187,7 +187,7 @@ def _draw_table(visit: Visit, answer: FoundPage, total: int | None) -> None:
             args=({"p": str(page + 1)},),
             key="requests_on",
         )
-        note(f"Page {page}. {PAGE_ROWS} to a page; — is what was not measured, not reported or not priced.")
+        note(f"Page {page}. {PAGE_ROWS} to a page; — means not measured, not reported or not priced.")
 
 
 def _open_row(key: str, ids: Sequence[str]) -> None:
@@ -229,14 +229,14 @@ def _columns() -> dict[str, Any]:
         "Outcome": words(help="Outcome, and the status if it was not answered", width="small"),
         "Tenant": words(width="small"),
         "Team": words(width="small"),
-        "Model": words(help="The model that served it, else the requested one"),
+        "Model": words(help="The model that answered, else the requested one"),
         "Why": words(help="The error's code, or why the answer ended"),
         "Duration": number("Duration ms", format="%.4g", help="From its arrival to the end of its answer"),
         "TTFT": number("TTFT ms", format="%.4g", help="From its arrival to its first token"),
         "In": number("In tokens", format="localized", help="Prompt tokens, cached ones included"),
         "Out": number("Out tokens", format="localized", help="Generated tokens, reasoning included"),
-        "Cost": Money(6, "At its price then; missing means unpriced, not free"),
-        "Attempts": number(format="%d", help="Targets that were tried"),
+        "Cost": Money(6, "At the price valid then; empty means unpriced, not free"),
+        "Attempts": number(format="%d", help="Number of attempts"),
         "User": words(help="The end user that the application named"),
     }
 
@@ -248,5 +248,5 @@ REQUESTS = Page(
     draw,
     filters=("range", "tenant", "team", "model"),
     is_live=False,
-    about="Every single request; one of them opens to where its time and money went.",
+    about="Search single requests, and open one to see its time and cost.",
 )

@@ -46,20 +46,20 @@ from dashboard.visit import Visit
 _KEPT_SECONDS: Final = 60.0
 _DECISIONS: Final = "routing_decisions"
 _CHOSEN: Final = "routing_chosen"
-_ABOUT = "Which targets answered, what failed and was tried elsewhere, and what the choices between them were worth."
+_ABOUT = "Traffic, failures and additional attempts by target, and the quality of routing decisions."
 
 
 def draw(visit: Visit) -> None:
     """Draw the page."""
     board = _board(visit)
     if isinstance(board, Pending):
-        note("The attempts and choices of the requests are being counted.")
+        note("Attempts and routing decisions are loading.")
         return
     # Targets are the platform's: who sees one tenant sees its requests, and not how the machines are.
     state = read_gateway_state() if visit.viewer.tenant is None else None
     _figures(visit, board, state)
     if board.is_empty:
-        note("No request reached a target in this range: choose a longer one, or send a request.")
+        note("No request reached a target in this range. Widen the time range, or send a request.")
     else:
         _targets(visit, board, state)
         _over_time(visit, board)
@@ -90,21 +90,21 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
             "Requests that were sent to a target, without cache hits and refusals.",
         ),
         Figure(
-            "Needed several tries",
+            "Requests with more than one attempt",
             formats.percent(total.retried_share),
             f"{formats.counted(total.retried, 'request')}",
             "Share of these requests with a retry, fallback, hedge or continuation.",
         ),
         Figure(
-            "Further tries",
+            "Additional attempts",
             formats.count(sum(further.values())),
             ", ".join(f"{formats.count(count)} {reason}" for reason, count in list(further.items())[:2]) or "none",
-            "Tries after a request's first, by why they were made.",
+            "Attempts after a request's first, by reason.",
         ),
         Figure(
             "Failed attempts",
             formats.count(board.failed_tries),
-            f"{formats.money(lost_usd(board.tries))} for no answer",
+            f"{formats.money(lost_usd(board.tries))} without an answer",
             "Attempts that a target failed, whether or not another attempt answered; and what they cost, as far as "
             "targets reported it.",
         ),
@@ -118,16 +118,16 @@ def _figures(visit: Visit, board: RoutingBoard, state: GatewayState | None) -> N
             "Mean regret",
             formats.duration(None if board.mean_regret_ms is None else board.mean_regret_ms * 1e6),
             f"{formats.counted(board.samples, 'choice')} sampled",
-            "Extra time to first token beside the best predicted target's, for one request in a hundred.",
+            "Additional time to first token compared with the best predicted target, sampled for 1 % of requests.",
         ),
     ]
     if state is not None:
-        figures.append(_left_alone(visit, state))
+        figures.append(_open_circuits(visit, state))
     show_figures(figures)
 
 
-def _left_alone(visit: Visit, state: GatewayState) -> Figure:
-    text = "Targets without requests now: circuit open, or the target asked for a pause."
+def _open_circuits(visit: Visit, state: GatewayState) -> Figure:
+    text = "Targets that get no requests now: circuit open, or paused by Retry-After."
     if state.problem:
         return Figure(
             "Circuit open", "—", "gateway not reached", f"{text} Unknown: {states.escaped(state.problem)}.", "warn"
@@ -156,7 +156,7 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
             "Failed attempts",
             failed_tries(board, zone),
             key="routing_failed_tries",
-            unit="tries by target",
+            unit="attempts by target",
             help="Attempts that a target failed.",
             data=lambda: failed_tries_frame(board),
         )
@@ -172,7 +172,7 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
     with right:
         counts = further_by_reason(board.tries)
         show_chart(
-            "Why tried further",
+            "Attempts by reason",
             reasons(counts),
             key="routing_reasons",
             unit="tries",
@@ -185,7 +185,7 @@ def _over_time(visit: Visit, board: RoutingBoard) -> None:
 def _breakers(visit: Visit, board: RoutingBoard, state: GatewayState) -> None:
     if state.problem:
         with panel("Circuit breakers", help="When targets' circuits were open."):
-            note(f"Not known now: {states.escaped(state.problem)}.")
+            note(f"State unknown: {states.escaped(state.problem)}.")
         return
     if not state.changes:
         with panel("Circuit breakers", help="When targets' circuits were open."):
@@ -201,7 +201,7 @@ def _breakers(visit: Visit, board: RoutingBoard, state: GatewayState) -> None:
             key="routing_breakers",
             unit="when circuits were open",
             help="A breaker opens after failures in a row, a share of failures, or answers much slower than the "
-            "others', and is closed again by a good probe. As one gateway saw it, since its start.",
+            "others', and closes after a successful probe. State of one gateway since its start.",
             data=lambda: changes,
         )
     with right:
@@ -209,7 +209,7 @@ def _breakers(visit: Visit, board: RoutingBoard, state: GatewayState) -> None:
             "Last changes",
             changes,
             key="routing_changes",
-            help="The latest first; why is the last failure before it, in the gateway's words.",
+            help="Latest first; the reason is the last failure before the change.",
             columns={"When": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss")},
         )
 
@@ -223,7 +223,7 @@ def _routes(visit: Visit, board: RoutingBoard) -> None:
         shares = entry_shares(board, visit.control.get_all("/v1/routes"))
         if not shares:
             with panel("Canaries and weights", help="Routes share requests between models by weight."):
-                note("No route is set, so applications name models themselves. Admin makes routes.")
+                note("No routes: applications ask for models directly. Create routes on Admin > Routes.")
             return
         show_table(
             "Canaries and weights",
@@ -238,7 +238,7 @@ def _routes(visit: Visit, board: RoutingBoard) -> None:
 
 def _choices(visit: Visit, board: RoutingBoard) -> None:
     if not board.regret:
-        with panel("Regret", help="What the choice between targets gained or lost."):
+        with panel("Regret", help="Quality of the choice between targets."):
             note(
                 "No sampled choice in this range. One request in a hundred records its alternatives, "
                 "if the pool has several targets (TOLLKEEPER_ROUTING_SAMPLE_SHARE)."
@@ -249,7 +249,7 @@ def _choices(visit: Visit, board: RoutingBoard) -> None:
         regret_frame(board.regret),
         key="routing_regret",
         columns=REGRET_COLUMNS,
-        help="Regret: actual time less the best prediction, if above 0. Part of it is prediction error.",
+        help="Regret: actual time minus the best prediction, if above 0. Part of it is prediction error.",
     )
     left, right = st.columns([3, 2], gap="small")
     zone = visit.viewer.zone
@@ -259,7 +259,7 @@ def _choices(visit: Visit, board: RoutingBoard) -> None:
             decisions_frame(board.decisions, zone),
             key=_DECISIONS,
             columns=DECISION_COLUMNS,
-            help="Choose a line to see its alternatives.",
+            help="Select a row to see its alternatives.",
             on_select=partial(_choose_row, [one.request_id for one in board.decisions]),
         )
     chosen = st.session_state.get(_CHOSEN)

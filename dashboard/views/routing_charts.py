@@ -106,12 +106,12 @@ def reasons(counts: Mapping[str, int]) -> Plot:
         marker={"color": GROUP_COLORS[0]},
     )
     if not names:
-        _say(figure, "No further try")
+        _say(figure, "No additional attempts")
     return _lying(figure, max(counts.values(), default=1))
 
 
 def breaker_history(state: GatewayState, start: datetime, end: datetime, zone: ZoneInfo) -> Plot:
-    """Draw when targets were left alone, one line a target. What lasts still ends with the range."""
+    """Draw when targets' circuits were open, one row per target. An open circuit ends with the range."""
     figure = Plot()
     spans = _spans(state, end)
     shown = [(name, max(begun, start), min(ended, end), why) for name, begun, ended, why in spans if ended > start]
@@ -153,7 +153,7 @@ def prediction_bars(decision: Decision) -> Plot:
         figure.add_vline(
             x=decision.ttft_ms,
             line={"color": STATUS["warn"], "width": 2},
-            annotation={"text": f"came: {decision.ttft_ms:,.0f} ms", "yanchor": "bottom"},
+            annotation={"text": f"actual: {decision.ttft_ms:,.0f} ms", "yanchor": "bottom"},
             annotation_position="top",
         )
     longest = max([*decision.predicted_ms.values(), decision.ttft_ms or 0.0], default=1.0)
@@ -168,7 +168,7 @@ def _predicted(decision: Decision, name: str) -> str:
 
 
 def _spans(state: GatewayState, end: datetime) -> list[tuple[str, datetime, datetime, str]]:
-    """Pair each time that a target was left alone with its end."""
+    """Pair each opening of a circuit with its closing."""
     begun: dict[str, tuple[datetime, str]] = {}
     spans = []
     for change in state.changes:

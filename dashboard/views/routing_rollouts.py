@@ -1,4 +1,4 @@
-"""Rollouts on the routing page: which candidate takes which share of a route and why, and how both arms did."""
+"""Rollouts on the routing page: which candidate takes which share of a route and why, and results of both arms."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -34,13 +34,17 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Rollout": _text(width="small"),
     "Route": _text(width="small", help="The name that applications ask for"),
     "Incumbent": _text(width="small", help="The model that answers there"),
-    "Candidate": _text(width="small", help="The model that is tried"),
+    "Candidate": _text(width="small", help="The model under test"),
     "State": _text(width="small"),
     "Share": st.column_config.ProgressColumn(
-        "Share %", format="%.1f", min_value=0, max_value=100, help="Of the route's requests that the candidate has now"
+        "Share %",
+        format="%.1f",
+        min_value=0,
+        max_value=100,
+        help="Current share of the route's requests that goes to the candidate",
     ),
-    "Step": _number(format="%d", width="small", help="Of the rollout's steps, from 1"),
-    "Of": _number(format="%d", width="small", help="Number of steps"),
+    "Step": _number(format="%d", width="small", help="Current step, from 1"),
+    "Steps": _number(format="%d", width="small", help="Number of steps"),
     "Changed": st.column_config.DatetimeColumn(format="D MMM HH:mm:ss"),
     "Why": _text(width="large", help="The reason of the last change"),
 }
@@ -51,16 +55,18 @@ _ARMS: Final[dict[str, Any]] = {
     "Errors": _number(format="localized", help="Failures of the model; disconnected clients do not count"),
     "Refusals": _number(format="localized", help="Answers in which the model refuses"),
     "TTFT p95": _number("TTFT p95 ms", format="%.4g", help="95th percentile, within 5 %"),
-    "Gap p95": _number("Gap p95 ms", format="%.4g", help="Time between two tokens, within 5 %"),
+    "Inter-token p95": _number(
+        "Inter-token p95 ms", format="%.4g", help="Inter-token latency, 95th percentile, within 5 %"
+    ),
     "Duration p95": _number("Duration p95 ms", format="%.4g", help="From arrival to end, within 5 %"),
-    "Cost": _number("Mean cost USD", format="%.3g", help="Of a request, for comparing; bills are exact"),
+    "Cost": _number("Mean cost USD", format="%.3g", help="Per request, an estimate for comparison; bills are exact"),
     "Tokens": _number("Mean tokens out", format="%.4g", help="Of a request"),
 }
 _LINES: Final[dict[str, Any]] = {
     "Measure": _text(width="small"),
     "Incumbent": _text(width="small"),
     "Candidate": _text(width="small"),
-    "Compared": _text(width="small", help="ratio: candidate over incumbent. difference: candidate less incumbent"),
+    "Compared": _text(width="small", help="ratio: candidate over incumbent. difference: candidate minus incumbent"),
     "From": _text("95 % from", width="small", help="Interval of the comparison"),
     "To": _text("to", width="small"),
     "Seen in": _number(format="localized", help="Observations behind the interval"),
@@ -78,7 +84,7 @@ def draw_rollouts(visit: Visit) -> None:
     """
     rows = visit.control.get_all("/v1/rollouts")
     if not rows:
-        with panel("Rollouts", help="A candidate that takes over a route step by step, judged at each."):
+        with panel("Rollouts", help="Candidate models that take a growing share of a route."):
             note("No rollouts. Start one with `tollkeeper rollouts create` (docs/rollout.md).")
         return
     ids = [str(row["id"]) for row in rows]
@@ -92,7 +98,7 @@ def draw_rollouts(visit: Visit) -> None:
         Table([_row(visit, row) for row in rows], columns=list(_COLUMNS)),
         key=_TABLE,
         columns=_COLUMNS,
-        help=f"{_HELP} Choose a line to see how both arms did.",
+        help=f"{_HELP} Select a row to see results of both arms.",
         on_select=partial(_choose, ids),
     )
     if place is None:
@@ -113,14 +119,14 @@ def _row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
         "State": _STATES.get(row["state"], row["state"]),
         "Share": row["percent"],
         "Step": row["step"] + 1,
-        "Of": len(steps) or None,
+        "Steps": len(steps) or None,
         "Changed": moment(visit, row["updated_at"]),
         "Why": row["reason"],
     }
 
 
 def _choose(ids: Sequence[str]) -> None:
-    """Name the chosen line in the address, by the lines as they were drawn."""
+    """Return the name of the chosen line in the address, by the lines as they were drawn."""
     places = st.session_state[_TABLE].selection.rows
     address.change({_CHOSEN: ids[places[0]] if places and places[0] < len(ids) else None})
 
@@ -135,7 +141,7 @@ def _standing(visit: Visit, rollout: Mapping[str, Any]) -> None:
         Table([_arm(arm, str(rollout[arm]), found[arm]) for arm in ("incumbent", "candidate")], columns=list(_ARMS)),
         key="routing_rollout_standing",
         columns=_ARMS,
-        help=f"Both arms {window}, summed over gateways: by this each of them judges every second. The same as "
+        help=f"Both arms {window}, summed over gateways: each gateway evaluates these every second. The same as "
         f"`tollkeeper rollouts show {rollout['id']}`.",
     )
     gateways = visit.formats.counted(found["gateways"], "gateway")
@@ -155,7 +161,7 @@ def _arm(arm: str, model: str, seen: Mapping[str, Any]) -> dict[str, object]:
         "Errors": seen["errors"],
         "Refusals": seen["refusals"],
         "TTFT p95": seen["ttft_p95_ms"],
-        "Gap p95": seen["inter_token_p95_ms"],
+        "Inter-token p95": seen["inter_token_p95_ms"],
         "Duration p95": seen["duration_p95_ms"],
         "Cost": seen["mean_cost_usd"],
         "Tokens": seen["mean_output_tokens"],
@@ -168,8 +174,8 @@ def _report(visit: Visit, rollout: str) -> None:
     end += timedelta(minutes=1)  # one answer for as long as the minute lasts
     found = visit.read_beside(compared_arms, rollout, start, end, keep_seconds=_KEPT_SECONDS)
     if isinstance(found, Pending):
-        with panel(f"{rollout}: how both arms did"):
-            note("Their requests are being compared, which takes some seconds …")
+        with panel(f"{rollout}: results of both arms"):
+            note("Requests of both arms are being compared; this takes a few seconds …")
         return
     count = visit.formats.count
     show_figures(
@@ -178,25 +184,25 @@ def _report(visit: Visit, rollout: str) -> None:
                 "Incumbent's requests",
                 count(found.incumbent_requests),
                 "in this range",
-                "Requests that took part in the rollout and were drawn for the incumbent.",
+                "Requests of the rollout that were assigned to the incumbent.",
             ),
             Figure(
                 "Candidate's requests",
                 count(found.candidate_requests),
                 _share(visit, found),
-                "Requests that were drawn for the candidate, also those that the incumbent had to answer for it.",
+                "Requests assigned to the candidate, including those that the incumbent answered instead.",
             ),
             Figure(
                 "Copies",
                 count(found.copies),
-                "at the platform's expense",
+                "paid by the platform",
                 "Requests of the incumbent that were copied to the candidate; the answers were discarded.",
             ),
         ]
     )
     for of, title, help in (
-        ("arms", "how both arms did", "Requests of this range, drawn for one or the other."),
-        ("copies", "shadows and their originals", "The same requests, asked of both."),
+        ("arms", "results of both arms", "Requests of this range, drawn for one or the other."),
+        ("copies", "shadows and their originals", "The same requests, sent to both."),
     ):
         lines = [line for line in found.lines if line.of == of and (of == "arms" or found.copies)]
         if lines:
@@ -206,8 +212,8 @@ def _report(visit: Visit, rollout: str) -> None:
                 key=f"routing_rollout_{of}",
                 columns=_LINES,
                 data=partial(_whole, lines),
-                help=f"{help} Each comparison with its 95 % interval: one that has 1 (ratio) or 0 (difference) in it "
-                f"may be chance. The same as `tollkeeper rollouts report {rollout}`.",
+                help=f"{help} Each comparison with its 95 % interval: an interval that contains 1 (ratio) or 0 "
+                f"(difference) may be chance. Same as `tollkeeper rollouts report {rollout}`.",
             )
 
 

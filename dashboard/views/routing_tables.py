@@ -22,9 +22,9 @@ TARGET_COLUMNS: Final[dict[str, Any]] = {
     "Pool": _text(width="small", help="Interchangeable targets that serve a model"),
     "Target": _text(width="small", help="One replica, or one provider's account"),
     "State": _text(width="large", help="Now. Circuit open: it gets no requests until a probe succeeds"),
-    "Requests": _number(format="localized", help="Requests that it answered, or failed as the last one asked"),
+    "Requests": _number(format="localized", help="Requests that it answered, or failed as the last attempt"),
     "Of its pool": _number(format=_PERCENT, help="Share of its pool's requests"),
-    "Errors": _number(format=_PERCENT, help="Requests that ended in failure here, of those that ended here"),
+    "Errors": _number(format=_PERCENT, help="Share of its requests that ended in failure"),
     "Failed attempts": _number(format="localized", help="Failed attempts, also if another attempt answered"),
     "Most frequent error": _text(help="Of failed attempts: error code (docs/errors.md) and upstream status"),
     "Prefix hits": _number(format=_PERCENT, help="Prompt tokens found in its cache, of those that were reported"),
@@ -39,7 +39,7 @@ SHARE_COLUMNS: Final[dict[str, Any]] = {
     "Route": _text(width="small", help="The name that applications ask for"),
     "Leads to": _text(width="medium", help="The entry's model, or the route it leads on to"),
     "Role in route": _text(
-        width="small", help="choose: by weight. fallback: where those cannot. elsewhere: no entry now"
+        width="small", help="choose: by weight. fallback: if those cannot. elsewhere: not an entry now"
     ),
     "Weight": _number(help="As configured"),
     "Configured": st.column_config.ProgressColumn(
@@ -57,8 +57,8 @@ REGRET_COLUMNS: Final[dict[str, Any]] = {
     "Policy": _text(width="small", help="How the pool ranks its targets (docs/replicas.md)"),
     "Samples": _number(format="localized", help="Requests that recorded their alternatives"),
     "Another chosen": _number(format=_PERCENT, help="Choices of a target other than the one predicted to be fastest"),
-    "Mean regret": _number(format=_MS, help="Mean of actual time less the best prediction"),
-    "p95 regret": _number(format=_MS, help="95 % of choices had at most this"),
+    "Mean regret": _number(format=_MS, help="Mean of actual time minus the best prediction"),
+    "p95 regret": _number(format=_MS, help="95th percentile of the regret"),
     "Prediction error": _number(format=_MS, help="Mean absolute error of the prediction for the target that answered"),
     "Mean TTFT": _number(format=_MS, help="Mean time to first token of the samples"),
 }
@@ -71,13 +71,13 @@ DECISION_COLUMNS: Final[dict[str, Any]] = {
     "Predicted": _number(format=_MS, help="For the chosen target"),
     "Cheapest": _number(format=_MS, help="The lowest of all predictions"),
     "Actual": _number(format=_MS, help="Time to first token"),
-    "Regret": _number(format=_MS, help="Actual time less the best prediction"),
-    "Request": _text(help="Its id: the Requests page finds it"),
+    "Regret": _number(format=_MS, help="Actual time minus the best prediction"),
+    "Request": _text(help="Request id; search for it on the page Requests"),
 }
 
 
 def targets_frame(lines: Iterable[TargetLine], state: GatewayState | None, zone: ZoneInfo) -> Table:
-    """Return a row for each target. What only a gateway tells is left out where nobody asked it."""
+    """Return a row for each target. What only a gateway tells is left out if nobody asked it."""
     rows = []
     for line in lines:
         name = f"{line.pool}/{line.target}"

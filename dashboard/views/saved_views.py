@@ -86,7 +86,7 @@ def _keep(visit: Visit, page: str) -> None:
     kept = present(page)
     with st.form(f"saved_view_new_{page}", border=False, clear_on_submit=True):
         name = st.text_input(
-            "Keep this view as", max_chars=_NAME_LENGTH, placeholder="Failures of search", key="saved_view_name"
+            "Save this view as", max_chars=_NAME_LENGTH, placeholder="Failures of search", key="saved_view_name"
         )
         shown = ", ".join(f"{parameter} {value}" for parameter, value in kept.items()) or "all requests of an hour"
         st.caption(f"It contains: {escaped(shown)}")
@@ -97,13 +97,13 @@ def _keep(visit: Visit, page: str) -> None:
                 visit.control.post(_PATH, body)
 
 
-_SHARING = "They see it in this menu. It carries no rights: everybody sees what their own role may see."
+_SHARING = "They see it in this menu. It grants no access: everyone sees what their own role allows."
 
 
 def _share_words(visit: Visit) -> str:
     tenant = visit.viewer.tenant
     whom = f"of {escaped(tenant)}" if tenant is not None else "who sees the whole platform"
-    return f"Share with everybody {whom}"
+    return f"Share with everyone {whom}"
 
 
 def _change(visit: Visit, page: str, row: Mapping[str, Any]) -> None:
@@ -116,9 +116,9 @@ def _change(visit: Visit, page: str, row: Mapping[str, Any]) -> None:
         is_shared = st.checkbox(
             _share_words(visit), bool(row["is_shared"]), key=f"saved_view_reshare_{row['id']}", help=_SHARING
         )
-        anew = st.checkbox("Keep what the page shows now in it", key=f"saved_view_anew_{row['id']}")
+        again = st.checkbox("Replace the saved filters with the current ones", key=f"saved_view_anew_{row['id']}")
         change: dict[str, object] = {"name": name, "is_shared": is_shared}
-        change |= {"parameters": present(page)} if anew else {}
+        change |= {"parameters": present(page)} if again else {}
         with st.container(horizontal=True):
             if st.button("Save", type="primary", key="saved_view_save"):
                 with outcome(f"{name} changed"):

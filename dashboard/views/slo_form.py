@@ -14,8 +14,8 @@ _PATH: Final = "/v1/slos"
 _INDICATORS: Final = {
     "availability": "Availability: requests are answered",
     "ttft": "Time to first token",
-    "end_to_end": "Time to the whole answer",
-    "inter_token": "Time between tokens",
+    "end_to_end": "Time to the complete answer",
+    "inter_token": "Inter-token latency",
 }
 
 
@@ -61,5 +61,5 @@ def draw_slo_form(visit: Visit, *, is_open: bool = False) -> None:
             }
             if indicator != "availability":
                 body["thresholds_ms"] = {indicator: str(int(threshold))}
-            with outcome("SLO created; requests that came before count too"):
+            with outcome("SLO created; past requests count too"):
                 visit.control.post(_PATH, body)

@@ -1,6 +1,7 @@
-"""What coding agents and tracing libraries say of the work that a request belongs to: session, repository, branch, ...
+"""Read labels that coding agents and tracing libraries send: session, repository, branch, pull request, subagent.
 
-A session is the request's conversation; the rest are tags. All of them are labels: whoever has a key can send any.
+The session becomes the request's conversation id, the others become tags. They are not authenticated: a caller can
+send any value.
 """
 
 from collections.abc import Mapping

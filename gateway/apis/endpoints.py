@@ -1,4 +1,4 @@
-"""Which path is answered by what: what a model answers through the dispatcher, the rest at once."""
+"""Map paths to operations that a model answers, and to other resources."""
 
 import asyncio
 import contextlib
@@ -114,7 +114,7 @@ class Endpoints:
         return task
 
     def shape_at(self, path: str) -> ErrorShape:
-        """Return how errors look at a path: Anthropic's below /v1/messages, OpenAI's where there is nothing."""
+        """Return how errors look at a path: Anthropic's below /v1/messages, OpenAI's if there is nothing."""
         if is_gemini(path):
             return GENERATE_CONTENT.errors
         answered_by = self._operation_at(path) or self._resource_of(path)
@@ -203,7 +203,7 @@ class Endpoints:
         return f"served are {', '.join(served)}"
 
     def _methods_of(self, path: str) -> tuple[str, ...]:
-        """Return what a path answers; nothing where there is none."""
+        """Return what a path answers; nothing if there is none."""
         if self._operation_at(path) is not None:
             return ("POST",)
         resource = self._resource_of(path)

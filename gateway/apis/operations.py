@@ -1,4 +1,4 @@
-"""What the data plane does for applications: how each operation's body is read, and what its answer is."""
+"""Operations of the data plane: reading each one's body, and its kind of answer."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from gateway.wire.exchange import Exchange
 class Operation:
     """One kind of request. `name` is `gen_ai.operation.name`.
 
-    `path` is where a target answers it, below its API's root; `paths` is where applications find it here.
+    `path` is its path at a target, below the API's root; `paths` are its paths at this gateway.
     """
 
     api: str

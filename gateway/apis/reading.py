@@ -90,12 +90,12 @@ def _check_stream_options(request: GenerationRequest) -> None:
 
 
 def _check_tier(request: GenerationRequest) -> None:
-    """Refuse a service tier that is no name, or that single requests cannot have: it would be priced as such."""
+    """Refuse a service tier that is not a name, or that single requests cannot have: it would be priced as such."""
     if request.service_tier is None and request.speed is None:
         return
     if request.asked_tier == UNKNOWN_TIER:
         raise InvalidRequest(
-            "service_tier or speed is no name of a tier; use letters, digits, '_', '.' and '-'", param="service_tier"
+            "service_tier or speed is not a name of a tier; use letters, digits, '_', '.' and '-'", param="service_tier"
         )
     if request.asked_tier == BATCH:
         raise InvalidRequest(
@@ -173,7 +173,7 @@ def read_tags(header: str) -> dict[str, str]:
 def read_priority(header: str, best: PriorityClass) -> PriorityClass:
     """Read `x-tollkeeper-priority`: the class a request wants, at most the best its key may have, which is the default.
 
-    Raises InvalidRequest on what is no class.
+    Raises InvalidRequest on what is not a class.
     """
     if not header:
         return best
@@ -189,7 +189,7 @@ def read_priority(header: str, best: PriorityClass) -> PriorityClass:
 def read_latency_budget(header: str) -> int | None:
     """Read `x-tollkeeper-latency-budget-ms`: within how many milliseconds the caller wants its whole answer.
 
-    Raises InvalidRequest on what is no whole number from 1 to a day.
+    Raises InvalidRequest on what is not a whole number from 1 to a day.
     """
     if not header:
         return None

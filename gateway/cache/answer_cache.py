@@ -23,8 +23,8 @@ from gateway.cache.fingerprint import (
 )
 from gateway.cache.flights import Flights, Landing
 from gateway.cache.kept_answer import KeptAnswer, UnreadableAnswer, pack_answer, unpack_answer
+from gateway.cache.lookup import CacheLookup
 from gateway.cache.pricing import price_hit
-from gateway.cache.visit import Visit
 from gateway.limits.grant import Grant
 from gateway.limits.limiter import Limiter
 from gateway.replies.answer_copy import AnswerCopy
@@ -89,22 +89,22 @@ class AnswerCache:
         if wants_meanings and self._embedder is not None and self._known_meanings is None:
             self._warming = asyncio.ensure_future(self._meanings().embed("", "warm up"))
 
-    def begin(self, life: RequestState) -> Visit:
-        """Begin a request's visit. Whoever has begun one ends it with `end`."""
+    def begin(self, life: RequestState) -> CacheLookup:
+        """Start a request's lookup. The caller must end it with `end`."""
         policy, model, exchange = life.cache, life.model, life.exchange
         assert policy is not None and model is not None
         wish = read_cache_control(exchange.header(b"cache-control"))
         is_refused = not (wish.may_read or wish.may_keep)
         name = None if is_refused else self._name(life, model, life.operation, exchange.body, policy)
         retries = read_retries(exchange.header(b"x-stainless-retry-count"))
-        return Visit(policy, wish, name, model.id, life.regions, exchange.body, retries)
+        return CacheLookup(policy, wish, name, model.id, life.regions, exchange.body, retries)
 
-    async def answer(self, life: RequestState, reply: Reply, visit: Visit) -> bool:
-        """Answer a request with what was kept of another; return whether it was.
+    async def answer(self, life: RequestState, reply: Reply, lookup: CacheLookup) -> bool:
+        """Answer a request from the cache; return whether it was a hit.
 
-        Where it was not, the request goes on to its model. Raises what the limiter does, for a hit is a request too.
+        After a miss the request goes to its model. Raise the limiter's errors, because a hit is counted as a request.
         """
-        name, wish = visit.name, visit.wish
+        name, wish = lookup.name, lookup.wish
         if name is None:
             self.counts.bypasses += 1
             reply.add_headers(_BYPASS)
@@ -112,40 +112,40 @@ class AnswerCache:
         if wish.may_read:
             kept = self._look_for(life, name.exact, wish) or await self._wait(life, name, wish)
             if kept is not None:
-                await self._give(life, reply, visit, kept, None)
+                await self._give(life, reply, lookup, kept, None)
                 return True
         if wish.may_keep:
-            visit.copy = AnswerCopy(visit.policy.max_answer_bytes)
+            lookup.copy = AnswerCopy(lookup.policy.max_answer_bytes)
             if self._flights.find(life.who.tenant, name.exact) is None:
-                visit.flight = self._flights.open(life.who.tenant, name.exact)
+                lookup.flight = self._flights.open(life.who.tenant, name.exact)
         if wish.may_read and self._shared is not None:
-            kept = await self._fetch(life, visit, name, self._shared)
+            kept = await self._fetch(life, lookup, name, self._shared)
             if kept is not None:
-                await self._give(life, reply, visit, kept, None)
+                await self._give(life, reply, lookup, kept, None)
                 return True
-        if name.text and await self._give_alike(life, reply, visit, name):
+        if name.text and await self._give_alike(life, reply, lookup, name):
             return True
         self.counts.misses += 1
         life.cache_outcome = "miss"
         reply.add_headers(_MISS)
-        if visit.copy is not None:
-            reply.copy_to(visit.copy)
+        if lookup.copy is not None:
+            reply.copy_to(lookup.copy)
         return False
 
-    def end(self, life: RequestState, reply: Reply | None, visit: Visit, grant: Grant | None) -> None:
-        """Keep the answer of a request that went to its model, where it is fit to be, and tell who waits for it.
+    def end(self, life: RequestState, reply: Reply | None, lookup: CacheLookup, grant: Grant | None) -> None:
+        """Store the answer of a miss if it is cacheable, and wake the requests that wait for it.
 
-        `grant` is what the request held of its limits: an answer that they have cut is not kept.
+        `grant` is the request's reservation: an answer that a limit cut is not stored.
         """
         how = Landing.GIVEN_UP if life.is_hit or isinstance(life.error, ClientGone | Shutdown) else Landing.WITHOUT
         try:
-            if life.cache_outcome == "miss" and life.error is None and self._keep(life, reply, visit, grant):
+            if life.cache_outcome == "miss" and life.error is None and self._keep(life, reply, lookup, grant):
                 how = Landing.KEPT
         finally:
-            if visit.flight is not None:
-                visit.flight.land(how)
-            if visit.meaning is not None:
-                visit.meaning.cancel()
+            if lookup.flight is not None:
+                lookup.flight.land(how)
+            if lookup.meaning is not None:
+                lookup.meaning.cancel()
 
     def context(
         self,
@@ -217,7 +217,7 @@ class AnswerCache:
     def _name(
         self, life: RequestState, model: ModelSpec, operation: Operation, body: bytes, policy: CachePolicy
     ) -> Fingerprint | None:
-        """Name a request, with all that its answer depends on; `None` if it cannot be."""
+        """Return the name of a request, with all that its answer depends on; `None` if it cannot be."""
         share = share_of(life.who, policy.share)
         if share is None:
             return None
@@ -240,7 +240,7 @@ class AnswerCache:
         return None
 
     async def _wait(self, life: RequestState, name: Fingerprint, wish: CacheWish) -> "tuple[Entry, KeptAnswer] | None":
-        """Wait for the answer to a request that is the same and under way; `None` if none comes of it."""
+        """Wait for the answer to a request that is the same and in progress; `None` if none comes of it."""
         has_waited = False
         for _ in range(_MAX_WAITS):
             flight = self._flights.find(life.who.tenant, name.exact)
@@ -256,7 +256,7 @@ class AnswerCache:
         return None
 
     async def _fetch(
-        self, life: RequestState, visit: Visit, name: Fingerprint, shared: "SharedAnswers"
+        self, life: RequestState, lookup: CacheLookup, name: Fingerprint, shared: "SharedAnswers"
     ) -> "tuple[Entry, KeptAnswer] | None":
         """Return the answer that another gateway has kept, or this one before a restart; it is kept here too then."""
         tenant = life.who.tenant
@@ -265,34 +265,36 @@ class AnswerCache:
             return None
         kept_at_ns = self._clock.monotonic_ns() - found.age_ns
         self._store.put(tenant, name.exact, found.packed, kept_at_ns, found.ttl_ns)
-        kept = self._look_for(life, name.exact, visit.wish)
-        if kept is not None and visit.flight is not None:
-            visit.flight.land(Landing.KEPT)
+        kept = self._look_for(life, name.exact, lookup.wish)
+        if kept is not None and lookup.flight is not None:
+            lookup.flight.land(Landing.KEPT)
         return kept
 
-    async def _give_alike(self, life: RequestState, reply: Reply, visit: Visit, name: Fingerprint) -> bool:
+    async def _give_alike(self, life: RequestState, reply: Reply, lookup: CacheLookup, name: Fingerprint) -> bool:
         """Answer with what was kept of a request that means the same; return whether there was one."""
         tenant, meanings = life.who.tenant, self._meanings()
-        visit.meaning = asyncio.ensure_future(meanings.embed(tenant, name.text))
+        lookup.meaning = asyncio.ensure_future(meanings.embed(tenant, name.text))
         # What is not known in time helps who asks later: the answer is kept under it.
-        done, _ = await asyncio.wait((visit.meaning,), timeout=_LONGEST_THOUGHT_SECONDS)
-        meaning = visit.meaning.result() if done else None
-        if meaning is None or not visit.wish.may_read:
+        done, _ = await asyncio.wait((lookup.meaning,), timeout=_LONGEST_THOUGHT_SECONDS)
+        meaning = lookup.meaning.result() if done else None
+        if meaning is None or not lookup.wish.may_read:
             return False
-        nearest = meanings.find(tenant, name.around, name.text, meaning, visit.policy.similarity)
+        nearest = meanings.find(tenant, name.around, name.text, meaning, lookup.policy.similarity)
         if nearest is None:
             return False
-        kept = self._look_for(life, nearest[0], visit.wish)
+        kept = self._look_for(life, nearest[0], lookup.wish)
         if kept is None:
             return False
-        await self._give(life, reply, visit, kept, nearest[1])
+        await self._give(life, reply, lookup, kept, nearest[1])
         return True
 
-    async def _give(self, life: RequestState, reply: Reply, visit: Visit, kept: Kept, similarity: float | None) -> None:
+    async def _give(
+        self, life: RequestState, reply: Reply, lookup: CacheLookup, kept: Kept, similarity: float | None
+    ) -> None:
         """Answer with a kept answer, at its price. Raises LimitExceeded, BudgetExhausted, ..."""
         entry, answer = kept
-        cost, whole_pico_usd = price_hit(life, answer, visit.policy, self._settlement)
-        visit.grant = await self._limiter.reserve_cost(life, cost.total_pico_usd, retries=visit.retries)
+        cost, whole_pico_usd = price_hit(life, answer, lookup.policy, self._settlement)
+        lookup.grant = await self._limiter.reserve_cost(life, cost.total_pico_usd, retries=lookup.retries)
         now_ns = life.admitted_ns = self._clock.monotonic_ns()
         life.usage, life.count_method, life.cost = UNUSED, "exact", cost
         life.finish_reason = answer.finish_reason
@@ -309,21 +311,21 @@ class AnswerCache:
             self.counts.saved_pico_usd += (whole_pico_usd or 0) - (cost.total_pico_usd or 0)
             life.cache_outcome = "semantic_hit"
             said = ((b"x-cache", b"semantic-hit"), (b"x-cache-similarity", b"%.4f" % similarity), age)
-        reply.add_headers(self._limiter.rate_headers(visit.grant) + said)
+        reply.add_headers(self._limiter.rate_headers(lookup.grant) + said)
         reply.replay(answer.begun, answer.end, answer.served)
 
-    def _keep(self, life: RequestState, reply: Reply | None, visit: Visit, grant: Grant | None) -> bool:
+    def _keep(self, life: RequestState, reply: Reply | None, lookup: CacheLookup, grant: Grant | None) -> bool:
         """Put an answer away; return whether it is there now."""
-        if visit.copy is None or visit.name is None:
+        if lookup.copy is None or lookup.name is None:
             return False
-        sent = None if reply is None or not _is_fit(life, visit, grant) else reply.copied()
-        if sent is None or has_repeated_names(visit.body):
+        sent = None if reply is None or not _is_fit(life, lookup, grant) else reply.copied()
+        if sent is None or has_repeated_names(lookup.body):
             self.counts.not_kept += 1
             return False
-        tenant, key, ttl_ns = life.who.tenant, visit.name.exact, visit.policy.ttl_seconds * _SECOND_NS
+        tenant, key, ttl_ns = life.who.tenant, lookup.name.exact, lookup.policy.ttl_seconds * _SECOND_NS
         packed = pack_answer(_kept_answer(life, *sent))
-        meaning = visit.meaning.result() if visit.meaning is not None and visit.meaning.done() else None
-        beside = 0 if meaning is None else MEANING_BYTES + text_bytes(visit.name.text)
+        meaning = lookup.meaning.result() if lookup.meaning is not None and lookup.meaning.done() else None
+        beside = 0 if meaning is None else MEANING_BYTES + text_bytes(lookup.name.text)
         if not self._store.put(tenant, key, packed, self._clock.monotonic_ns(), ttl_ns, beside_bytes=beside):
             self.counts.not_kept += 1
             return False
@@ -331,7 +333,7 @@ class AnswerCache:
         if self._shared is not None:
             self._shared.put(tenant, key, packed, ttl_ns)
         if meaning is not None:
-            self._meanings().add(tenant, key, visit.name.around, visit.name.text, meaning)
+            self._meanings().add(tenant, key, lookup.name.around, lookup.name.text, meaning)
         return True
 
     def _meanings(self) -> "Meanings":
@@ -347,19 +349,19 @@ class AnswerCache:
             self._known_meanings.forget(tenant, key)
 
 
-def _is_fit(life: RequestState, visit: Visit, grant: Grant | None) -> bool:
+def _is_fit(life: RequestState, lookup: CacheLookup, grant: Grant | None) -> bool:
     """Return whether an answer may stand for others: whole, uncut, and by the model and in the regions it is kept
     for.
     """
     last = life.last_attempt
-    if last is None or visit.is_lacking or life.finish_reason or last.result.finish_reason in _NOT_KEPT:
+    if last is None or lookup.is_lacking or life.finish_reason or last.result.finish_reason in _NOT_KEPT:
         return False
     if grant is not None and grant.max_output is not None and last.result.finish_reason in _CUT:
         return False
     model = last.model or life.model
-    if model is None or model.id != visit.model:
+    if model is None or model.id != lookup.model:
         return False
-    return visit.regions is None or last.target.region in visit.regions
+    return lookup.regions is None or last.target.region in lookup.regions
 
 
 def _kept_answer(life: RequestState, begun: bytes, end: bytes, served: Headers) -> KeptAnswer:

@@ -1,4 +1,4 @@
-"""What a caller says of the cache: `Cache-Control`, as RFC 9111 (June 2022, section 5.2.1) has it for requests."""
+"""Parse a caller's `Cache-Control`, as RFC 9111 (June 2022, section 5.2.1) defines it for requests."""
 
 import re
 from typing import Final

@@ -1,4 +1,4 @@
-"""What the answer cache has done since the start, for health and metrics."""
+"""Counters of the response cache since the start, for health and metrics."""
 
 import msgspec
 

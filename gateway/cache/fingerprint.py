@@ -1,4 +1,4 @@
-"""What makes two requests the same: one hash over all that their answer depends on, and over nothing else."""
+"""The cache key of a request: a hash of everything that its answer depends on."""
 
 import json
 import re

@@ -38,7 +38,7 @@ class Flight:
 
 
 class Flights:
-    """The requests under way that others may wait for, by tenant and key."""
+    """The requests in progress that others may wait for, by tenant and key."""
 
     def __init__(self) -> None:
         self._flights: dict[tuple[str, bytes], Flight] = {}
@@ -47,11 +47,11 @@ class Flights:
         return len(self._flights)
 
     def find(self, tenant: str, key: bytes) -> Flight | None:
-        """Return the flight under way for a key."""
+        """Return the flight in progress for a key."""
         return self._flights.get((tenant, key))
 
     def open(self, tenant: str, key: bytes) -> Flight:
-        """Begin one. None may be under way for the key."""
+        """Start one. None may be in progress for the key."""
         name = (tenant, key)
         assert name not in self._flights, "two flights for one key"
         flight = self._flights[name] = Flight(name, self._flights)

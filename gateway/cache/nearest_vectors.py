@@ -1,4 +1,4 @@
-"""Which of a set of texts is nearest to another, by their embeddings: numpy for a few, USearch's index for many."""
+"""Nearest-neighbour search of embeddings: numpy for a few, USearch's index for many."""
 
 from typing import TYPE_CHECKING, Final
 

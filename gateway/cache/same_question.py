@@ -4,8 +4,8 @@ An embedding hardly sees the order of words, a negation, a unit or a name, so it
 word counts, in its order and with its capitals. Only this is removed or rewritten, in a text of one plain line:
 
 - an opening that asks for an answer ("Could you please tell me"), in front of a question or a request,
-- the capital of a first word that is no name: a question word, an auxiliary, or a verb with its article,
-- the full stop at the end of what is no question, the question mark at the end of what is one without it,
+- the capital of a first word that is not a name: a question word, an auxiliary, or a verb with its article,
+- the full stop at the end of what is not a question, the question mark at the end of what is one without it,
 - at the beginning "what's the" and its like, and "I'd like"; the small "i" of "how do i".
 
 A word that the lists lack is compared as it is written, so a gap in them costs a hit and never gives a wrong answer.

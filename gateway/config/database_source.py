@@ -33,7 +33,7 @@ class DatabaseSource:
         return self._last.snapshot
 
     def may_have_changed(self) -> bool:
-        """Return whether a poll could find anything: of PostgreSQL only itself can tell."""
+        """Return whether a poll could find changes. For PostgreSQL always True: only the database knows."""
         return self._look.may_have_changed()
 
     def poll(self, known_revision: int) -> Snapshot | None:

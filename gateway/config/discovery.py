@@ -107,7 +107,7 @@ class DiscoveringSource:
 
     @property
     def has_answered(self) -> bool:
-        """Return whether the source has answered the poll that is under way."""
+        """Return whether the source has answered the poll that is in progress."""
         return self._source.has_answered
 
     def may_have_changed(self) -> bool:

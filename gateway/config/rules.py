@@ -156,7 +156,7 @@ def _budget_spec(place: Place, budget: ConfiguredBudget, scope: Scope, time_zone
 
 
 def _name_of(scope: Scope, *more: str) -> str:
-    """Name a rule by what it counts: the same after every start, wherever in the file it stands."""
+    """Return a rule's name from its scope: stable across restarts and independent of its position in the file."""
     return ":".join(part for part in (scope.tenant, scope.level, scope.subject, scope.model, *more) if part)
 
 

@@ -9,7 +9,7 @@ from contracts.suggestions import did_you_mean as did_you_mean
 
 
 def known_fields(model: type[BaseModel], place: Sequence[int | str]) -> list[str]:
-    """Return the fields of what is at `place` within a model; empty if that is no model."""
+    """Return the fields of what is at `place` within a model; empty if that is not a model."""
     here: Any = model
     for step in place:
         found = _models_in(here)

@@ -31,7 +31,7 @@ class IncidentOut(BaseModel):
     summary: str
     limit: int
     window_seconds: int
-    peak: int = Field(description="The most that was counted in one window")
+    peak: int = Field(description="Highest count in one window")
     sightings: int = Field(description="Requests above the limit")
     throttled: int = Field(description="Of these, refused with status 429")
     first_at: datetime
@@ -61,7 +61,7 @@ class ExplainedOut(IncidentOut):
 def list_all(
     wanted: Wanted, author: Admin, database: Database, is_open: IsOpen = False, key: OfKey = "", tenant: OfTenant = ""
 ) -> Page[IncidentOut]:
-    """Those about the caller's tenant, where the caller is bound to one."""
+    """Limited to the caller's tenant, if the caller is bound to one."""
     with database.session() as session:
         found = list_incidents(
             session,

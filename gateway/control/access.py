@@ -32,7 +32,7 @@ _BEARER_IN_SCOPE: Final = "tollkeeper.bearer"
 
 bearer = HTTPBearer(
     auto_error=False,  # our error shape, not FastAPI's
-    description="An admin token; the owner's is made at the first start",
+    description="An admin token; the owner's is created at the first start",
 )
 
 

@@ -17,23 +17,23 @@ router = APIRouter(prefix="/v1/accounts", tags=["accounts"])
 
 AccountPath = Annotated[str, Path(max_length=320, description="The user's id, `usr_...`, or e-mail address")]
 Password = Annotated[
-    SecretStr, Field(min_length=MIN_LENGTH, max_length=MAX_LENGTH, description="Kept as an Argon2id hash")
+    SecretStr, Field(min_length=MIN_LENGTH, max_length=MAX_LENGTH, description="Stored as an Argon2id hash")
 ]
 
 
 class AccountBody(Body):
     """A new account."""
 
-    email: str = Field(max_length=320, description="What the user signs in with")
+    email: str = Field(max_length=320, description="E-mail address that the user signs in with")
     name: Name
     role: Role
-    tenant: Slug | None = Field(default=None, description="Sees only this tenant; null: all")
-    team: Slug | None = Field(default=None, description="Sees only this team of it: for team leads")
+    tenant: Slug | None = Field(default=None, description="Restricted to this tenant; null: all")
+    team: Slug | None = Field(default=None, description="Restricted to this team of it; for team leads")
     password: Password | None = Field(default=None, description="null: signs in only with the identity provider")
 
 
 class AccountChange(Body):
-    """What is to be changed. A role is given with what it reaches, a null `tenant` being everything, said as such. A
+    """Fields to change. A role is given with its reach, a null `tenant` being everything, said as such. A
     change of the others ends all sessions.
     """
 
@@ -106,7 +106,7 @@ def get(account: AccountPath, author: Admin, database: Database) -> AccountOut:
 
 @router.patch("/{account}", summary="Change an account's role or password, or disable it")
 def change(account: AccountPath, body: AccountChange, author: Admin, database: Database) -> AccountOut:
-    """A role holds from the user's next page on; a new password, or being kept out, ends their sessions."""
+    """A role takes effect on the user's next page; a new password or disabling ends their sessions."""
     digest = None if body.password is None else hash_password(body.password.get_secret_value())
     with database.session() as session:
         found = accounts.get_account(session, account, tenant_id=author.tenant_id)

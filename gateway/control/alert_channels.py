@@ -34,18 +34,20 @@ class ChannelBody(Body):
     tenant: Annotated[str, Field(max_length=63)] = ""
     kind: ChannelKind
     address: Annotated[str, Field(min_length=1, max_length=500, repr=False)]
-    severities: list[Severity] = Field(default_factory=list, max_length=2, description="It takes these only; []: all")
-    tenants: list[Annotated[str, Field(max_length=63)]] = Field(
-        default_factory=list, max_length=100, description="It takes these tenants' alerts only; []: all"
+    severities: list[Severity] = Field(
+        default_factory=list, max_length=2, description="Send alerts of these severities only; []: all"
     )
-    report: ReportEvery = Field(default="", description="How often it is sent a cost report; empty: never")
+    tenants: list[Annotated[str, Field(max_length=63)]] = Field(
+        default_factory=list, max_length=100, description="Send alerts of these tenants only; []: all"
+    )
+    report: ReportEvery = Field(default="", description="Interval of cost reports; empty: never")
 
 
 _EMPTY: Final[Mapping[str, Any]] = {"address": None, "severities": [], "tenants": [], "report": ""}
 
 
 class ChannelPatch(Body):
-    """What to change; fields left out stay, as do its kind and tenant. [] or null takes all severities or tenants."""
+    """Fields to change; absent fields stay, as do its kind and tenant. [] or null takes all severities or tenants."""
 
     address: Annotated[str | None, Field(min_length=1, max_length=500, repr=False)] = None
     severities: list[Severity] | None = Field(default=None, max_length=2)
@@ -54,7 +56,7 @@ class ChannelPatch(Body):
 
 
 class ChannelOut(BaseModel):
-    """A channel, with what may be shown of its address."""
+    """A channel, with its address partly hidden."""
 
     id: str
     tenant_id: str
@@ -81,7 +83,7 @@ class ChannelOut(BaseModel):
 
 
 class DeliveryOut(BaseModel):
-    """A notice and what became of it."""
+    """A notification and its delivery state."""
 
     id: str
     channel: str
@@ -114,7 +116,7 @@ class DeliveryOut(BaseModel):
 
 @router.post("/v1/alert-channels", status_code=201, summary="Create a channel")
 def create(body: ChannelBody, author: Admin, database: Database, sealer: Seal) -> ChannelOut:
-    """The address is kept sealed with the installation's key, and what may be seen of it beside it."""
+    """The address is stored encrypted; only a part of it is shown."""
     with database.session() as session:
         made = alert_rules.create_channel(
             session,
@@ -146,7 +148,7 @@ def get(channel_id: ChannelPath, author: Admin, database: Database) -> ChannelOu
         return ChannelOut.of(alert_rules.get_row(session, AlertChannel, channel_id, tenant=author.tenant_id))
 
 
-@router.patch("/v1/alert-channels/{channel_id}", summary="Change a channel's address, or what it is sent")
+@router.patch("/v1/alert-channels/{channel_id}", summary="Change a channel's address, severities, tenants or report")
 def update(channel_id: ChannelPath, body: ChannelPatch, author: Admin, database: Database, sealer: Seal) -> ChannelOut:
     with database.session() as session:
         # null takes back what a channel was kept to.
@@ -165,9 +167,9 @@ def delete(channel_id: ChannelPath, author: Admin, database: Database) -> Delete
     return Deleted(id=channel_id)
 
 
-@router.post("/v1/alert-channels/{channel_id}/test", status_code=202, summary="Send a test notice")
+@router.post("/v1/alert-channels/{channel_id}/test", status_code=202, summary="Send a test notification")
 def test(channel_id: ChannelPath, author: Admin, database: Database) -> DeliveryOut:
-    """The notice is sent by the analytics process as any other; ask for it at `/v1/alert-deliveries`."""
+    """The analytics process sends it; see its state at `/v1/alert-deliveries`."""
     with database.session() as session:
         channel = alert_rules.get_row(session, AlertChannel, channel_id, tenant=author.tenant_id)
         subject = f"{channel.tenant_id}/{channel_id}" if channel.tenant_id else channel_id
@@ -179,7 +181,7 @@ def test(channel_id: ChannelPath, author: Admin, database: Database) -> Delivery
         return DeliveryOut.of(row)
 
 
-@router.get("/v1/alert-deliveries", summary="List notices and what became of them, the latest first")
+@router.get("/v1/alert-deliveries", summary="List notifications with their delivery state, latest first")
 def deliveries(wanted: Wanted, author: Admin, database: Database) -> Page[DeliveryOut]:
     with database.session() as session:
         rows = list_deliveries(session, tenant=author.tenant_id, before=wanted.after, limit=wanted.limit + 1)

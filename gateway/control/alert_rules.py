@@ -19,7 +19,7 @@ RulePath = Annotated[str, Path(max_length=63, description="The rule's id")]
 
 
 class RuleBody(Body):
-    """A new rule. Without a tenant it is the platform's, and covers all tenants, each on its own."""
+    """A new rule. Without a tenant it is the platform's, and covers all tenants, each evaluated separately."""
 
     id: Slug
     tenant: Annotated[str, Field(max_length=63)] = ""
@@ -30,7 +30,7 @@ class RuleBody(Body):
 
 
 class RulePatch(Body):
-    """What to change; fields left out stay. `settings` and `channels` take the place of all there were."""
+    """Fields to change; absent fields stay. `settings` and `channels` are replaced as a whole."""
 
     settings: dict[str, Any] | None = Field(default=None, max_length=10)
     channels: Annotated[list[Slug], Field(max_length=20)] | None = None
@@ -72,7 +72,7 @@ def get(rule_id: RulePath, author: Admin, database: Database) -> RuleOut:
         return RuleOut.model_validate(alert_rules.get_row(session, AlertRule, rule_id, tenant=author.tenant_id))
 
 
-@router.patch("/{rule_id}", summary="Change a rule's settings or channels, or switch it off")
+@router.patch("/{rule_id}", summary="Change a rule's settings or channels, or deactivate it")
 def update(rule_id: RulePath, body: RulePatch, author: Admin, database: Database) -> RuleOut:
     with database.session() as session:
         change = RuleChange(**body.model_dump())

@@ -18,7 +18,7 @@ SilencePath = Annotated[str, Path(max_length=63, description="The silence's id, 
 
 
 class SilenceBody(Body):
-    """A new silence; of all rules where `rule` is empty. What is still true at its end is told then."""
+    """A new silence, for all rules if `rule` is empty. Alerts still open at its end are sent then."""
 
     tenant: Annotated[str, Field(max_length=63)] = ""
     rule: Annotated[str, Field(max_length=63)] = ""

@@ -13,7 +13,7 @@ from gateway.control.fields import Database, Page, Wanted, page_of
 router = APIRouter(prefix="/v1/alerts", tags=["alerts"])
 
 AlertPath = Annotated[str, Path(max_length=63, description="The alert's id, `alt_...`")]
-IsOpen = Annotated[bool, Query(alias="open", description="Only those that are not resolved")]
+IsOpen = Annotated[bool, Query(alias="open", description="Only open alerts")]
 
 
 class AlertOut(BaseModel):
@@ -24,7 +24,7 @@ class AlertOut(BaseModel):
     kind: str
     tenant: str | None
     team: str | None
-    fingerprint: str = Field(description="The subject within its rule; silences name its beginning")
+    fingerprint: str = Field(description="Subject within its rule; silences match its beginning")
     severity: str
     summary: str
     facts: dict[str, Any]
@@ -35,9 +35,9 @@ class AlertOut(BaseModel):
     acknowledged_by: str | None = Field(description="The token's name")
 
 
-@router.get("", summary="List alerts, the latest first")
+@router.get("", summary="List alerts, latest first")
 def list_all(wanted: Wanted, author: Admin, database: Database, is_open: IsOpen = False) -> Page[AlertOut]:
-    """Those about the caller's tenant, or about its team."""
+    """Limited to the caller's tenant, or team."""
     with database.session() as session:
         rows = list_alerts(
             session,
@@ -52,6 +52,6 @@ def list_all(wanted: Wanted, author: Admin, database: Database, is_open: IsOpen 
 
 @router.post("/{alert_id}/acknowledge", summary="Acknowledge an alert")
 def acknowledge(alert_id: AlertPath, author: Admin, database: Database) -> AlertOut:
-    """The first to say so is kept. The alert stays open for as long as its condition holds."""
+    """The first acknowledgement stays. The alert stays open until its condition ends."""
     with database.session() as session:
         return AlertOut.model_validate(alert_facts(acknowledge_alert(session, author, alert_id)))

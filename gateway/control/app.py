@@ -139,7 +139,7 @@ def create_app(settings: ControlSettings) -> FastAPI:
     """Build the control plane over its database.
 
     Raises ConfigurationError if the database's schema is missing or newer, secrets are not those that it was made with
-    or cannot be written, a trusted proxy is no network, or a directory for credentials is not absolute.
+    or cannot be written, a trusted proxy is not a network, or a directory for credentials is not absolute.
     """
     secrets = SecretFiles(settings.data / "secrets")
     rules = settings.reference_rules

@@ -1,4 +1,4 @@
-"""The audit trail over HTTP: who changed what, when and from where, the latest first."""
+"""The audit trail over HTTP: who changed what, when and from where, latest first."""
 
 from datetime import datetime
 from typing import Annotated
@@ -15,11 +15,11 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"])
 
 
 class AuditQuery(BaseModel):
-    """Which entries are wanted."""
+    """Filter of audit entries."""
 
-    after: int | None = Field(default=None, ge=1, lt=2**63, description="Give what was done before this id")
-    limit: int = Field(default=100, ge=1, le=1000, description="At most this many")
-    tenant: str = Field(default="", max_length=63, description="Only what was done within this tenant")
+    after: int | None = Field(default=None, ge=1, lt=2**63, description="Return entries before this id")
+    limit: int = Field(default=100, ge=1, le=1000, description="Maximum number of items")
+    tenant: str = Field(default="", max_length=63, description="Only changes within this tenant")
     action: str = Field(
         default="", max_length=60, description="Only an action such as `key.revoke`, or all of a noun: `key`"
     )
@@ -37,9 +37,9 @@ class AuditOut(Resource):
     detail: dict[str, object]
 
 
-@router.get("", summary="List changes, the latest first")
+@router.get("", summary="List changes, latest first")
 def list_all(wanted: Annotated[AuditQuery, Query()], author: Admin, database: Database) -> Page[AuditOut]:
-    """When `has_more`, ask again with `after` set to the last item's id. From within a tenant, only its own shows."""
+    """When `has_more`, ask again with `after` set to the last item's id. A tenant's caller sees its changes only."""
     if author.tenant_id and wanted.tenant not in ("", author.tenant_id):
         raise NotFound(f"tenant {wanted.tenant!r} does not exist; `tollkeeper tenants list` shows those that do")
     tenant = author.tenant_id or wanted.tenant

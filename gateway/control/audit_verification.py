@@ -37,7 +37,7 @@ _REST: Final = 10  # times as long as one took: whoever asks, however often, it 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a verification found. `problem` says why there is no finding, where that is so."""
+    """What a verification found. `problem` says why there is no finding, if that is so."""
 
     checked_at: datetime
     took_seconds: float
@@ -84,7 +84,7 @@ class AuditVerifier:
     def look(
         self, max_age_seconds: float, patience_seconds: float = _PATIENCE_SECONDS
     ) -> tuple[Verification | None, bool]:
-        """Return the last finding, and whether one is under way; `None` if there is no finding yet.
+        """Return the last finding, and whether one is in progress; `None` if there is no finding yet.
 
         One is begun where the last is older than `max_age_seconds`, and than ten times what it took, and waited for a
         moment.
@@ -106,7 +106,7 @@ class AuditVerifier:
             return self._last, self._running is not None
 
     def close(self) -> None:
-        """Begin no more; one that is under way ends by itself."""
+        """Start no more; one that is in progress ends by itself."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _verify(self) -> Verification:
@@ -171,12 +171,17 @@ class VerificationOut(Resource):
 
 
 class VerificationQuery(BaseModel):
-    """How old a finding may be."""
+    """Maximum age of a result."""
 
-    max_age_seconds: int = Field(default=_KEPT_SECONDS, ge=1, le=86_400, description="Otherwise it is verified again")
+    max_age_seconds: int = Field(
+        default=_KEPT_SECONDS,
+        ge=1,
+        le=86_400,
+        description="Maximum age of the result in seconds; older ones are computed again",
+    )
 
 
-@router.get("", summary="Say whether the audit is as it was written, up to which entry and checkpoint")
+@router.get("", summary="Return the result of verifying the audit log, with its last entry and checkpoint")
 def verification(wanted: Annotated[VerificationQuery, Query()], author: Admin, request: Request) -> VerificationOut:
     """Answers within about a second; while `is_running`, ask again. Who is bound to a tenant is told of the changes'
     log alone. A sink is verified by `tollkeeper audit verify --sink`.

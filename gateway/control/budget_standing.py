@@ -1,4 +1,4 @@
-"""How a budget stands in its current period: what is spent and reserved, and what it comes to at the present pace."""
+"""The state of a budget in its current period: spent, reserved, forecast."""
 
 from datetime import datetime
 from typing import Literal, Self
@@ -22,23 +22,23 @@ Unit = Literal["usd", "gpu_milliseconds"]
 
 
 class SubjectStandingOut(BaseModel):
-    """How one subject stands. Amounts are exact decimal text in the budget's unit."""
+    """State of one subject. Amounts are exact decimal text in the budget's unit."""
 
     subject: str = Field(description="Empty for the tenant as a whole")
-    spent: str = Field(description="What requests have cost, the overdraft included")
+    spent: str = Field(description="Cost of requests, including overdraft")
     overdraft: str = Field(
-        description="Of what is spent, what the budget could not be charged: a target made more than it was allowed"
+        description="Part of the spending that exceeded the budget: a target generated more than allowed"
     )
-    reserved: str = Field(description="Held by requests that have not ended, on top of what is spent")
-    remaining: str = Field(description="What is neither spent nor reserved, never below 0")
-    percent: str = Field(description="Of the amount that is spent, cut to two decimals")
+    reserved: str = Field(description="Reserved by requests in progress, in addition to what is spent")
+    remaining: str = Field(description="Neither spent nor reserved; at least 0")
+    percent: str = Field(description="Percentage of the amount that is spent, cut to two decimals")
     projected: str | None = Field(
-        description="Spent at the period's end at the present pace; null: no end, or less than a tenth is over"
+        description="Forecast for the end of the period at the current rate; null: no end, or too early"
     )
     exhausted_at: datetime | None = Field(
-        description="When nothing remains at the present pace; null: not in this period"
+        description="Time at which the budget is used up at the current rate; null: not in this period"
     )
-    reported_at: datetime | None = Field(description="How fresh this is; null: no gateway has reported")
+    reported_at: datetime | None = Field(description="Time of the last report; null: no gateway has reported")
     from_ledger: str | None = Field(
         description="Of what is spent, what the ledger added: usage from before the budget was made, and corrections; "
         "null: the ledger was not asked"
@@ -49,7 +49,7 @@ class SubjectStandingOut(BaseModel):
 
 
 class BudgetStandingOut(BaseModel):
-    """How a budget stands in the period that is now."""
+    """State of a budget in the current period."""
 
     unit: Unit
     amount: str
@@ -57,13 +57,13 @@ class BudgetStandingOut(BaseModel):
     period_start: datetime = Field(description="In the tenant's time zone")
     period_end: datetime | None = Field(description="Exclusive; null: it has no end")
     subjects: list[SubjectStandingOut] = Field(
-        description="One entry; with a subject of '*' one for each, those that spent most first, at most 100"
+        description="One entry; with subject '*' one per subject, highest spending first, at most 100"
     )
     has_more: bool = False
 
 
 class BudgetEventOut(BaseModel):
-    """A threshold that was passed. Amounts are exact decimal text in `unit`."""
+    """A passed threshold. Amounts are exact decimal text in `unit`."""
 
     id: str
     subject: str
@@ -96,7 +96,7 @@ class BudgetEventOut(BaseModel):
 
 
 def unit_of(metric: Metric) -> Unit:
-    """Name the unit that a budget's amounts are shown in."""
+    """Return the name of the unit that a budget's amounts are shown in."""
     return "usd" if metric == "pico_usd" else "gpu_milliseconds"
 
 

@@ -58,7 +58,7 @@ class BudgetBody(Body):
 
     level: BudgetLevel = "tenant"
     subject: Subject = ""
-    model: ModelId | None = Field(default=None, description="Counts only this model; null: all together")
+    model: ModelId | None = Field(default=None, description="Counts only this model; null: all models together")
     period: Period = Field(description="Calendar period in the tenant's time zone; weeks start on Monday")
     amount_usd: BudgetUsd | None = Field(default=None, description="Decimal text")
     gpu_milliseconds: GpuMilliseconds | None = None
@@ -66,17 +66,17 @@ class BudgetBody(Body):
     is_hard: bool = Field(default=True, description="Never overspent; false: only notifies")
     thresholds: Thresholds = Field(default_factory=list)
     channels: Channels = Field(default_factory=list)
-    starts_at: Moment | None = Field(default=None, description="Nothing before counts")
-    ends_at: Moment | None = Field(default=None, description="Exclusive; nothing from then on counts")
+    starts_at: Moment | None = Field(default=None, description="Start; earlier usage does not count")
+    ends_at: Moment | None = Field(default=None, description="End, exclusive; later usage does not count")
     webhook_url: WebhookUrl = ""
     when_away: WhenAway = Field(
-        default="refuse", description="While shared counters are away: refuse, or each gateway's share"
+        default="refuse", description="If Redis is unreachable: refuse, or share (each gateway allows its part)"
     )
-    when_unpriced: WhenUnpriced = Field(default="refuse", description="Where a model has no price: refuse, or allow")
+    when_unpriced: WhenUnpriced = Field(default="refuse", description="If a model has no price: refuse or allow")
 
 
 class BudgetPatch(Body):
-    """What to change; fields left out stay. `ends_at` null takes the end away, `webhook_url` "" the webhook."""
+    """Fields to change; absent fields stay. `ends_at` null removes the end, `webhook_url` "" the webhook."""
 
     amount_usd: BudgetUsd | None = None
     gpu_milliseconds: GpuMilliseconds | None = None
@@ -91,7 +91,7 @@ class BudgetPatch(Body):
 
 
 class RecountSubject(Body):
-    """What the ledger says one subject has spent, less what gateways counted."""
+    """Difference between recorded cost and gateways' counts for one subject."""
 
     subject: str = Field(default="", max_length=300, description="Empty for the tenant as a whole")
     adjustment_usd: Decimal = Field(
@@ -144,7 +144,7 @@ class BudgetOut(Resource):
     webhook_url: str
     when_away: str
     when_unpriced: str
-    proposal: dict[str, Any] = Field(description="What one person asked for and another is to confirm; empty: nothing")
+    proposal: dict[str, Any] = Field(description="Change that another person must confirm; empty: none")
     proposed_by: str
     created_at: datetime
     updated_at: datetime
@@ -198,7 +198,7 @@ def get(
 def update(
     tenant: TenantPath, budget_id: BudgetPath, body: BudgetPatch, author: Admin, database: Database, sealer: Seal
 ) -> BudgetOut:
-    """Refused where the amount would fall below what is spent in the current period.
+    """Refused if the amount would fall below what is spent in the current period.
 
     If two people are needed (`tollkeeper books profile --two-person`), loosening a hard budget is a `proposal` until
     another person sends the same change.

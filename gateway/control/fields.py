@@ -23,7 +23,7 @@ RowT = TypeVar("RowT")
 
 
 class Body(BaseModel):
-    """What a client sends: a field we do not know is refused, since it is most likely misspelt."""
+    """Base of request bodies: an unknown field is refused, because it is probably misspelt."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -38,7 +38,7 @@ class Body(BaseModel):
 
 
 class Resource(BaseModel):
-    """What a client gets, read off a row."""
+    """Base of responses, read from a row."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -61,17 +61,17 @@ class Page(BaseModel, Generic[ItemT]):
 
 
 class Deleted(BaseModel):
-    """The answer to a removal."""
+    """The answer to a deletion."""
 
     id: str
     deleted: bool = True
 
 
 class PageQuery(BaseModel):
-    """Which part of a list is wanted."""
+    """Page of a list."""
 
-    after: str = Field(default="", max_length=200, description="Give what sorts after this id")
-    limit: int = Field(default=100, ge=1, le=1000, description="At most this many")
+    after: str = Field(default="", max_length=200, description="Return items after this id")
+    limit: int = Field(default=100, ge=1, le=1000, description="Maximum number of items")
 
 
 def page_of(rows: Sequence[RowT], wanted: PageQuery, shape: Callable[[RowT], ItemT]) -> Page[ItemT]:
@@ -134,7 +134,7 @@ Slug = Annotated[str, StringConstraints(pattern=SLUG_PATTERN, max_length=63), Fi
 Name = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$"),
-    Field(description="For people; may change"),
+    Field(description="Display name"),
 ]
 ModelId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$", max_length=200)]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$", max_length=120)]

@@ -24,7 +24,7 @@ Names = Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length
 
 
 class GuardrailRules(Body):
-    """Whom it covers, and its stages: see docs/guardrails.md."""
+    """Tenants and routes that it covers, and its stages; see docs/guardrails.md."""
 
     tenants: Names = []
     routes: Names = []
@@ -32,20 +32,20 @@ class GuardrailRules(Body):
 
 
 class GuardrailFields(Body):
-    """A guardrail to be made."""
+    """A new guardrail."""
 
     name: GuardrailName
     rules: GuardrailRules
 
 
 class GuardrailPatch(Body):
-    """What to change: the rules are replaced whole."""
+    """Fields to change. Rules are replaced as a whole."""
 
     rules: GuardrailRules
 
 
 class TrialFields(Body):
-    """A text, and on which side of the model it would be met."""
+    """A text, and its direction: input or output."""
 
     text: Annotated[str, StringConstraints(max_length=MOST_TEXT)]
     direction: Literal["input", "output"] = "input"

@@ -38,14 +38,14 @@ class ReadyOut(BaseModel):
     disks: list[dict[str, str]] | None = None
 
 
-@router.get("/health", summary="Is the process alive")
+@router.get("/health", summary="Liveness")
 async def health() -> HealthOut:
     return HealthOut()
 
 
 @router.get(
     "/ready",
-    summary="Can it serve; 503 while the database does not answer or its disk is full",
+    summary="Readiness; 503 while the database is unreachable or its disk is full",
     response_model_exclude_none=True,
 )
 async def ready(check: RevisionCheck, request: Request, response: Response) -> ReadyOut:

@@ -19,7 +19,9 @@ IssuerPath = Annotated[str, Path(max_length=63, description="The issuer's id her
 Text = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x20\x7f]+$")]
 OptionalText = Annotated[str, StringConstraints(max_length=500, pattern=r"^[^\x00-\x20\x7f]*$")]
 Claim = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
-Algorithms = Annotated[list[str], Field(min_length=1, max_length=10, description="Asymmetric ones, such as RS256")]
+Algorithms = Annotated[
+    list[str], Field(min_length=1, max_length=10, description="Signature algorithms, asymmetric only, such as RS256")
+]
 
 
 class _IssuerFields(ScopeFields):
@@ -42,8 +44,8 @@ class IssuerBody(_IssuerFields):
     """A new identity provider. Its addresses begin with https://, or lie on this machine."""
 
     id: Slug
-    issuer: Text = Field(description="The tokens' `iss`, exactly")
-    audience: Text = Field(description="Must be in the tokens' `aud`")
+    issuer: Text = Field(description="Required value of the tokens' `iss`")
+    audience: Text = Field(description="Required value in the tokens' `aud`")
     algorithms: Algorithms = ["RS256", "ES256"]
 
 
@@ -72,7 +74,7 @@ class IssuerOut(Resource):
     created_at: datetime
 
 
-@router.post("", status_code=201, summary="Take an identity provider's tokens")
+@router.post("", status_code=201, summary="Accept an identity provider's tokens")
 def create(body: IssuerBody, author: Admin, database: Database) -> IssuerOut:
     stated = body.changes()
     scopes: dict[str, Any] = {name: stated.pop(name) for name in SCOPE_FIELDS if name in stated}
@@ -99,7 +101,7 @@ def update(issuer: IssuerPath, body: IssuerPatch, author: Admin, database: Datab
         return IssuerOut.model_validate(issuers.update_issuer(session, author, issuer, body.changes()))
 
 
-@router.delete("/{issuer}", summary="Take an identity provider's tokens no longer")
+@router.delete("/{issuer}", summary="Stop accepting an identity provider's tokens")
 def delete(issuer: IssuerPath, author: Admin, database: Database) -> Deleted:
     """Gateways refuse its tokens within a second."""
     with database.session() as session:

@@ -37,10 +37,10 @@ class KeyBody(ScopeFields):
     name: Name
     team: Slug | None = None
     project: Slug | None = Field(default=None, description="Needs `team`")
-    expires_at: Moment | None = Field(default=None, description="Refused from then on; null: never")
-    is_service_account: bool = Field(default=False, description="Stands for a program, not for a person")
-    budget_usd: BudgetUsd | None = Field(default=None, description="Makes a hard budget of the key; see /budgets")
-    budget_period: Period | None = Field(default=None, description="Of that budget, in the tenant's time zone")
+    expires_at: Moment | None = Field(default=None, description="Expiry; null: never")
+    is_service_account: bool = Field(default=False, description="Used by a program, not by a person")
+    budget_usd: BudgetUsd | None = Field(default=None, description="Hard budget of the key; see /budgets")
+    budget_period: Period | None = Field(default=None, description="Period of that budget, in the tenant's time zone")
 
     @model_validator(mode="after")
     def _check_budget(self) -> Self:
@@ -57,9 +57,11 @@ class KeyPatch(ScopeFields):
 
 
 class RotationBody(Body):
-    """How a key gets another secret."""
+    """Rotation of a key's secret."""
 
-    overlap_seconds: int = Field(ge=0, le=MAX_OVERLAP_SECONDS, description="How long the present secret works on")
+    overlap_seconds: int = Field(
+        ge=0, le=MAX_OVERLAP_SECONDS, description="Seconds that the current secret keeps working"
+    )
 
 
 class KeyOut(Resource):
@@ -111,7 +113,7 @@ class NewKeyOut(KeyOut):
 
 @router.post("", status_code=201, summary="Create a key; its secret is shown once")
 def create(tenant: TenantPath, body: KeyBody, author: Admin, database: Database, request: Request) -> NewKeyOut:
-    """With `budget_usd`, key and budget are made together or not at all."""
+    """With `budget_usd`, key and budget are created in one transaction."""
     stated = body.model_dump(exclude={"team", "project", "budget_usd", "budget_period"})
     wanted = KeyRequest(tenant_id=tenant, team_id=body.team or "", project_id=body.project or "", **stated)
     secret = new_key(os.urandom(KEY_RANDOM_BYTES))
@@ -128,7 +130,7 @@ def create(tenant: TenantPath, body: KeyBody, author: Admin, database: Database,
 def list_all(
     tenant: TenantPath, wanted: Annotated[KeyQuery, Query()], author: Admin, database: Database
 ) -> Page[KeyOut]:
-    """A team's lead sees the team's."""
+    """A team lead sees the team's keys."""
     with database.session() as session:
         rows = keys.list_keys(
             session,
@@ -148,21 +150,21 @@ def get(tenant: TenantPath, key: KeyPath, author: Admin, database: Database) -> 
         return KeyDetailOut.of(found, keys.list_former_secrets(session, key))
 
 
-@router.patch("/{key}", summary="Change a key's name, end or scopes")
+@router.patch("/{key}", summary="Change a key's name, expiry or scopes")
 def update(tenant: TenantPath, key: KeyPath, body: KeyPatch, author: Admin, database: Database) -> KeyOut:
-    """Every gateway holds it to the new scopes within a second; null takes an end or a scope away."""
+    """Every gateway applies the new scopes within a second. null removes an expiry or a scope."""
     with database.session() as session:
         changes = body.model_dump(exclude_unset=True)
         return KeyOut.model_validate(keys.update_key(session, author, tenant, key, changes))
 
 
-@router.post("/{key}/rotate", summary="Give a key another secret, which is shown once")
+@router.post("/{key}/rotate", summary="Rotate a key's secret; the new one is shown once")
 def rotate(
     tenant: TenantPath, key: KeyPath, body: RotationBody, author: Admin, database: Database, request: Request
 ) -> NewKeyOut:
-    """The key stays, with its id, scopes, limits and budgets. The present secret works on for the overlap.
+    """Id, scopes, limits and budgets stay. The current secret keeps working for the overlap.
 
-    A rotation without overlap ends every secret but the new one.
+    A rotation without overlap ends all other secrets at once.
     """
     secret = new_key(os.urandom(KEY_RANDOM_BYTES))
     pepper: bytes = request.app.state.key_pepper
@@ -175,6 +177,6 @@ def rotate(
 
 @router.delete("/{key}", summary="Revoke a key with all its secrets, on every gateway within a second")
 def revoke(tenant: TenantPath, key: KeyPath, author: Admin, database: Database) -> KeyOut:
-    """The key stays listed with its `revoked_at`; it cannot be brought back."""
+    """The key stays listed with its `revoked_at`; it cannot be restored."""
     with database.session() as session:
         return KeyOut.model_validate(keys.revoke_key(session, author, tenant, key))

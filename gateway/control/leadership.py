@@ -1,4 +1,4 @@
-"""Which of several control planes does what only one may do: the one that holds a lease in the control database."""
+"""Leader election among control planes by a lease in the control database."""
 
 import asyncio
 import logging

@@ -22,22 +22,24 @@ LimitPath = Annotated[str, Path(max_length=63, description="The limit's id, `lim
 
 
 class LimitBody(Body):
-    """A new limit. Money stands in `amount_usd`, everything else in `amount`."""
+    """A new limit. `amount_usd` for money, `amount` for all other metrics."""
 
     level: Level = "tenant"
     subject: Subject = ""
-    model: ModelId | None = Field(default=None, description="Counts only this model; null: all together")
+    model: ModelId | None = Field(default=None, description="Counts only this model; null: all models together")
     metric: MetricWord
     window: Window | None = Field(default=None, description="null for concurrency and for level conversation")
     amount: Amount | None = Field(default=None, description="In the metric's unit; 0 allows nothing")
     amount_usd: LimitUsd | None = Field(default=None, description="For metric usd: decimal text")
     currency: Currency = "USD"
-    when_away: WhenAway = Field(default="share", description="Each gateway allows its share of the amount, or refuses")
-    when_unpriced: WhenUnpriced = Field(default="refuse", description="Where a model has no price: refuse, or allow")
+    when_away: WhenAway = Field(
+        default="share", description="If Redis is unreachable: share (each gateway allows its part), or refuse"
+    )
+    when_unpriced: WhenUnpriced = Field(default="refuse", description="If a model has no price: refuse or allow")
 
 
 class LimitPatch(Body):
-    """What to change; fields left out stay."""
+    """Fields to change; absent fields stay."""
 
     amount: Amount | None = None
     amount_usd: LimitUsd | None = None
@@ -74,7 +76,7 @@ class LimitOut(Resource):
 
 @router.post("", status_code=201, summary="Create a limit")
 def create(tenant: TenantPath, body: LimitBody, author: Admin, database: Database) -> LimitOut:
-    """Refused where the scope has one of this metric and window, or where a wider window would allow less."""
+    """Refused if the scope has a limit of this metric and window, or if a longer window would allow less."""
     new = NewLimit(
         tenant_id=tenant,
         level=body.level,
@@ -105,7 +107,7 @@ def get(tenant: TenantPath, limit_id: LimitPath, author: Admin, database: Databa
         return LimitOut.model_validate(limits.get_limit(session, tenant, limit_id, team_id=author.team_id))
 
 
-@router.patch("/{limit_id}", summary="Change a limit's amount, or its behaviour in doubt")
+@router.patch("/{limit_id}", summary="Change a limit's amount, when_away or when_unpriced")
 def update(tenant: TenantPath, limit_id: LimitPath, body: LimitPatch, author: Admin, database: Database) -> LimitOut:
     """Change a limit's amount; its current count stays."""
     change = LimitChange(**body.model_dump(exclude={"currency"}))

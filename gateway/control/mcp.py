@@ -25,7 +25,7 @@ Price = Annotated[Decimal, Field(ge=0, description="USD per call")]
 
 
 class ToolTermsFields(Body):
-    """What holds for the tools of a server whose names match."""
+    """Terms for the tools whose names match."""
 
     match: Text
     price_usd: Price | None = None
@@ -34,7 +34,7 @@ class ToolTermsFields(Body):
 
 
 class ServerRules(Body):
-    """How a server is reached, and the terms of its tools: see docs/mcp.md."""
+    """Address of a server and terms of its tools; see docs/mcp.md."""
 
     url: Text
     key: Text = ""
@@ -49,20 +49,20 @@ class ServerRules(Body):
 
 
 class ServerFields(Body):
-    """A server to be made."""
+    """A new server."""
 
     name: ServerName
     rules: ServerRules
 
 
 class ServerPatch(Body):
-    """What to change: the rules are replaced whole."""
+    """Fields to change. Rules are replaced as a whole."""
 
     rules: ServerRules
 
 
 class RuleRules(Body):
-    """Which tools, and whom it covers; what is left empty means any."""
+    """Tools, and callers that it covers; empty means any."""
 
     effect: Literal["allow", "deny"]
     tools: Annotated[list[Text], Field(min_length=1, max_length=200)]
@@ -73,14 +73,14 @@ class RuleRules(Body):
 
 
 class RuleFields(Body):
-    """A rule to be made."""
+    """A new rule."""
 
     name: RuleName
     rules: RuleRules
 
 
 class RulePatch(Body):
-    """What to change: the rules are replaced whole."""
+    """Fields to change. Rules are replaced as a whole."""
 
     rules: RuleRules
 

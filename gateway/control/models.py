@@ -34,14 +34,14 @@ class ModelBody(Body):
 
 
 class ModelPatch(Body):
-    """What to change; at least one of these. Defaults, pinned values and the cache are each replaced whole."""
+    """Fields to change; at least one. Defaults, pinned values and the cache are each replaced whole."""
 
-    pool: Slug | None = Field(default=None, description="The pool that serves it from now on")
+    pool: Slug | None = Field(default=None, description="New pool")
     description: str | None = Field(default=None, max_length=500)
     context_tokens: int | None = Field(
         default=None, ge=1, le=100_000_000, description="Context length in tokens; null: the target's own"
     )
-    is_active: bool | None = Field(default=None, description="false withdraws the model from applications")
+    is_active: bool | None = Field(default=None, description="false: applications cannot use the model")
     defaults: SamplingFields | None = None
     pinned: SamplingFields | None = None
     cache: CacheFields | None = Field(default=None, description="null: switch the response cache off")
@@ -103,7 +103,7 @@ def get(model: ModelPath, author: Admin, database: Database) -> ModelOut:
         return ModelOut.model_validate(serving.get_model(session, model))
 
 
-@router.patch("/{model:path}", summary="Change a model: its pool, defaults, cache, or whether it is offered")
+@router.patch("/{model:path}", summary="Change a model's pool, defaults, cache or active state")
 def update(model: ModelPath, body: ModelPatch, author: Admin, database: Database) -> ModelOut:
     sampling = _sampling_of(body.defaults, body.pinned) | _cache_of(body)
     with database.session() as session:

@@ -1,4 +1,4 @@
-"""What people have who sign in by an identity provider, or make keys for themselves: the installation's rules."""
+"""The installation's rules for users of an identity provider, and for self-service keys."""
 
 from dataclasses import dataclass
 from decimal import Decimal

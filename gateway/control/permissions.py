@@ -1,4 +1,4 @@
-"""Which role may do what on the control plane: one table, by path. What is not in it is refused to everyone."""
+"""Permissions of roles on the control plane: one table by path. Everything else is refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ ProviderPath = Annotated[str, Path(max_length=63, description="The provider, as 
 
 
 class PlaybookPatch(Body):
-    """What to change: the rules are replaced whole."""
+    """Fields to change. Rules are replaced as a whole."""
 
     rules: PlaybookRules
 

@@ -68,16 +68,12 @@ class PoolBody(Body):
 
 
 class PoolPatch(Body):
-    """What to change; at least one of these. `queue` and `failures` are each replaced whole."""
+    """Fields to change; at least one. `queue` and `failures` are each replaced whole."""
 
-    policy: PolicyName | None = Field(default=None, description="How a target is chosen; null: it stays")
-    region: Region | None = Field(default=None, description="Where its targets are; null: it stays")
-    queue: QueueFields | None = Field(
-        default=None, description="How requests wait in front of the pool; null: as by default"
-    )
-    failures: FailureFields | None = Field(
-        default=None, description="What it does when a target of it fails; null: as by default"
-    )
+    policy: PolicyName | None = Field(default=None, description="Routing policy; null: unchanged")
+    region: Region | None = Field(default=None, description="Region of its targets; null: unchanged")
+    queue: QueueFields | None = Field(default=None, description="Queue settings; null: defaults")
+    failures: FailureFields | None = Field(default=None, description="Failure settings; null: defaults")
 
     @model_validator(mode="after")
     def _check_said(self) -> Self:
@@ -88,7 +84,7 @@ class PoolPatch(Body):
 
 
 class TargetBody(Body):
-    """A new replica of a pool."""
+    """A new target of a pool."""
 
     id: Slug
     kind: TargetKind
@@ -97,7 +93,9 @@ class TargetBody(Body):
         description="Where an openai_http target listens, up to and with /v1; an engine host's unix:///path.sock; "
         "for litellm in place of the provider's own, mostly empty",
     )
-    model: str = Field(default="", max_length=200, description="Its name there; empty: the name applications use")
+    model: str = Field(
+        default="", max_length=200, description="Model name at the target; empty: the name that applications use"
+    )
     provider: Provider = ""
     key_ref: KeyRef = Field(default="", description="Reference to the credential: env:NAME, file:/PATH, or stored:NAME")
     weight: int = Field(default=1, ge=1, le=1000)
@@ -124,7 +122,7 @@ class TargetBody(Body):
 
 
 class TargetPatch(Body):
-    """What to change; at least one of these. What is left out stays; `settings` is replaced whole."""
+    """Fields to change; at least one. Absent fields stay; `settings` is replaced as a whole."""
 
     kind: TargetKind | None = None
     url: TargetUrl | None = None
@@ -160,8 +158,8 @@ class PoolOut(Resource):
     id: str
     policy: str
     region: str
-    queue: dict[str, JsonValue] | None = Field(validation_alias="settings", description="null: as by default")
-    failures: dict[str, JsonValue] | None = Field(validation_alias="settings", description="null: as by default")
+    queue: dict[str, JsonValue] | None = Field(validation_alias="settings", description="null: defaults")
+    failures: dict[str, JsonValue] | None = Field(validation_alias="settings", description="null: defaults")
     created_at: datetime
 
     @field_validator("queue", "failures", mode="before")
@@ -190,9 +188,9 @@ def get(pool: PoolPath, author: Admin, database: Database) -> PoolOut:
         return PoolOut.model_validate(serving.get_pool(session, pool))
 
 
-@router.patch("/{pool}", summary="Change a pool's policy, region, queue or what it does about failures")
+@router.patch("/{pool}", summary="Change a pool's policy, region, queue or failure settings")
 def update(pool: PoolPath, body: PoolPatch, author: Admin, database: Database) -> PoolOut:
-    """What is left out stays. A queue or failures is replaced whole: what is left out of it is as by default."""
+    """Absent fields stay. `queue` and `failures` are replaced as a whole: fields absent in them get defaults."""
     with database.session() as session:
         changed = serving.get_pool(session, pool)
         if (body.policy, body.region) != (None, None):

@@ -78,7 +78,7 @@ class PriceBody(Body):
     """A new price card. A leaf without a price is unpriced and shown as such, never free."""
 
     model: ModelId
-    version: Version = Field(description="Stands on every row it priced, and is never reused")
+    version: Version = Field(description="Recorded with every request that it prices; never reused")
     usd_per_mtok: BatchRates = Field(
         default_factory=dict, description='USD per million tokens by usage leaf, such as {"input_text": "0.15"}'
     )
@@ -92,8 +92,8 @@ class PriceBody(Body):
         StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63),
         Field(description="Only for targets of this provider (or of this kind, if a target names no provider)"),
     ] = ""
-    region: Annotated[Region, Field(description="Only for targets in this region, before the card for any region")] = ""
-    tenant: Slug | None = Field(default=None, description="Holds for this tenant only, before the general card")
+    region: Annotated[Region, Field(description="For targets in this region only")] = ""
+    tenant: Slug | None = Field(default=None, description="For this tenant only; has precedence over the general card")
     valid_from: Moment = BEGINNING
     valid_to: Moment | None = Field(default=None, description="Exclusive; null: until ended")
     replaces: Annotated[str, StringConstraints(max_length=120)] | None = Field(
@@ -114,7 +114,7 @@ class PriceBody(Body):
 
 
 class StandardCostBody(Body):
-    """A new standard cost card of a model of our own, USD per million tokens."""
+    """A new standard cost card of a self-hosted model, USD per million tokens."""
 
     model: ModelId
     version: Version
@@ -129,12 +129,12 @@ class StandardCostBody(Body):
 
 
 class EndBody(Body):
-    """When a card ends, and whether its effect is only to be shown, or is confirmed."""
+    """End of a card, and whether to preview or confirm its effect."""
 
     valid_to: Moment
     effect: Literal["preview", "confirmed"] | None = Field(
         default=None,
-        description="preview: change nothing and return the effect. confirmed: needed where valid_to is in the past",
+        description="preview: change nothing and return the effect. confirmed: required if valid_to is in the past",
     )
 
 
@@ -182,7 +182,7 @@ class StandardCostOut(Resource):
 
 @router.post("/prices", status_code=201, summary="Create a price card")
 def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut:
-    """Refused where it overlaps another card of the same model, provider, region, tenant: replace or end that one."""
+    """Refused if it overlaps another card of the same model, provider, region and tenant: replace or end that one."""
     is_now = body.replaces is not None and "valid_from" not in body.model_fields_set
     rates, service_tiers = with_units(body.usd_per_mtok, body.service_tiers, body.usd_per_unit)
     new = NewPrice(
@@ -225,7 +225,7 @@ def get_price(version: VersionPath, author: Admin, database: Database) -> PriceO
 
 @router.patch("/prices/{version:path}", summary="End a price card")
 def end_price(version: VersionPath, body: EndBody, author: Admin, database: Database) -> PriceOut:
-    """Refused where it ends in the past, unless `effect` is `confirmed`; `preview` shows what it would do."""
+    """Refused if it ends in the past, unless `effect` is `confirmed`; `preview` shows the effect."""
     with database.session() as session:
         effect = EffectOut.model_validate(prices.effect_of_end(session, author, version, body.valid_to))
         if body.effect == "preview":
@@ -258,7 +258,7 @@ def get_standard_cost(version: VersionPath, author: Admin, database: Database) -
 
 @router.patch("/standard-costs/{version:path}", summary="End a standard cost card")
 def end_standard_cost(version: VersionPath, body: EndBody, author: Admin, database: Database) -> StandardCostOut:
-    """Refused where it ends in the past, unless `effect` is `confirmed`; `preview` shows what it would do."""
+    """Refused if it ends in the past, unless `effect` is `confirmed`; `preview` shows the effect."""
     with database.session() as session:
         effect = EffectOut.model_validate(prices.effect_of_end(session, author, version, body.valid_to))
         if body.effect == "preview":

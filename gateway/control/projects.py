@@ -32,7 +32,7 @@ class ProjectBody(Body):
 
 
 class ProjectPatch(Body):
-    """What to change."""
+    """Fields to change."""
 
     name: Name
 

@@ -19,10 +19,10 @@ VersionPath = Annotated[str, Path(max_length=120, description="The rate's versio
 
 
 class RateBody(Body):
-    """A new rate. What is in `rate` depends on its kind."""
+    """A new rate. The fields of `rate` depend on its kind."""
 
     kind: RateKind
-    version: Version = Field(description="Stands on what it computed, and is never reused")
+    version: Version = Field(description="Recorded with results; never reused")
     subject: Annotated[
         str,
         StringConstraints(max_length=200),
@@ -60,7 +60,7 @@ class RateOut(Resource):
 
 @router.post("", status_code=201, summary="Create a cost rate")
 def create_rate(body: RateBody, author: Admin, database: Database) -> RateOut:
-    """Refused where it overlaps another rate of the same subject: end that one first."""
+    """Refused if it overlaps another rate of the same subject: end that one first."""
     new = NewRate(body.kind, body.version, body.subject, body.rate, body.valid_from, body.valid_to)
     with database.session() as session:
         return RateOut.model_validate(rates.create_rate(session, author, new))

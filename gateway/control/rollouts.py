@@ -28,7 +28,7 @@ _Action = Callable[[Session, Author, str, str], Rollout]
 
 
 class RolloutBody(Body):
-    """A new rollout, which begins at once with its first step."""
+    """A new rollout; its first step starts immediately."""
 
     id: Slug
     route: ModelId
@@ -38,13 +38,13 @@ class RolloutBody(Body):
 
 
 class ReasonBody(Body):
-    """Why; for the audit trail."""
+    """Reason, for the audit log."""
 
     reason: str = Field(default="", max_length=500)
 
 
 class RolloutOut(BaseModel):
-    """A rollout and how far it is."""
+    """A rollout and its current step."""
 
     id: str
     route: str
@@ -52,8 +52,8 @@ class RolloutOut(BaseModel):
     candidate: str
     state: str = Field(description="running, paused, rolled_back, promoted or aborted")
     step: int = Field(description="From 0")
-    percent: float = Field(description="That the candidate has now")
-    reason: str = Field(description="Of the last change")
+    percent: float = Field(description="Current share of the candidate")
+    reason: str = Field(description="Time of the last change")
     rules: dict[str, Any]
     stepped_at: datetime
     created_at: datetime
@@ -79,7 +79,7 @@ class RolloutOut(BaseModel):
 
 
 class ArmOut(BaseModel):
-    """What one arm did in the window. `null`: not known."""
+    """Results of one arm in the window. `null`: unknown."""
 
     requests: int
     errors: int
@@ -87,7 +87,7 @@ class ArmOut(BaseModel):
     ttft_p95_ms: float | None
     inter_token_p95_ms: float | None
     duration_p95_ms: float | None
-    mean_cost_usd: float | None = Field(description="For comparing; bills are exact")
+    mean_cost_usd: float | None = Field(description="Estimate for comparison; bills are exact")
     mean_output_tokens: float | None
 
     @classmethod
@@ -106,20 +106,20 @@ class ArmOut(BaseModel):
 
 
 class StandingOut(BaseModel):
-    """What gateways see of a rollout now, together, over the guards' window."""
+    """Current results of a rollout, summed over gateways in the guards' window."""
 
     rollout: RolloutOut
     gateways: int
     seen_at: datetime | None = Field(description="Time of the latest report")
     incumbent: ArmOut
     candidate: ArmOut
-    step_requests: int = Field(description="Of the candidate since the step started")
-    breaches: list[str] = Field(description="Bounds that are passed, in words")
+    step_requests: int = Field(description="Requests of the candidate since the step started")
+    breaches: list[str] = Field(description="Violated guards, in words")
     shadow_day: str
-    shadow_usd: float = Field(description="That copies have cost on that day, or may")
+    shadow_usd: float = Field(description="Cost of shadow requests on that day, including those in progress")
 
 
-@router.post("", status_code=201, summary="Begin a rollout")
+@router.post("", status_code=201, summary="Start a rollout")
 def create(body: RolloutBody, author: Admin, database: Database) -> RolloutOut:
     with database.session() as session:
         row = rollouts.create_rollout(
@@ -147,7 +147,7 @@ def get(rollout: RolloutPath, author: Admin, database: Database) -> RolloutOut:
         return RolloutOut.of(rollouts.get_rollout(session, rollout))
 
 
-@router.get("/{rollout}/standing", summary="Say what gateways see of a rollout now")
+@router.get("/{rollout}/standing", summary="Get the current results of a rollout")
 def standing(rollout: RolloutPath, author: Admin, database: Database) -> StandingOut:
     with database.session() as session:
         row = rollouts.get_rollout(session, rollout)
@@ -178,7 +178,7 @@ def resume(rollout: RolloutPath, body: ReasonBody, author: Admin, database: Data
     return _act(rollouts.resume_rollout, rollout, body, author, database)
 
 
-@router.post("/{rollout}/advance", summary="Go on to the next step now")
+@router.post("/{rollout}/advance", summary="Start the next step now")
 def advance(rollout: RolloutPath, body: ReasonBody, author: Admin, database: Database) -> RolloutOut:
     return _act(rollouts.advance_rollout, rollout, body, author, database)
 
@@ -188,7 +188,7 @@ def promote(rollout: RolloutPath, body: ReasonBody, author: Admin, database: Dat
     return _act(rollouts.promote_rollout, rollout, body, author, database)
 
 
-@router.post("/{rollout}/abort", summary="Give everything back to the incumbent")
+@router.post("/{rollout}/abort", summary="Abort: send all requests to the incumbent")
 def abort(rollout: RolloutPath, body: ReasonBody, author: Admin, database: Database) -> RolloutOut:
     return _act(rollouts.abort_rollout, rollout, body, author, database)
 

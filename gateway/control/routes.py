@@ -22,17 +22,17 @@ RoutePath = Annotated[str, Path(max_length=200, description="The route's id")]
 
 
 class RouteBody(Body):
-    """A new route. The models and routes that it leads to must be there."""
+    """A new route. The models and routes that it names must exist."""
 
     id: ModelId
     rules: RouteFields
 
 
 class RoutePatch(Body):
-    """What to change; at least one of these. Rules are replaced whole."""
+    """Fields to change; at least one. Rules are replaced whole."""
 
     rules: RouteFields | None = None
-    is_active: bool | None = Field(default=None, description="false withdraws the route from applications")
+    is_active: bool | None = Field(default=None, description="false: applications cannot use the route")
 
     @model_validator(mode="after")
     def _check_change(self) -> Self:
@@ -71,7 +71,7 @@ def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[RouteOut
 
 @router.post("/{route:path}/explain", summary="Explain where a route would send a request")
 def explain_route(route: RoutePath, body: RequestFields, author: Admin, database: Database) -> Explanation:
-    """Nothing is called and nothing is counted. What only a running gateway knows is taken as the body says."""
+    """No model is called and nothing is counted. Live values of a gateway are taken from the body."""
     with database.session() as session:
         spec = spec_of(routes.get_route(session, route))
         return explain(spec, read_serving(session), body)
@@ -83,7 +83,7 @@ def get(route: RoutePath, author: Admin, database: Database) -> RouteOut:
         return RouteOut.of(routes.get_route(session, route), author.tenant_id)
 
 
-@router.patch("/{route:path}", summary="Set a route's rules, or offer or withdraw it")
+@router.patch("/{route:path}", summary="Change a route's rules or active state")
 def update(route: RoutePath, body: RoutePatch, author: Admin, database: Database) -> RouteOut:
     rules = None if body.rules is None else body.rules.rules()
     with database.session() as session:

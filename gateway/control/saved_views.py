@@ -31,11 +31,11 @@ class ViewBody(Body):
     name: ViewName
     page: str = Field(default="requests", max_length=20)
     parameters: Parameters
-    is_shared: bool = Field(default=False, description="Shown to everybody who is bound to the same tenant")
+    is_shared: bool = Field(default=False, description="Shared with everyone who is bound to the same tenant")
 
 
 class ViewChange(Body):
-    """What is to be changed; null leaves a thing as it is."""
+    """Fields to change; null: unchanged."""
 
     name: ViewName | None = None
     parameters: Parameters | None = None
@@ -78,15 +78,15 @@ class ViewOut(Resource):
         )
 
 
-@router.post("", status_code=201, summary="Keep a view under a name")
+@router.post("", status_code=201, summary="Save a view")
 def create(body: ViewBody, author: Admin, database: Database) -> ViewOut:
-    """At most 100 of one account, each name once a page."""
+    """At most 100 per account; names are unique per page."""
     new = NewView(body.name, body.page, body.parameters, body.is_shared)
     with database.session() as session:
         return ViewOut.of(saved_views.create_view(session, author, author.id, new))
 
 
-@router.get("", summary="List one's own views and those that are shared")
+@router.get("", summary="List your own and shared views")
 def list_all(wanted: Annotated[ViewQuery, Query()], author: Admin, database: Database) -> Page[ViewOut]:
     with database.session() as session:
         rows = saved_views.list_views(

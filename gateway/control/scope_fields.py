@@ -13,19 +13,23 @@ Network = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, 
 
 
 class ScopeFields(Body):
-    """What may be used, and how; null restricts nothing."""
+    """Restrictions of a key; null: no restriction."""
 
-    models: list[ModelId] | None = Field(default=None, max_length=200, description="May use only these; null: all")
+    models: list[ModelId] | None = Field(
+        default=None, max_length=200, description="Allowed models and routes; null: all"
+    )
     endpoints: list[Endpoint] | None = Field(
-        default=None, max_length=50, description="May use only these, such as `chat.completions`; null: all"
+        default=None, max_length=50, description="Allowed endpoints, such as `chat.completions`; null: all"
     )
     addresses: list[Network] | None = Field(
         default=None, max_length=100, description="Usable only from these networks, such as 10.0.0.0/8; null: anywhere"
     )
     priority: PriorityClass | None = Field(
-        default=None, description="The best class it may ask for, and has when it asks for none; null: standard"
+        default=None, description="Highest priority class, and its default; null: standard"
     )
-    max_reasoning_effort: ReasoningEffort | None = Field(default=None, description="Null: any")
+    max_reasoning_effort: ReasoningEffort | None = Field(
+        default=None, description="Highest reasoning effort; null: any"
+    )
     max_thinking_tokens: int | None = Field(
         default=None, ge=0, le=10_000_000, description="Reasoning tokens of one answer; null: any number"
     )

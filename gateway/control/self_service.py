@@ -31,7 +31,7 @@ _MAX_LISTED: Final = 200  # of revoked ones too
 
 
 class OwnKeyBody(Body):
-    """A new key of one's own."""
+    """A new key for yourself."""
 
     name: Name
 
@@ -65,7 +65,7 @@ class OwnKeysOut(Resource):
     period: str = _PERIOD
 
 
-@router.get("/keys", summary="List your own keys and what they have used")
+@router.get("/keys", summary="List your own keys with their usage")
 def list_own(author: Admin, database: Database, request: Request) -> OwnKeysOut:
     rules: OwnKeyRules = request.app.state.own_key_rules
     user_id = _account_of(author)

@@ -33,18 +33,18 @@ _WRONG: Final = "e-mail address or password is wrong, or the account is closed"
 
 
 class SignInBody(Body):
-    """Who wants to sign in. `address` is the browser's; it is believed of a dashboard at this machine, or of one in
+    """Credentials. `address` is the browser's; it is trusted from a dashboard on this machine or in
     TOLLKEEPER_TRUSTED_PROXIES.
     """
 
     email: str = Field(max_length=320)
     password: SecretStr = Field(max_length=MAX_LENGTH)
-    hours: int = Field(default=12, ge=1, le=720, description="How long the session is to last")
+    hours: int = Field(default=12, ge=1, le=720, description="Duration of the session in seconds")
     address: str = Field(default="", max_length=64)
 
 
 class IdTokenBody(Body):
-    """Who signs in by the identity provider: the ID token that it gave to the dashboard."""
+    """The ID token that the identity provider gave to the dashboard."""
 
     id_token: SecretStr = Field(max_length=16_384)
     hours: int = Field(default=12, ge=1, le=720)
@@ -52,7 +52,7 @@ class IdTokenBody(Body):
 
 
 class SessionOut(Resource):
-    """Who is signed in, with which role, and what it reaches (empty: everything)."""
+    """Get the current user, with which role, and what it reaches (empty: everything)."""
 
     name: str
     role: Role
@@ -119,9 +119,9 @@ def _open_for(person: Person, body: IdTokenBody, database: ControlDatabase, requ
     return open_session(request, account, "oidc", _caller_of(request, body.address), body.hours)
 
 
-@router.get("/v1/sessions/current", summary="Who is signed in")
+@router.get("/v1/sessions/current", summary="Get the current user")
 def current(author: Admin) -> SessionOut:
-    """Holds for any token: what it may do is what its role may do."""
+    """Works with any token."""
     return SessionOut(name=author.name, role=author.role, tenant_id=author.tenant_id, team_id=author.team_id)
 
 
@@ -148,7 +148,7 @@ def _caller_of(request: Request, stated: str) -> str:
 
 
 def open_session(request: Request, account: Account, method: str, address: str, hours: int) -> NewSessionOut:
-    """Begin a session for a user who has signed in."""
+    """Start a session for a user who has signed in."""
     pepper: bytes = request.app.state.key_pepper
     now, secret = datetime.now(UTC), new_secret()
     author = Author(account.user.email, now, address, account.tenant_id, account.team_id)

@@ -1,4 +1,4 @@
-"""What the control plane needs to know to start, read from TOLLKEEPER_* variables."""
+"""Settings of the control plane, from TOLLKEEPER_* variables."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -55,7 +55,7 @@ class ControlSettings(ListenerSettings):
 
     @property
     def own_key_rules(self) -> OwnKeyRules:
-        """Return what keys people may make for themselves."""
+        """Return the rules for keys that users create for themselves."""
         return OwnKeyRules(self.own_keys, self.own_key_usd)
 
     @property

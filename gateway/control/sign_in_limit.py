@@ -1,4 +1,4 @@
-"""How often a password may be tried: of one account from one address, from one address, and of one account in all.
+"""Limit password attempts: per account and address, per address, and per account.
 
 The first bound is low, so that guesses from elsewhere lock nobody out. The last one is high, and does not hold for an
 address from which the account has signed in lately.
@@ -66,7 +66,7 @@ class SignInLimit:
                 self._known_until.popitem(last=False)
 
     def take_back(self, email: str, address: str) -> None:
-        """Withdraw the counted try: nothing was tried."""
+        """Uncount an attempt: no password was checked."""
         with self._lock:
             self._move(email, address, self._clock(), -1)
 

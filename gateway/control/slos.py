@@ -20,11 +20,13 @@ SloPath = Annotated[str, Path(max_length=63, description="The objective's id")]
 NewSloPath = Annotated[str, Path(pattern=SLUG_PATTERN, max_length=63, description="The objective's id")]
 Named = Annotated[str, Field(max_length=200)]
 Milliseconds = Annotated[Decimal, Field(gt=0, le=800_000, decimal_places=1, allow_inf_nan=False)]
-Percent = Annotated[Decimal, Field(ge=0, le=100, allow_inf_nan=False, description="Of requests that are to be good")]
+Percent = Annotated[
+    Decimal, Field(ge=0, le=100, allow_inf_nan=False, description="Percentage of requests that must be good")
+]
 
 
 class SloFields(Body):
-    """An objective without its id. Fields left empty mean all."""
+    """An objective without its id. Empty fields mean all."""
 
     tenant: Annotated[str, Field(max_length=63)] = ""
     model: Named = ""
@@ -38,7 +40,7 @@ class SloFields(Body):
     window_days: int = Field(default=28, description="28 or 30, at most 85")
     min_events: int = Field(default=20, description="Below this number of requests, alert only if a third are bad")
     hooks: Annotated[list[str], Field(max_length=2)] = Field(
-        default_factory=list, description="Work held back while it burns: freeze_canaries, shed_batch"
+        default_factory=list, description="Actions while the error budget burns: freeze_canaries, shed_batch"
     )
 
     def new(self, slo_id: str) -> NewSlo:
@@ -94,7 +96,7 @@ def create(body: SloBody, author: Admin, database: Database) -> SloOut:
         return SloOut.model_validate(slos.put_slo(session, author, body.new(body.id), replaces=False))
 
 
-@router.put("/v1/slos/{slo_id}", summary="Create an objective, or put another in its place")
+@router.put("/v1/slos/{slo_id}", summary="Create or replace an objective")
 def put(slo_id: NewSloPath, body: SloFields, author: Admin, database: Database) -> SloOut:
     with database.session() as session:
         return SloOut.model_validate(slos.put_slo(session, author, body.new(slo_id), replaces=True))

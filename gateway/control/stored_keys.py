@@ -35,20 +35,20 @@ class StoredKeyOut(Resource):
 class ResealBody(Body):
     """Which key is to seal: what the caller has just put first, so that a rotation elsewhere is not taken for one."""
 
-    key_id: Annotated[str, Field(max_length=64, description="16 digits of its SHA-256; empty: whichever")] = ""
+    key_id: Annotated[str, Field(max_length=64, description="16 digits of its SHA-256; empty: any")] = ""
 
 
 class ResealedOut(BaseModel):
-    """How many things were sealed again."""
+    """Number of values that were encrypted again."""
 
     stored_keys: int
     alert_channels: int
     budgets: int
 
 
-@router.put("/{name}", summary="Store a provider's key, or another in its place")
+@router.put("/{name}", summary="Store or replace a provider's key")
 def put(name: KeyName, body: StoredKeyBody, author: Admin, database: Database, sealer: Seal) -> StoredKeyOut:
-    """Gateways use it within a second; calls under way end with the one that they began with."""
+    """Gateways use it within a second; calls in progress keep the previous one."""
     with database.session() as session:
         return StoredKeyOut.model_validate(stored_keys.put_key(session, author, name, body.value, sealer))
 
@@ -70,7 +70,7 @@ def delete(name: KeyName, author: Admin, database: Database) -> Deleted:
 
 @router.post("/reseal", summary="Encrypt everything again with the newest key")
 def reseal(author: Admin, database: Database, sealer: Seal, body: ResealBody | None = None) -> ResealedOut:
-    """The second step of a rotation; `tollkeeper secrets rotate` does both. Refused where another key would seal."""
+    """The second step of a rotation; `tollkeeper secrets rotate` does both. Refused if another key is the newest."""
     sealer.refresh()
     if body is not None and body.key_id not in ("", sealer.key_id):
         raise Conflict(

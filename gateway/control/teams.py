@@ -31,7 +31,7 @@ class TeamBody(Body):
 
 
 class TeamPatch(Body):
-    """What to change."""
+    """Fields to change."""
 
     name: Name
 

@@ -26,7 +26,7 @@ class TenantBody(Body):
 
 
 class TenantPatch(Body):
-    """What to change; fields left out stay."""
+    """Fields to change; absent fields stay."""
 
     name: Name | None = None
     time_zone: TimeZone | None = None
@@ -80,7 +80,7 @@ def update(tenant: TenantPath, body: TenantPatch, author: Admin, database: Datab
 
 @router.delete("/{tenant}", summary="Deactivate a tenant")
 def deactivate(tenant: TenantPath, author: Admin, database: Database) -> TenantOut:
-    """Refuse all keys of the tenant within a second. Its rows stay: last year's report must still read."""
+    """Refuse all keys of the tenant within a second. Its records stay."""
     with database.session() as session:
         return TenantOut.model_validate(
             organisation.update_tenant(session, author, tenant, TenantChange(is_active=False))

@@ -27,12 +27,12 @@ TokenName = Annotated[
 class TokenBody(Body):
     """A new token."""
 
-    name: TokenName = Field(description="Whose it is; the audit shows it")
+    name: TokenName = Field(description="Name of the token or its owner; shown in the audit log")
     role: Role
-    tenant: Slug | None = Field(default=None, description="Reaches only this tenant; null: all")
-    team: Slug | None = Field(default=None, description="Reaches only this team of it: for team leads")
+    tenant: Slug | None = Field(default=None, description="Restricted to this tenant; null: all")
+    team: Slug | None = Field(default=None, description="Restricted to this team of it; for team leads")
     expires_at: Moment | None = Field(
-        default=None, description="Refused from then on; null: with the token that makes it, else never"
+        default=None, description="Expiry; null: that of the token that creates it, else never"
     )
 
 
@@ -76,7 +76,7 @@ class NewTokenOut(TokenOut):
 
 @router.post("", status_code=201, summary="Create an admin token; its secret is shown once")
 def create(body: TokenBody, author: Admin, database: Database, request: Request) -> NewTokenOut:
-    """No role above one's own, and from within a tenant only for that. It ends with the account or token making it."""
+    """The role must not exceed your own. It ends with the account or token that creates it."""
     parent = author.id if author.id.startswith(TOKEN_ID_PREFIX) else ""
     new = NewToken(body.name, body.role, body.tenant or "", body.team or "", body.expires_at, author.account_id, parent)
     secret = TOKEN_PREFIX + secrets.token_urlsafe(KEY_RANDOM_BYTES)
@@ -101,9 +101,9 @@ def get(token: TokenPath, author: Admin, database: Database) -> TokenOut:
         return TokenOut.of(admin_tokens.get_token(session, token, author.at, tenant_id=author.tenant_id))
 
 
-@router.delete("/{token}", summary="Revoke an admin token at once, and those made with it")
+@router.delete("/{token}", summary="Revoke an admin token and all tokens created with it")
 def revoke(token: TokenPath, author: Admin, database: Database) -> TokenOut:
-    """The token stays listed with its `revoked_at`; it cannot be brought back."""
+    """The token stays listed with its `revoked_at`; it cannot be restored."""
     with database.session() as session:
         return TokenOut.of(admin_tokens.revoke_token(session, author, author.role, token))
 

@@ -78,7 +78,7 @@ def list_all(author: Admin, database: Database) -> Page[UnreadableRowOut]:
 def repair(
     table: TablePath, row: RowPath, body: RepairBody, author: Admin, database: Database
 ) -> Page[UnreadableRowOut]:
-    """Refused unless the row can be read after it, and for rows that can be read already. Gives what is left."""
+    """Refused if the row cannot be read afterwards, or can be read already. Returns the remaining unreadable rows."""
     with database.session() as session:
         unreadable_rows.repair_row(session, author, table, row, body.values, _SHAPES)
     return list_all(author, database)

@@ -1,4 +1,4 @@
-"""What stands for a gateway's means where a policy is checked and no request is served: nothing is asked, or read."""
+"""Null dependencies for checking a policy without serving requests."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -83,7 +83,7 @@ class Guardrails:
     def guard_for(self, life: RequestState, exchange: Exchange) -> RequestGuard | None:
         """Return a request's guard; `None` if no policy covers it. Raises Unavailable if one cannot be used."""
         # The newest policies hold, also for a request that began before they came: to go back to older ones would end
-        # what the newer have under way, and forget what they have counted.
+        # what the newer have in progress, and forget what they have counted.
         plan = self._plan_for(life.who.tenant, life.requested_model)
         if isinstance(plan, str):
             if not plan:
@@ -197,7 +197,7 @@ class Guardrails:
 
 
 async def let_go(detectors: Iterable[Looks]) -> None:
-    """End what detectors that are not needed any more have under way."""
+    """End what detectors that are not needed any more have in progress."""
     for detector in detectors:
         if isinstance(detector, Closing):
             await detector.close()
@@ -243,7 +243,7 @@ def _watch(guard: RequestGuard, texts: RequestTexts) -> None:
 
 
 def _note_unread(guard: RequestGuard) -> None:
-    """Count a prompt of token ids as a finding of all that would read it. Raises ContentBlocked."""
+    """Record a prompt of token ids as a finding of each stage that cannot read it. Raise ContentBlocked."""
     plan = guard.plan
     for stage in (*plan.input_stages, *plan.of_requests, *plan.awaited):
         verdict = stage.verdict([Finding(0, 0, _TOKEN_IDS)])

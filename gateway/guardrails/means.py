@@ -1,4 +1,4 @@
-"""What detectors are built with, beside their settings."""
+"""Dependencies of detectors besides their settings."""
 
 from dataclasses import dataclass, field
 from random import Random, SystemRandom

@@ -60,11 +60,11 @@ class OutputPlan:
         return not self.waits and not self._of_requests
 
     def stream(self, spelling: Spelling = AS_IS) -> StreamScreen:
-        """Begin a text, for the stages that act and are the same for every request."""
+        """Start a text, for the stages that act and are the same for every request."""
         return self._acting.stream(spelling)
 
     def watch(self) -> StreamScreen:
-        """Begin a text, for the stages that only look and are the same for every request."""
+        """Start a text, for the stages that only look and are the same for every request."""
         return self._watching.stream()
 
     def streams(self, about: About) -> "Streams":

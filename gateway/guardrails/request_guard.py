@@ -54,7 +54,7 @@ class RequestGuard:
         self._told += [told for told in verdicts if "output/" in told]
 
     def filter_answer(self) -> AnswerFilter | None:
-        """Begin to look at the answer; `None` if nothing does."""
+        """Start to look at the answer; `None` if nothing does."""
         if not self.plan.output.is_empty:
             self.filter = AnswerFilter(self.plan.output, msgspec.structs.replace(self.about, direction="output"))
         return self.filter

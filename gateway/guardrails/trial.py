@@ -1,4 +1,4 @@
-"""What a policy would make of a text, for the one that writes one: nothing is sent, asked or kept."""
+"""Try a policy on a text: nothing is sent, called or stored."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,1 +1,1 @@
-"""Who is calling: keys, tokens of identity providers, the addresses they come from, and how many guesses are heard."""
+"""Authentication: keys, identity providers' tokens, caller addresses, and limits of failures."""

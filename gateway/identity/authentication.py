@@ -1,4 +1,4 @@
-"""Who is calling: a key, or an identity provider's token in its place, becomes an identity.
+"""Authenticate a request by its key, or by an identity provider's token.
 
 No database is asked, and a key or a token seen before takes a few microseconds. What a token needs beyond that is
 in `gateway/identity/token_issuers.py`.
@@ -49,7 +49,7 @@ class AuthenticationLimits:
 
 
 class Authenticator:
-    """Finds keys in a snapshot and verifies tokens of its issuers; holds both to the addresses they are bound to."""
+    """Authenticates keys and issuers' tokens by a snapshot, and enforces their allowed addresses."""
 
     def __init__(
         self,

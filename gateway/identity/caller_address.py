@@ -1,4 +1,4 @@
-"""Where a caller is: the peer's address, or what trusted reverse proxies say of it; and which networks hold it."""
+"""The caller's address: the peer's, or that reported by trusted reverse proxies."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ _MAX_REMEMBERED_RANGES: Final = 10_000
 class TrustedProxies:
     """Reports callers' addresses. `networks` are the proxies', with commas between; empty: nobody is believed.
 
-    Raises ConfigurationError if one of them is no network.
+    Raises ConfigurationError if one of them is not a network.
     """
 
     def __init__(self, networks: str = "") -> None:
@@ -26,7 +26,7 @@ class TrustedProxies:
     def caller_of(self, peer: str, forwarded_for: str) -> Address | None:
         """Return the caller's address; `None` if it cannot be told, which no network holds.
 
-        Every proxy appends whom it heard from, so the right-most entry that is no trusted proxy is the first that a
+        Every proxy appends whom it heard from, so the right-most entry that is not a trusted proxy is the first that a
         trusted one vouches for; what stands to its left anybody may have written.
         """
         address = address_of(peer)
@@ -49,7 +49,7 @@ class AddressRanges:
         self._parsed: dict[tuple[str, ...], Networks] = {}
 
     def allow(self, address: Address | None, ranges: tuple[str, ...]) -> bool:
-        """Return whether one of the networks holds the address. A range that is no network holds none."""
+        """Return whether one of the networks holds the address. A range that is not a network holds none."""
         networks = self._parsed.get(ranges)
         if networks is None:
             if len(self._parsed) >= _MAX_REMEMBERED_RANGES:

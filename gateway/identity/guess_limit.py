@@ -1,8 +1,7 @@
-"""How many unknown keys and tokens an address may try: a flood of guesses is told less and less.
+"""Rate-limit authentication failures per address; valid keys are never limited.
 
-It does not make guessing harder, which 256 random bits do. It keeps a broken or hostile client from being answered
-at full length for ever, and tells it truthfully when it is heard again. A valid key is never held up: behind one
-address may be many callers.
+Keys have 256 random bits, so this is not a defence against guessing. It bounds the work that a broken or hostile client
+causes, and its 429 names the retry time. Valid keys pass because many callers may share an address.
 """
 
 from collections import OrderedDict
@@ -17,11 +16,11 @@ MAX_ADDRESSES: Final = 50_000  # about 13 MiB
 
 
 class UnknownCredential(AuthenticationFailed):
-    """The key or token proves nothing: unknown, malformed, not signed by an issuer we know. Counted by address."""
+    """The key or token is unknown, malformed, or not signed by a known issuer. Counted per address."""
 
 
 class GuessLimit:
-    """Counts failures by address, an IPv6 network of 64 bits as one; each failure is forgotten after a while.
+    """Counts failures per address (an IPv6 /64 counts as one address) by the GCRA algorithm.
 
     An address may fail `per_minute` times at once, and then once every minute / `per_minute`. At most
     `max_addresses` are remembered, the latest to fail.
@@ -42,9 +41,9 @@ class GuessLimit:
     def answer_to(
         self, failure: UnknownCredential, address: Address | None, now_ns: int
     ) -> UnknownCredential | LimitExceeded:
-        """Count a failure and return the error to answer with: itself, or that there were too many.
+        """Count a failure and return the error to answer with: the failure, or LimitExceeded above the limit.
 
-        A failure that is refused for their number is not counted, so that waiting as told always helps. `now_ns` is
+        A failure above the limit is not counted, so waiting until the retry time always helps. `now_ns` is
         monotonic.
         """
         place = _place_of(address)

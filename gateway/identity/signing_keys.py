@@ -66,7 +66,7 @@ class SigningKeys:
         return found[0] if len(found) == 1 or (key_id and found) else None
 
     async def look_again(self) -> None:
-        """Fetch the keys, or wait for the fetch under way; give up at once where the last began too recently.
+        """Fetch the keys, or wait for the fetch in progress; give up at once where the last began too recently.
 
         Never raises: what became of it, `find` and `refusal` tell.
         """
@@ -110,7 +110,7 @@ class SigningKeys:
         return {"keys": len(self._keys), "age_seconds": age, "is_fresh": self.is_fresh, "problem": self.problem}
 
     async def close(self) -> None:
-        """End the fetch under way."""
+        """End the fetch in progress."""
         if self._fetch is not None:
             self._fetch.cancel()
             await asyncio.gather(self._fetch, return_exceptions=True)
@@ -177,7 +177,7 @@ def _public_keys(document: Mapping[str, Any]) -> list[Jwk]:
 
 
 def _usable(key: Jwk, algorithm: str) -> jwt.PyJWK | None:
-    """Make a key ready for one algorithm; `None` if it is for another, too short, or not to be read."""
+    """Create a key ready for one algorithm; `None` if it is for another, too short, or not to be read."""
     if key.get("alg", algorithm) != algorithm:
         return None
     try:

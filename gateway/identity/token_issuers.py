@@ -63,9 +63,9 @@ class TokenIssuers:
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
 
     def known(self, token: str, snapshot: Snapshot) -> KeyEntry | None:
-        """Return the entry of a token verified before, `None` if it must be verified.
+        """Return the cached entry of a verified token, `None` if it must be verified.
 
-        Raises AuthenticationFailed or PermissionDenied if its tenant is gone or inactive since.
+        Raises AuthenticationFailed or PermissionDenied if its tenant was deleted or deactivated since.
         """
         if snapshot.issuers is not self._specs:
             self._adopt(snapshot.issuers)
@@ -126,7 +126,7 @@ class TokenIssuers:
         return {issuer.spec.issuer: issuer.keys.status() for issuer in self._all()}
 
     async def close(self) -> None:
-        """End what is under way and close the connections."""
+        """End what is in progress and close the connections."""
         await asyncio.gather(*(issuer.keys.close() for issuer in self._all()))
         await self._documents.close()
 
@@ -175,7 +175,7 @@ def _read(token: str) -> tuple[dict[str, Any], Claims]:
 
 
 async def _key_for(header: dict[str, Any], issuer: _Issuer) -> jwt.PyJWK:
-    """Find the key that a token names, asking its issuer once more where it is not known."""
+    """Find the key that a token names, asking its issuer once more if it is not known."""
     spec, keys = issuer.spec, issuer.keys
     algorithm, key_id = header.get("alg"), header.get("kid", "")
     if not isinstance(algorithm, str) or algorithm not in spec.algorithms:

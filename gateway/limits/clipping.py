@@ -1,4 +1,4 @@
-"""What the rules let a model make for one request at most, cut before it is asked."""
+"""Lower a request's maximum output to what its rules allow, before the call."""
 
 from typing import Final
 

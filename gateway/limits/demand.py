@@ -1,4 +1,4 @@
-"""What one request asks of every kind of limit, before it runs and after: one amount a metric."""
+"""A request's demand by metric, before and after it runs."""
 
 from dataclasses import dataclass
 from typing import Final, TypeAlias

@@ -1,4 +1,4 @@
-"""What an admitted request holds, and how large it is expected to be."""
+"""The reservations of an admitted request, and its expected size."""
 
 import msgspec
 

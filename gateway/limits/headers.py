@@ -1,4 +1,4 @@
-"""What every reply says of the limits it passed: OpenAI's `x-ratelimit-*` for requests and tokens."""
+"""Rate limit headers of replies: OpenAI's `x-ratelimit-*` for requests and tokens."""
 
 from collections.abc import Sequence
 from functools import lru_cache

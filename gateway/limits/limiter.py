@@ -1,4 +1,4 @@
-"""What a request reserves of every limit and budget it falls under, before any model sees it, and what it is charged.
+"""Reserve limits and budgets for a request before it is sent, and settle them at its end.
 
 A request without rules passes for the price of one lookup. The others get a grant: tokens, time and money at the
 height that requests like it have needed, never more than the caller allows itself; what proves too little is
@@ -459,7 +459,7 @@ class Limiter:
             return
         if not isinstance(request, GenerationRequest | MediaRequest):
             return
-        whole = "stop" if isinstance(request, MediaRequest) else ""  # what is no text is never cut
+        whole = "stop" if isinstance(request, MediaRequest) else ""  # what is not text is never cut
         tokens_out = life.tokens_out
         if tokens_out is not None and life.count_method != "estimate":
             self.outputs.learn(
@@ -552,7 +552,7 @@ def possible(lines: Lines, estimate: int) -> int:
 
 
 def _least_output(choices: int, tokens_out: int) -> int:
-    """Return the output without which a request does not begin: a short answer, and a token for each choice."""
+    """Return the minimum output (tokens) that a request must be able to reserve: a short answer, one per choice."""
     return min(tokens_out, max(_LEAST_OUTPUT, choices))
 
 

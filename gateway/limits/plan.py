@@ -1,4 +1,4 @@
-"""Which counters a request passes: worked out once for a key and a model, and kept while the rules stay the same."""
+"""The counters of a key and model, computed once and kept while the rules are unchanged."""
 
 from collections import OrderedDict
 from collections.abc import Sequence

@@ -118,7 +118,7 @@ def _most(card: AnyCard, wanted: Usage, tokens: tuple[int, int]) -> int | None:
 
 
 class _Quote:
-    """The cards that hold for a while, and their rates where these do not depend on how long the prompt is."""
+    """Price cards that are valid for some time, with their rates if these do not depend on prompt length."""
 
     __slots__ = ("cards", "rates", "until_ns")
 

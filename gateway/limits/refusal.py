@@ -29,7 +29,7 @@ def refusal_of(shortage: Shortage) -> TollkeeperError:
 
 
 def describe(rule: Rule, subject: str) -> str:
-    """Name a rule and whom it counts: "limit 'lim_1' (level key 'key_7', model 'small')"."""
+    """Return the name of a rule and whom it counts: "limit 'lim_1' (level key 'key_7', model 'small')"."""
     kind = "budget" if isinstance(rule, BudgetSpec) else "limit"
     scope = rule.scope
     whom = f"level {scope.level}" + (f" {subject[:80]!r}" if subject else "")

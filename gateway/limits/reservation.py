@@ -1,4 +1,4 @@
-"""What one request holds of every counter it passes: taken whole or not at all, extended, settled once."""
+"""A request's reservation at every counter: all or nothing, extendable, settled once."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What MCP clients are sent: responses, errors and events, in the shape of the revision they speak."""
+"""Render responses, errors and events for MCP clients, in their protocol revision."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""What an MCP client sends: one JSON-RPC message, and by which revision of the protocol it is to be answered.
+"""Parse an MCP client's JSON-RPC message and its protocol revision.
 
 Raises RpcFault, which is an answer in the protocol's own shape.
 """

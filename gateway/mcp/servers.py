@@ -142,7 +142,7 @@ class McpServers:
         return found
 
     def states(self) -> list[dict[str, object]]:
-        """Return what GET /ready shows of the servers."""
+        """Return the servers' states for GET /ready."""
         return [
             {
                 "server": state.spec.id,

@@ -231,7 +231,7 @@ class ToolCalls:
         try:
             result: dict[str, Any] = dict(_result(raw))
         except (msgspec.MsgspecError, UnicodeError):
-            raise UpstreamBroken(f"the MCP server {tool.server.id!r} sent a result that is no object") from None
+            raise UpstreamBroken(f"the MCP server {tool.server.id!r} sent a result that is not an object") from None
         kind = _text(result.get("resultType"))
         if kind not in ("", "complete") and call.revision != MODERN:
             raise UpstreamBroken(
@@ -268,7 +268,7 @@ class ToolCalls:
         return f"traceparent: {header}\r\n{state}"
 
     def _leave(self, call: "_Call") -> None:
-        """Note that the call was cancelled: by the client, which has left, or by the gateway, which stops."""
+        """Record that the call was cancelled: by the client, which has left, or by the gateway, which stops."""
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()
@@ -339,7 +339,7 @@ class ToolCalls:
 
 
 class _Call:
-    """One call under way, and what it holds."""
+    """One call in progress, and what it holds."""
 
     __slots__ = ("exchange", "has_result", "life", "message", "revision", "status", "tool")
 

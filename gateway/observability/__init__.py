@@ -1,1 +1,1 @@
-"""What operators see of a gateway: readiness, metrics, and the processes around it."""
+"""Observability of a gateway: readiness, metrics, and the processes around it."""

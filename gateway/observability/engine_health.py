@@ -1,4 +1,4 @@
-"""What GET /ready says of engine hosts."""
+"""The state of engine hosts for GET /ready."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a gateway keeps on disk and would make new without a word: the journal, budget totals, files and batches."""
+"""Files of a gateway that would be recreated silently if lost: journal, budget totals, files and batches."""
 
 from pathlib import Path
 from typing import Final
@@ -27,13 +27,13 @@ class GatewayPieces:
         self._watch: PieceWatch | None = None
 
     def watch(self, journal: Journal) -> None:
-        """Begin to watch: all parts exist now, and one that disappears later is reported."""
+        """Start to watch: all parts exist now, and one that disappears later is reported."""
         self._journal = journal
         self._watch = PieceWatch(self._note)
         self._watch.start()
 
     def close(self) -> None:
-        """Note a last time."""
+        """Record a last time."""
         if self._watch is not None:
             self._watch.stop()
 

@@ -46,7 +46,7 @@ def read_addresses(text: str) -> dict[str, str]:
                 f"TOLLKEEPER_WATCHED_PROCESSES has {part[:100]!r}; it must be name=URL, "
                 "such as control=http://127.0.0.1:8081/health"
             )
-        HttpProbe(url)  # raises where it is none
+        HttpProbe(url)  # raises if it is none
         found[name] = url
     return found
 

@@ -1,4 +1,4 @@
-"""What GET /ready shows: is usage safe, are keys fresh, what waits, what is not as it should be."""
+"""The report of GET /ready: is usage durable, are keys fresh, what waits, what is degraded."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

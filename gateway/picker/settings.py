@@ -1,4 +1,4 @@
-"""What the endpoint picker needs to know to start, read from TOLLKEEPER_* variables."""
+"""Settings of the endpoint picker, from TOLLKEEPER_* variables."""
 
 from pathlib import Path
 

@@ -64,14 +64,14 @@ class Accounting:
             "clock": self.clock.watch(),
             "budgets": self.watch.run(),
             "audit": self.audit.run(),
-            "requests under way": self.sent.run(),
+            "requests in progress": self.sent.run(),
         }
         if self.spans is not None:
             running["spans"] = self.spans.run()
         return running if self._windows is None else {**running, "windows": self._windows.run()}
 
     async def close(self) -> None:
-        """Report, write and close everything. Nothing runs any more."""
+        """Report, flush and close everything, after all tasks have ended."""
         await self.content.close()
         self.audit.close()
         await self.watch.tell()

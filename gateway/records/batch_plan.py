@@ -1,4 +1,4 @@
-"""Which entries of the journal travel under which batch id: on disk before they are first sent.
+"""Plan which journal entries are sent under which batch id; stored before the first transmission.
 
 A batch that its receiver refuses for what is in it is cut in halves, each under an id of its own; the file then
 holds the first part and those that follow it.
@@ -24,7 +24,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class BatchPlan(Batch, frozen=True):
-    """The batch under way. A part of a refused batch knows the parts after it, in order."""
+    """The batch in progress. A part of a refused batch knows the parts after it, in order."""
 
     following: tuple[Batch, ...] = ()
     is_part: bool = False
@@ -64,7 +64,7 @@ class PlanFile:
         self._file = SlotFile.of_installation(path)
 
     def save(self, plan: BatchPlan | None) -> None:
-        """Write the plan down; `None` if nothing is under way."""
+        """Write the plan down; `None` if nothing is in progress."""
         self._file.write(b"" if plan is None else msgspec.json.encode(plan))
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class PlanFile:
         self._file.close()
 
     def load(self, cursor: Position, end: Position) -> BatchPlan | None:
-        """Return what a crash or a failure left under way, without what had been acknowledged.
+        """Return what a crash or a failure left in progress, without what had been acknowledged.
 
         `cursor` and `end` are the journal's. A plan that cannot be read, or is of another journal, is made again.
         """

@@ -1,4 +1,4 @@
-"""What was said, for tenants that want it kept: redacted, then journalled, after the client has its answer."""
+"""Store prompts and answers for tenants that want it: redacted, journalled after the client has its answer."""
 
 import asyncio
 import logging
@@ -83,7 +83,7 @@ class ContentKeeper:
             self._worker = asyncio.get_running_loop().create_task(self._work(), name="content")
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for what is in progress."""
         if self._worker is not None:
             await self._worker
 

@@ -23,7 +23,7 @@ class DeadLetters:
             log.close()
 
     def add(self, payload: bytes) -> bool:
-        """Keep one entry. Gives False where there is no room or the disk refuses: it must stay where it is."""
+        """Keep one entry. Gives False if there is no room or the disk refuses: it must stay where it is."""
         try:
             log = SegmentLog(self._directory, max_bytes=self._max_bytes)
             try:

@@ -1,4 +1,4 @@
-"""What engine hosts record beside answers, on its way into the journal: steps always, KV events while there is room."""
+"""Journal engine hosts' records: steps always, KV events while there is space."""
 
 import time
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class JournalledEngineRecords:
         self.dropped_kv_records = 0
 
     def take_steps(self, packed: Sequence[bytes]) -> bool:
-        """Journal step records, all or none. Where there is no room their host keeps them."""
+        """Journal step records, all or none. If there is no room their host keeps them."""
         now = time.time_ns()
         if not self._journal.append_all((now, record) for record in packed):
             return False

@@ -26,7 +26,7 @@ WhenFull = Literal["refuse", "drop"]
 class Journal:
     """Packed records with their times, in a bounded log.
 
-    `max_bytes` is where admission stops; the log itself holds half as much again. What requests under way may need is
+    `max_bytes` is where admission stops; the log itself holds half as much again. What requests in progress may need is
     reserved on disk when they are admitted, so that their records can be written the one that fills the disk. With
     `when_full="drop"` nothing is refused or reserved, and what does not fit is counted.
     """
@@ -38,7 +38,7 @@ class Journal:
         self._when_full = when_full
         self._room_bytes = 0  # that was there when it was last looked for, less what was written since
         self._segment = self._log.end.segment  # that the last record stands in
-        self._promised_bytes = 0  # to the requests under way when the last one was admitted
+        self._promised_bytes = 0  # to the requests in progress when the last one was admitted
         self._ask_disk_at = 0.0  # monotonic seconds; before, a disk that was full is taken to be so still
         self.is_broken = False  # the disk refused the last write
         self._had_disk_no_room = False  # to reserve when it was last asked
@@ -46,7 +46,7 @@ class Journal:
         self.dropped_records = 0  # of requests that were admitted: usage that is lost
 
     def promise(self, bytes_under_way: int) -> bool:
-        """Hold this much room for the requests under way, the one to be admitted included. Gives False without it."""
+        """Hold this much room for the requests in progress, the one to be admitted included. Gives False without it."""
         is_known = bytes_under_way <= self._room_bytes and bytes_under_way <= self._log.reserved_bytes
         if not is_known and not self.has_room(bytes_under_way):
             return False
@@ -77,7 +77,7 @@ class Journal:
     def append(self, time_unix_ns: int, packed: bytes) -> bool:
         """Write one record of an admitted request; it survives the process's death.
 
-        Gives False, and counts, where it cannot be kept.
+        Gives False, and counts, if it cannot be kept.
         """
         try:
             segment = self._log.put(_pack_time(time_unix_ns) + packed)
@@ -95,9 +95,9 @@ class Journal:
         return sum(self.append(at, packed) for at, packed in entries)
 
     def append_all(self, entries: Iterable[tuple[int, bytes]]) -> bool:
-        """Write records that hold no usage, all or none, where they take no room from requests under way.
+        """Write records that hold no usage, all or none, where they take no room from requests in progress.
 
-        Gives False where they are not kept, and counts no loss: the caller knows what they are worth.
+        Gives False if they are not kept, and counts no loss: the caller knows what they are worth.
         """
         wanted = list(entries)
         size = sum(_FRAME_BYTES + _TIME_BYTES + len(packed) for _, packed in wanted)

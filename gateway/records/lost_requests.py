@@ -45,7 +45,7 @@ def record_lost(
     """Write the records of requests that the process before has left; return how many those are."""
     if sent.damaged:
         _log.error(
-            "file of requests under way is damaged: no record is made of some that the crash has ended",
+            "file of requests in progress is damaged: no record is made of some that the crash has ended",
             extra={"requests": sent.damaged},
         )
     if not sent.found:
@@ -82,7 +82,7 @@ def record_lost(
             extra={"requests": unwritten},
         )
     if unreadable:
-        _log.error("requests under way at the crash cannot be read", extra={"requests": unreadable})
+        _log.error("requests in progress at the crash cannot be read", extra={"requests": unreadable})
     return lost
 
 

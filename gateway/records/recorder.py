@@ -60,7 +60,7 @@ class Recorder:
         self._counts = counts
         self.content = content  # none: nothing of what was said is kept
         self.audit = audit  # none: no tenant's requests are audited
-        self.sent = sent  # none: a crash leaves no record of what was under way
+        self.sent = sent  # none: a crash leaves no record of what was in progress
         self._inputs = inputs or TokenEstimator()
         self.recorded_requests = 0
         self.unauthenticated_requests = 0
@@ -139,7 +139,7 @@ class Recorder:
 
     @staticmethod
     def mark_prompt(life: RequestState) -> None:
-        """Note the checksums of a prompt's parts, of sessions whose requests offer tools."""
+        """Record the checksums of a prompt's parts, of sessions whose requests offer tools."""
         request = life.request
         if life.conversation_id and isinstance(request, ChatRequest) and request.tools:
             native = request.native if isinstance(request, TranslatedChat) else None

@@ -68,7 +68,7 @@ class RequestAudit:
 
     @property
     def missed(self) -> int:
-        """Count the entries that could not be written and are not yet told of in the chain."""
+        """Return the number of entries that could not be written and are not yet told of in the chain."""
         return self._unopened if self._chain is None else self._chain.missed
 
     def wants(self, life: RequestState) -> bool:

@@ -51,7 +51,7 @@ class SentRequests:
             self._table = SlotTable(path)
         except OSError as error:
             _log.error(
-                "requests under way cannot be written down: a crash would leave no record of them",
+                "requests in progress cannot be written down: a crash would leave no record of them",
                 extra={"path": str(path), "reason": error.strerror},
             )
         self._watched: dict[int, tuple[Growing, Reservation | None]] = {}
@@ -65,7 +65,7 @@ class SentRequests:
 
     @property
     def damaged(self) -> int:
-        """Return how many entries the process before has left that cannot be read."""
+        """Return the number of unreadable entries that the previous process left."""
         return 0 if self._table is None else self._table.damaged
 
     @property
@@ -140,10 +140,10 @@ class SentRequests:
     def _tell(self, why: str) -> None:
         if not self._has_told:
             self._has_told = True
-            _log.error("a request under way cannot be written down", extra={"reason": why})
+            _log.error("a request in progress cannot be written down", extra={"reason": why})
 
     def end(self, slot: int) -> None:
-        """Forget an entry: its request has its record, or was not sent. Does nothing for `NO_SLOT`."""
+        """Free an entry: its request has its record, or was not sent. Do nothing for `NO_SLOT`."""
         table = self._table
         if slot < 0 or table is None:
             return
@@ -158,7 +158,7 @@ class SentRequests:
             self.note_progress()
 
     def note_progress(self) -> None:
-        """Write down how far the answers under way are, and that this process still runs."""
+        """Write down how far the answers in progress are, and that this process still runs."""
         table = self._table
         if table is None or not table.used:
             return

@@ -110,7 +110,7 @@ class Shipper:
         return True
 
     async def _ship(self, plan: BatchPlan) -> bool:
-        """Send one batch. Gives False where it has to be sent again later."""
+        """Send one batch. Gives False if it has to be sent again later."""
         entries = self._journal.read(plan.begin_at, max_entries=2**31, max_bytes=2**62, until=plan.end_at)
         records = self._records_of(entries)
         body = build_export_request(plan.batch_id, "tollkeeper-gateway", records, self._key)

@@ -85,7 +85,7 @@ class _Spans:
         self._made: list[ReadableSpan] = []
 
     def made(self) -> list[ReadableSpan]:
-        """Return all of them, the request's first."""
+        """Return all spans, the request's first."""
         record, life = self._record, self._life
         more: dict[str, str | int | float | bool | list[str]] = dict(span_attributes(record))
         omitted = 0 if life is None else len(life.attempts) - _MAX_ATTEMPTS

@@ -1,4 +1,4 @@
-"""How far an answer may run: as far as its caller allows, and on what is reserved for it, extended while there is room.
+"""The allowance of an answer: the caller's maximum and the reservation, extended while capacity is free.
 
 No token is delivered beyond that. An answer that is ended so is cut after a whole token: the stream closes with
 `finish_reason` "length" and names the rule, and what was made is charged. A target that honours the `max_tokens` it is
@@ -32,7 +32,7 @@ class Purse(Protocol):
         """Reserve more, asking the counters that are shared."""
 
     def why_not(self) -> TollkeeperError:
-        """Name the rule that has no more to give."""
+        """Return the name of the rule that has no more to give."""
 
 
 class Allowance:
@@ -122,7 +122,7 @@ class Allowance:
         self._on_answer = call
 
     def defer(self, tokens: int, reasoning: int) -> None:
-        """Note that these tokens, which `Progress` has counted, are not delivered yet."""
+        """Record that these tokens, which `Progress` has counted, are not delivered yet."""
         self._undelivered += tokens
         self._undelivered_thoughts += reasoning
 
@@ -179,7 +179,7 @@ class Allowance:
             self._get_more(self._purse, made)
 
     def close(self) -> None:
-        """Stop asking: the answer has ended."""
+        """Stop requesting extensions: the answer has ended."""
         self._has_ended = True
         self._on_answer = None  # it leads to the reply, which leads here
         self.next_at = 0 if self.is_over else NEVER

@@ -12,7 +12,7 @@ class AnswerCopy:
         self._size = 0
 
     def take(self, data: bytes) -> None:
-        """Note a piece of a stream."""
+        """Record a piece of a stream."""
         self._size += len(data)
         if self._size <= self._max_bytes:
             self._pieces.append(data)

@@ -27,7 +27,7 @@ class AnswerDigest:
         self._hash.update(data)
 
     def with_end(self, end: bytes) -> str | None:
-        """Return the hash of all pieces and what ends them; `None` if nothing was sent. The last call of all."""
+        """Return the hash of all chunks and the end; `None` if nothing was sent. Must be the last call."""
         if self._hash is None:
             return self._hashes.digest(self._tenant, end) if end else None
         self.take(end)

@@ -1,4 +1,4 @@
-"""What a chat's answer is found to hold: tool calls where tools were offered, JSON where JSON was asked for.
+"""Facts about a chat's answer: tool calls if tools were offered, valid JSON if JSON was requested.
 
 Whether JSON fits its schema is not looked at: the gateway has no validator. A request that does neither has no facts
 and pays nothing.
@@ -105,7 +105,7 @@ class AnswerFacts:
         self._calls, self._open, self._whole_calls, self._whole_called = [], {}, None, []
 
     def take(self, delta: Delta) -> None:
-        """Note the tool calls that a delta begins. A call is told by its place, and by its id where places repeat."""
+        """Record the tool calls that a delta begins. A call is told by its place, and by its id where places repeat."""
         if not self._offers_tools:
             return
         try:

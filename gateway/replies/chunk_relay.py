@@ -1,4 +1,4 @@
-"""What a stream's chunks pass through that differ in their text alone: timed, counted, and sent on as they came."""
+"""Relay chunks of a stream that differ only in their text: time, count and forward them unchanged."""
 
 from collections.abc import Callable
 from typing import Protocol, cast

@@ -39,7 +39,7 @@ class CompletionRenderer(OpenAIRenderer):
         return b""
 
     def delta(self, delta: Delta) -> bytes:
-        """Render a piece of one choice, and its end where the delta carries one; nothing where it says nothing yet."""
+        """Render a piece of one choice, and its end where the delta carries one; nothing if it says nothing yet."""
         text, reason = delta.text, delta.finish_reason
         if not (text or reason or delta.logprobs):
             return b""
@@ -86,7 +86,7 @@ def _logprobs(tokens: Sequence[TokenLogprob], offset: int = 0) -> dict[str, obje
 
 
 def _top(token: TokenLogprob) -> dict[str, float]:
-    """Return the likeliest tokens, and the one that was taken where it is none of them."""
+    """Return the likeliest tokens, and the one that was taken if it is none of them."""
     found: dict[str, float] = {}
     for _, text, logprob in token.top:  # the likeliest first: of two tokens with one text it is the one to show
         found.setdefault(text, max(logprob, LEAST_LOGPROB))

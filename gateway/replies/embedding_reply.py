@@ -1,4 +1,4 @@
-"""The answer to one embedding request: vectors rendered in OpenAI's shape, or an upstream's body as it came."""
+"""The answer to an embedding request: vectors in OpenAI's format, or an upstream's body unchanged."""
 
 from contracts.api.embedding import EmbeddingRequest
 from contracts.api.generation import Vectors

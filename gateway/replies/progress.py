@@ -1,4 +1,4 @@
-"""When tokens arrived: first token, gaps between tokens, counts. One per attempt."""
+"""Token times of one attempt: first token, gaps between tokens, counts."""
 
 from collections.abc import Callable
 from typing import Final

@@ -161,7 +161,7 @@ class Reply:
     # what targets call
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Refuse an event: this answer is no stream."""
+        """Refuse an event: this answer is not a stream."""
         raise UpstreamBroken("the target sent a stream though none was asked for")
 
     def delta(self, delta: Delta) -> None:

@@ -1,4 +1,4 @@
-"""What every answer is made with: where it goes, whose it is, and when."""
+"""Facts that every reply needs: client connection, owner, and time."""
 
 from uuid import UUID
 

@@ -41,7 +41,7 @@ class PairReply(Reply, ABC):
 class RerankReply(PairReply):
     """The sink of one rerank request. What vLLM and Jina call usage stands beside what Cohere calls meta.
 
-    The documents come back unless the caller declines them; `shows_documents` says so where it does not.
+    The documents come back unless the caller declines them; `shows_documents` says so if it does not.
     """
 
     def __init__(self, facts: ReplyFacts, request: RerankRequest, *, shows_documents: bool = True) -> None:

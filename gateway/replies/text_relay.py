@@ -1,4 +1,4 @@
-"""What a stream's pieces of plain text pass through, one token each: counted, rendered and sent in one go."""
+"""Relay plain-text tokens of a stream: count, render and forward them in one step."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -19,7 +19,7 @@ class Bounded(Protocol):
     has_ended: bool
 
     def text_at_bound(self, text: str) -> None:
-        """Deliver a token that was counted, as far as the answer's allowance covers it."""
+        """Send a counted token to the client, up to the answer's allowance."""
 
 
 class TextRelay:

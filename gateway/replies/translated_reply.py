@@ -1,4 +1,4 @@
-"""The answer to a chat that was asked for in another API's words: whatever the target gives becomes deltas first."""
+"""The answer to a request in another API, translated to a chat: the target's output is parsed into deltas first."""
 
 from typing import Any, Final, Protocol
 
@@ -87,7 +87,7 @@ class TranslatedReply(GeneratedReply):
             self._is_native, self._held_end = False, None
 
     def native(self) -> None:
-        """Note that the target speaks the client's API. Raise UpstreamBroken if it was not asked in it."""
+        """Record that the target speaks the client's API. Raise UpstreamBroken if it was not asked in it."""
         if self._passage is None:
             super().native()
         self._is_native = True
@@ -121,7 +121,7 @@ class TranslatedReply(GeneratedReply):
         held = _IN_CHOICES % body
         judged = await through.judge_body(held)
         if through.blocked is not None:
-            self._body = None  # it is rendered anew, with nothing in it
+            self._body = None  # it is rendered again, with nothing in it
         elif judged != held:
             self._body = bytes(_held.decode(judged).choices[0])
         return through.blocked
@@ -136,7 +136,7 @@ class TranslatedReply(GeneratedReply):
 
     @property
     def _passes(self) -> bool:
-        """Whether a stream's events go on as they came: no guardrail may change them."""
+        """Return whether a stream's events go on as they came: no guardrail may change them."""
         return self._is_native and self._is_streamed and (self._filter is None or not self._filter.acts)
 
     def _send_covered(self, data: bytes, delta: Delta) -> None:
@@ -165,7 +165,7 @@ class TranslatedReply(GeneratedReply):
         return None
 
     def whole(self, body: bytes) -> None:
-        """Split an upstream's whole answer. Raises UpstreamBroken if it is no chat's."""
+        """Split an upstream's whole answer. Raises UpstreamBroken if it is not a chat's."""
         if self._is_native:
             super().whole(body)
             return

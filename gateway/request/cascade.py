@@ -179,12 +179,12 @@ class _Run:
     def _return_to(self, kept: _Kept) -> None:
         """Send the client the answer that is held, after others could not be had."""
         self._take_back(kept)
-        if self._life.visit is not None:
-            self._life.visit.is_lacking = True
+        if self._life.cache_lookup is not None:
+            self._life.cache_lookup.is_lacking = True
         self._deliver(kept.held, kept.attempts[-1])
 
     def _take_back(self, kept: _Kept) -> None:
-        """Make the answer that is kept the request's own again, where it had been left for another's."""
+        """Create the answer that is kept the request's own again, where it had been left for another's."""
         life = self._life
         if not life.earlier or life.earlier[-1].attempts is not kept.attempts:
             return

@@ -30,19 +30,19 @@ class Clock:
         self._began_ns = wall_ns() - self._elapsed_ns()
 
     def steady_ns(self) -> int:
-        """Return Unix time as it was when this clock was made, plus what has passed: for limits and budgets.
+        """Return Unix time (ns) at this clock's creation plus the elapsed time: for limits and budgets.
 
-        It goes on evenly where the wall clock is set: no window and no period ends early or is counted twice.
+        It is monotonic. If the wall clock is changed, no window and no period ends early or is counted twice.
         """
         return self._began_ns + self._elapsed_ns()
 
     def set_seconds(self) -> float:
-        """Return by how much the wall clock was set forward (or back, below 0) since this clock was made."""
+        """Return the seconds by which the wall clock was set forward (below 0: back) since this clock's creation."""
         return (self.wall_ns() - self.steady_ns()) / 1_000_000_000
 
     @property
     def is_set(self) -> bool:
-        """Return whether the wall clock was set, so that limits and budgets go by another time than records."""
+        """Return whether the wall clock was changed, so that limits and budgets use another time than records."""
         return abs(self.set_seconds()) >= _SET_SECONDS
 
     async def watch(self) -> None:

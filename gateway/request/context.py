@@ -1,4 +1,4 @@
-"""What a caller says of a request beside its body: its trace, its run and conversation, its tags and its priority."""
+"""Request context from headers: trace, run, conversation, tags, priority."""
 
 from collections.abc import Mapping
 from typing import Final

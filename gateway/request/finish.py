@@ -1,4 +1,4 @@
-"""How every request ends: settled, priced, recorded, answered; what nobody waits for follows."""
+"""The end of every request: settle, price, record, answer, then deferred work."""
 
 import asyncio
 import contextlib
@@ -174,8 +174,8 @@ class Finish:
                 send_error(life.exchange, _public_error(life, error), headers, shape)
             elif reply is not None:
                 reply.conclude()
-            if life.visit is not None:
-                self._stages.answers.end(life, reply, life.visit, life.grant)
+            if life.cache_lookup is not None:
+                self._stages.answers.end(life, reply, life.cache_lookup, life.grant)
         finally:
             _let_go(life)
 
@@ -229,7 +229,7 @@ class Finish:
 
 
 def fail(life: RequestState, error: TollkeeperError) -> None:
-    """Let a request, and its try under way, fail with an error."""
+    """Let a request, and its try in progress, fail with an error."""
     life.error = error
     last = life.last_attempt
     if last is not None and last.error is None:

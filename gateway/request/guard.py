@@ -1,4 +1,4 @@
-"""What a request may ask for: the stage before the model where policies stand.
+"""Check whether a request is allowed: the key's scopes, the model's context.
 
 It holds a key to its scopes and a model to its context. What is looked for in texts is in `gateway/guardrails`.
 """

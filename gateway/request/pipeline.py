@@ -216,9 +216,9 @@ class AnswerFromCache(Stage):
     async def _answer(self, life: RequestState) -> None:
         reply, answers = life.reply, self._stages.answers
         assert reply is not None
-        visit = life.visit = answers.begin(life)
-        if await answers.answer(life, reply, visit):
-            life.grant = visit.grant
+        lookup = life.cache_lookup = answers.begin(life)
+        if await answers.answer(life, reply, lookup):
+            life.grant = lookup.grant
             self._reserving.open_grants += life.grant is not None
             life.stages = ()
 

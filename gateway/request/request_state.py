@@ -39,7 +39,7 @@ from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:
     from gateway.apis.operations import Operation
-    from gateway.cache.visit import Visit
+    from gateway.cache.lookup import CacheLookup
     from gateway.limits.queue.pool_queue import Place
     from gateway.observability.metrics.request_counts import SeriesKey
     from gateway.replies.reply import Reply
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Driver(ABC):
-    """What leads requests, and is told of what happens to them."""
+    """The interface that drives requests and receives their events."""
 
     @abstractmethod
     def cancel(self, life: "RequestState") -> None:
@@ -68,7 +68,7 @@ class Driver(ABC):
 
     @abstractmethod
     def reply_ended(self, life: "RequestState", error: Exception | None) -> None:
-        """Note that the reply to a request that was sent at once has ended."""
+        """Record that the reply to a request that was sent at once has ended."""
 
     @abstractmethod
     def send(self, life: "RequestState") -> None:
@@ -115,7 +115,7 @@ class RequestState(Ending):
         self.plan: RequestPlan | None = None  # what is alike of all requests of its key for its model
         self.to: PlannedTarget | None = None  # the target that it was sent to at once
         self.candidates: Sequence[TargetSpec] = ()
-        self.run: AttemptRun | None = None  # the try that is under way without a task
+        self.run: AttemptRun | None = None  # the try that is in progress without a task
         self.sent: SentRequest | None = None  # and its reply
         self.again: SendAgain | None = None  # that try did no work
         self.call: ModelCall | None = None  # prepared, where its prompt had to be counted
@@ -160,7 +160,7 @@ class RequestState(Ending):
         self.allowance: Allowance | None = None
         self.place: Place | None = None  # in the model's pool
         self.earlier: list[EarlierAnswer] = []  # answers that were not good enough, and are paid for
-        self.visit: Visit | None = None  # to the answer cache, where the model or route keeps answers
+        self.cache_lookup: CacheLookup | None = None  # if the model or route caches answers
         self.guard: RequestGuard | None = None  # none: no guardrail covers it
         self.reservation: Reservation | None = None  # what it holds of its counters; none: no rule covers it
         self.is_like_its_plan = False  # its record says of the caller what those of its plan do

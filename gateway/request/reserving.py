@@ -1,4 +1,4 @@
-"""What a request takes before a model is called with it, and gives back where it leaves the model for another."""
+"""Reserve for a model before it is called, and release if the request moves to another model."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -35,7 +35,7 @@ class Reserving:
     def __init__(self, stages: Stages, clock: Clock) -> None:
         self._stages = stages
         self._clock = clock
-        self.open_grants = 0  # held by requests under way
+        self.open_grants = 0  # held by requests in progress
 
     async def admit(self, life: RequestState, pool: PoolSpec) -> ModelCall:
         """Reserve what the request needs and wait for its turn; return the call as it may be made.

@@ -1,1 +1,1 @@
-"""Which replica of a pool answers: the router, and what it learns from hosts. Choosing is in `algorithms/routing/`."""
+"""Choose a replica of a pool: the router and what it learns from hosts. Policies are in `algorithms/routing/`."""

@@ -1,4 +1,4 @@
-"""What the sidecar needs to know to start, read from TOLLKEEPER_* variables."""
+"""Settings of the sidecar, from TOLLKEEPER_* variables."""
 
 from pathlib import Path
 

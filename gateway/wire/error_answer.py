@@ -1,4 +1,4 @@
-"""How an error is answered: whole, or as the last event of a stream that had begun."""
+"""Send an error: as a complete response, or as the last event of a stream."""
 
 import math
 

@@ -25,7 +25,7 @@ class FormReader(ABC):
 
     @abstractmethod
     def begin(self, name: str, filename: str | None) -> None:
-        """Begin a part. `filename` is `None` of a text."""
+        """Start a part. `filename` is `None` of a text."""
 
     @abstractmethod
     def take(self, data: bytes, start: int, end: int, at: int) -> None:
@@ -73,7 +73,7 @@ class FormReader(ABC):
         self.has_ended = True
 
     def move_to(self, at: int) -> None:
-        """Note where in the body the next piece begins."""
+        """Record where in the body the next piece begins."""
         self._at = at
 
 

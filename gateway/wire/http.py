@@ -370,7 +370,7 @@ class HttpConnection(Line):
 
     @property
     def idle_since(self) -> float | None:
-        """Return since when no request has been under way; one that is still arriving counts from its begin.
+        """Return since when no request has been in progress; one that is still arriving counts from its begin.
 
         `None` while one is, or its answer is not wholly sent.
         """
@@ -382,7 +382,7 @@ class HttpConnection(Line):
 
     @property
     def is_busy(self) -> bool:
-        """Return whether an answer is under way, or not yet wholly sent."""
+        """Return whether an answer is in progress, or not yet wholly sent."""
         if self._current is not None:
             return True
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
@@ -404,7 +404,7 @@ class HttpConnection(Line):
             self._transport.close()
 
     def close_when_done(self) -> None:
-        """Close now, or after the answer under way."""
+        """Close now, or after the answer in progress."""
         self._is_closing = True
         if self._current is not None:
             self._current.close_after()
@@ -412,12 +412,12 @@ class HttpConnection(Line):
             self._transport.close()
 
     def announce_close(self) -> None:
-        """Close after the answer under way if its head, which says so, has not been sent yet."""
+        """Close after the answer in progress if its head, which says so, has not been sent yet."""
         if self._current is not None and not self._current.is_started:
             self._current.close_after()
 
     def cut(self, error: TollkeeperError) -> None:
-        """End the answer under way with an error, as a body or as the stream's last event, and close after it."""
+        """End the answer in progress with an error, as a body or as the stream's last event, and close after it."""
         exchange = self._current
         if exchange is None or self._task is None:
             return
@@ -426,7 +426,7 @@ class HttpConnection(Line):
         self._task.cancel()
 
     def abort(self) -> None:
-        """Close at once; an answer under way is cancelled."""
+        """Close at once; an answer in progress is cancelled."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -436,7 +436,7 @@ class HttpConnection(Line):
         return self._in_head or self._in_body or self._unparsed_bytes > 0
 
     def _expect_within(self, seconds: float) -> None:
-        """Set when the client's next step is due. While an answer is under way only its reading is timed."""
+        """Set when the client's next step is due. While an answer is in progress only its reading is timed."""
         if self._current is None:
             self._idle_since = self._loop.time()
             self._deadline = self._idle_since + seconds
@@ -462,7 +462,7 @@ class HttpConnection(Line):
             self._task = task
 
     def _is_answering(self, exchange: Exchange) -> bool:
-        """Return whether it is under way. Asked in a call, since the checker holds what was set to be so still."""
+        """Return whether it is in progress. Asked in a call, since the checker holds what was set to be so still."""
         return self._current is exchange
 
     def _take_breath(self) -> None:

@@ -1,4 +1,4 @@
-"""What one client connection may ask of the data plane."""
+"""Limits of one client connection."""
 
 from dataclasses import dataclass, field
 from typing import Final

@@ -43,7 +43,7 @@ class LargeBodies:
 def check_body(body: bytes, most_fields: int) -> None:
     """Refuse a body with more objects, lists and fields than `most_fields`, or ten times as many items of lists.
 
-    Raises BodyTooComplex. What stands within strings does not count.
+    Raise BodyTooComplex. Contents of strings do not count.
     """
     most_items = most_fields * ITEMS_PER_FIELD
     if _is_within(body, most_fields, most_items):

@@ -1,4 +1,4 @@
-"""What a caller is told of an error: the model that was asked for, never a target, an address, a deployment or a path.
+"""Errors for callers: with the requested model, without targets, addresses, deployments or paths.
 
 The operators' detail stays in the error itself, for the log.
 """
@@ -87,7 +87,7 @@ def _message(error: TollkeeperError, model: str, request_id: str, body: bytes, t
 
 
 def without_places(message: str, model: str = "", body: bytes = b"", targets: tuple[TargetSpec, ...] = ()) -> str:
-    """Return a message without what says where a model is served, and as what."""
+    """Return a message without names and addresses of deployments."""
     message = _LIBRARY.sub("", message)
     body = body[:_SEARCHED_BYTES]
     for target in targets:

@@ -55,7 +55,7 @@ class SecureConnection(HttpConnection):
 
     @property
     def is_busy(self) -> bool:
-        """Return whether an answer is under way, or not yet wholly sent.
+        """Return whether an answer is in progress, or not yet wholly sent.
 
         What the TLS layer has handed on shows in no buffer of its own: a connection that closes has a moment for it.
         """

@@ -81,9 +81,9 @@ class HttpServer:
     async def stop(
         self, drain_seconds: float, *, notice_seconds: float | None = 0.0, hurry: asyncio.Event | None = None
     ) -> None:
-        """Let answers under way finish within the drain time, then end the rest with the error `shutdown`.
+        """Let answers in progress finish within the drain time, then end the rest with the error `shutdown`.
 
-        The port stays open for `notice_seconds`, `None`: until no answer is under way. What arrives meanwhile is for
+        The port stays open for `notice_seconds`, `None`: until no answer is in progress. What arrives meanwhile is for
         the handler to refuse. `hurry` ends both times at once.
         """
         server, loop = self._server, asyncio.get_running_loop()

@@ -18,6 +18,6 @@ class ServingTasks:
         return task
 
     async def settled(self) -> None:
-        """Wait for every task under way."""
+        """Wait for every task in progress."""
         while self._tasks:
             await asyncio.wait(self._tasks)

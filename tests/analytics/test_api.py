@@ -52,7 +52,7 @@ class Api:
 
 
 def askers_in(database: ControlDatabase) -> dict[str, str]:
-    """Make tenants acme (teams search and sales) and globex, and a token or key of every kind."""
+    """Create tenants acme (teams search and sales) and globex, and a token or key of every kind."""
     made = {"nobody": new_key(bytes(32))}
     with database.session() as session:
         for tenant in ("acme", "globex"):

@@ -206,7 +206,7 @@ async def test_a_notice_is_not_sent_to_another_tenant_s_channel_of_the_same_id(d
 async def test_a_dispatcher_that_is_stopped_finishes_what_it_has_begun_and_begins_nothing(
     control_database: ControlDatabase,
 ) -> None:
-    """Slack is not asked again where nobody knows whether it was told: what was claimed has to be sent."""
+    """Slack is not asked again if nobody knows whether it was told: what was claimed has to be sent."""
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow:

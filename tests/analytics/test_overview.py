@@ -37,7 +37,7 @@ def free_days() -> Iterator[datetime]:
 
 
 def request(moment: datetime, tenant: str = "acme", model: str = "llama", **fields: object) -> RequestRecord:
-    """Make a record that came at a moment."""
+    """Create a record that came at a moment."""
     values: dict[str, object] = {
         "request_id": uuid4().bytes,
         "started_at_ns": int(moment.timestamp()) * 10**9 + moment.microsecond * 1000,

@@ -26,6 +26,8 @@ from contracts.recording.records import RequestRecord
 
 NOON = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
 # A row per value or rule, not per request; and what is bounded to the nanosecond, or by one side alone.
+# What counts tokens of some kinds alone; all others name a list of kinds, so that a new kind is in them.
+OF_SOME_KINDS = {"agent_turns", "prompt_sizes", "quality", "rollout_requests", "saving_evidence"}
 # Sums of the whole installation, compared with the control database or with providers' bills: no tenant asks for them.
 OF_THE_INSTALLATION = {"billed_retries", "billed_usage", "book_copies", "corrections_by_tenant"}
 NO_TIME_RANGE = {"distinct", "deleted_requests", "word_columns", "budget_ledger", "gpu_machines_before"}
@@ -107,6 +109,14 @@ def test_every_part_that_queries_share_is_there_and_used() -> None:
     written = "".join(path.read_text() for path in (*folder.glob("*.sql"), *folder.glob("parts/*.sql")))
     parts = {path.stem for path in (folder / "parts").glob("*.sql")}
     assert parts and all(f"{{{{{part}}}}}" in written for part in parts)
+
+
+def test_no_query_writes_the_kinds_of_tokens_out() -> None:
+    folder = Path(analytics.queries.__file__).parent / "sql"
+    naming = {
+        path.stem for path in folder.rglob("*.sql") if re.search(r"tokens_(input|output|cache)_", path.read_text())
+    }
+    assert naming == OF_SOME_KINDS
 
 
 def test_names_come_in_the_order_in_which_they_were_made(control_database: ControlDatabase) -> None:

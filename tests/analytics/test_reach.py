@@ -107,7 +107,7 @@ def test_every_way_to_ask_is_held() -> None:
 
 def test_every_query_that_takes_a_tenant_or_team_is_held_by_it() -> None:
     """A query that binds the tenant and compares nothing with it would pass the check and show all. One that is for all
-    tenants together may say so by answering nothing where one is given.
+    tenants together may say so by answering nothing if one is given.
     """
     for name in query_names():
         sql = query(name)

@@ -103,7 +103,7 @@ def test_a_misspelt_setting_stops_every_process_with_the_nearest_name(module: st
         env={**os.environ, "TOLLKEEPER_DATA": str(tmp_path / "data"), "TOLLKEEPER_REDIS_ULR": "redis://127.0.0.1"},
     )
     assert done.returncode == 2
-    assert "TOLLKEEPER_REDIS_ULR is no setting; did you mean TOLLKEEPER_REDIS_URL?" in done.stderr
+    assert "TOLLKEEPER_REDIS_ULR is not a setting; did you mean TOLLKEEPER_REDIS_URL?" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "data").exists(), "nothing is made before"
 

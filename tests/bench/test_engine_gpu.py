@@ -1,4 +1,4 @@
-"""The GPU benchmark where there is no GPU: every row is there and says why it has no value; and its pure parts."""
+"""The GPU benchmark if there is no GPU: every row is there and says why it has no value; and its pure parts."""
 
 import json
 from argparse import Namespace

@@ -102,7 +102,7 @@ def key_values(attributes: Mapping[str, Any]) -> list[KeyValue]:
 def span_request(
     *spans: Mapping[str, Any], resource: Mapping[str, Any] | None = None, scope: str = ""
 ) -> ExportTraceServiceRequest:
-    """Make a request of spans; fields that a span does not have are a sound one's."""
+    """Create a request of spans; fields that a span does not have are a sound one's."""
     request = ExportTraceServiceRequest()
     part = request.resource_spans.add()
     part.resource.attributes.extend(key_values(resource or {}))
@@ -123,7 +123,7 @@ def span_request(
 
 
 def gauge_request(name: str, *points: tuple[Mapping[str, Any], float]) -> ExportMetricsServiceRequest:
-    """Make a request of one gauge's points."""
+    """Create a request of one gauge's points."""
     request = ExportMetricsServiceRequest()
     gauge = request.resource_metrics.add().scope_metrics.add().metrics.add(name=name).gauge
     for attributes, value in points:

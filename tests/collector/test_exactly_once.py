@@ -182,7 +182,7 @@ def test_an_insert_whose_end_a_collector_elsewhere_missed_counts_once_in_rollups
     client.command(SLOW_VIEW.format("requests"))
     collector = start_collector(tmp_path / "one", **behind)
     collector.post(batch_of("batch", *[request_record() for _ in range(20)]))
-    eventually(lambda: client.query(BETWEEN)[0]["is_between"], "an insert under way", 60)
+    eventually(lambda: client.query(BETWEEN)[0]["is_between"], "an insert in progress", 60)
     collector.process.send_signal(signal.SIGSTOP)
     eventually(lambda: set(counts(client, FILLED).values()) == {20}, "the end of the insert", 60)
     collector.kill()

@@ -99,7 +99,7 @@ async def _ignore(error: Exception) -> None:
 
 
 async def _messages(url: str, name: str, subject: str, *, make: bool = False) -> list[tuple[str, str, bytes]]:
-    """Make a stream, or read all that is in it: subject, id and data."""
+    """Create a stream, or read all that is in it: subject, id and data."""
     client = await nats.connect(url)
     try:
         stream = client.jetstream()

@@ -25,7 +25,7 @@ def test_a_missing_store_and_a_missing_spool_are_reported_once(
     data = migrated_store.data
     for missing in ([], ["spool", "store"], []):
         migrated_store.start()
-        migrated_store.migrate()  # a store that was made anew for one that is missing
+        migrated_store.migrate()  # a store that was made again for one that is missing
         collector = CollectorProcess(data, **behind(migrated_store)).start()
         try:
             assert [loss["piece"] for loss in collector.health()["missing_pieces"]] == [

@@ -94,7 +94,7 @@ def test_a_negative_batch_rate_is_refused_by_name(rate):
         StandardCostCard("m", "m/1", EPOCH, 1, 1, 1, **negative)
     with pytest.raises(ConfigurationError, match="the price of input_text must be >= 0"):
         PriceCard("m", "m/1", EPOCH, {}, service_tiers={"batch": {"input_text": -1}})
-    with pytest.raises(ConfigurationError, match="no usage leaf"):
+    with pytest.raises(ConfigurationError, match="not a usage leaf"):
         PriceCard("m", "m/1", EPOCH, {}, tiers=(Tier(1, {}, {"batch": unknown}),))
 
 

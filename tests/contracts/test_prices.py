@@ -251,7 +251,7 @@ def test_without_a_known_input_no_tier_is_guessed():
         (lambda: card_of({"input_text": "-1"}), "card 'v1', input_text: .* >= 0, not -1"),
         (lambda: card_of({"input_text": "NaN"}), "card 'v1', input_text: .* finite"),
         (lambda: card_of({"output_text": "0.0000001"}), "card 'v1', output_text: .* finer than 0.000001"),
-        (lambda: card_of({"tokens": "1"}), "card 'v1' prices 'tokens', which is no usage leaf"),
+        (lambda: card_of({"tokens": "1"}), "card 'v1' prices 'tokens', which is not a usage leaf"),
         (lambda: card_of({}, usd_per_request=Decimal(-1)), "card 'v1': the price per request must be >= 0"),
         (lambda: card_of({}, usd_per_request=Decimal("NaN")), "card 'v1', fee per request: .* finite"),
         (lambda: card_of({}, usd_per_request=Decimal("1e-13")), "card 'v1', fee per request: .* finer"),

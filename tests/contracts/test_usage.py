@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from contracts.errors import InvalidUsage
 from contracts.metering.openai_usage import openai_usage, usage_from_openai
 from contracts.metering.usage import (
+    CACHE_READ_LEAVES,
+    FRESH_LEAVES,
     INPUT_LEAVES,
     LEAVES,
     MAX_TOKENS_PER_LEAF,
@@ -28,10 +30,25 @@ USAGES = st.builds(Usage, *[COUNTS] * len(LEAVES))
 PARTS = st.none() | st.integers(0, 1000)
 
 
-def test_every_field_is_a_leaf_and_every_leaf_is_either_input_or_output():
+PACKED_BEFORE = (
+    "input_text input_audio input_image cache_read_text cache_read_audio cache_write_5m cache_write_1h output_text "
+    "output_reasoning output_audio output_image images milliseconds characters requests"
+).split()
+
+
+def test_every_field_is_a_leaf_and_every_leaf_is_on_one_side():
     assert Usage.__struct_fields__ == LEAVES
-    assert not set(INPUT_LEAVES) & set(OUTPUT_LEAVES)
-    assert INPUT_LEAVES + OUTPUT_LEAVES == TOKEN_LEAVES and TOKEN_LEAVES + UNIT_LEAVES == LEAVES
+    sides = [*INPUT_LEAVES, *OUTPUT_LEAVES, *UNIT_LEAVES]
+    assert sorted(sides) == sorted(LEAVES) and sorted(TOKEN_LEAVES) == sorted([*INPUT_LEAVES, *OUTPUT_LEAVES])
+    assert sorted([*FRESH_LEAVES, *CACHE_READ_LEAVES]) == sorted(INPUT_LEAVES)
+
+
+def test_what_was_packed_before_is_read_as_it_was_meant():
+    assert list(LEAVES[: len(PACKED_BEFORE)]) == PACKED_BEFORE, "append new kinds: journals and engines pack by place"
+    counts = list(range(1, len(PACKED_BEFORE) + 1))
+    read = msgspec.msgpack.decode(msgspec.msgpack.encode(counts), type=Usage)
+    assert [getattr(read, leaf) for leaf in PACKED_BEFORE] == counts
+    assert set(read.reported()) == set(PACKED_BEFORE)
 
 
 @pytest.mark.parametrize("leaf", TOKEN_LEAVES)

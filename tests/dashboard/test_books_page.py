@@ -117,4 +117,4 @@ def test_another_tenant_sees_nothing_of_it(books: dict[str, str], monkeypatch: p
     app = page(document=books["invoice"])
     assert books["invoice"] not in cells(app)
     captions = " ".join(one.value for one in app.caption)
-    assert "There is no document" in captions and "No month is closed yet" in captions
+    assert "There is no document" in captions and "No months are closed" in captions

@@ -141,7 +141,7 @@ def test_an_axis_of_money_above_zero_is_left_to_plotly() -> None:
     ("difference", "words"),
     [
         (None, "some cost is unknown"),
-        (Decimal(0), "budgets were charged what it cost"),
+        (Decimal(0), "budgets were charged the exact cost"),
         (Decimal("0.5"), "not charged to any budget"),
         (Decimal("-0.5"), "charged above cost"),
     ],

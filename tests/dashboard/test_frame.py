@@ -168,7 +168,7 @@ def test_numbers_are_written_as_the_viewer_reads_them() -> None:
     assert german.money(Decimal("1234.5")) == "1.111,05\N{NO-BREAK SPACE}€"
     assert german.duration(12_340_000) == "12,3 ms"
     assert german.moment(NOW) == "2 Nov. 2026 13:34"
-    assert german.money_note == "EUR at 0.9 for 1 USD, as set"
+    assert german.money_note == "EUR at 0.9 for 1 USD, configured rate"
     assert Formats().money(Decimal("-3")) == "-$3.00" and Formats().money(None) == "—"
     assert Formats().money_note == ""
 

@@ -172,7 +172,7 @@ async def test_the_alert_of_a_used_up_budget_leads_to_what_it_refuses(
 
 async def test_a_quiet_range_has_no_cause(control: ControlDatabase, empty_store: Any) -> None:
     fill(empty_store, requests(20, 30), [])
-    assert "No request failed, was refused or became slow" in words(opened("incident", {"range": "1h"}))
+    assert "No failed, refused or slow requests in this range" in words(opened("incident", {"range": "1h"}))
 
 
 def fill(store: Any, records: list[RequestRecord], steps: list[StepRecord]) -> None:

@@ -198,4 +198,4 @@ def test_a_page_for_other_roles_says_so(secret_id: str, as_viewer: Callable[[Vie
     for page in PAGES:
         if Role.TEAM_LEAD not in page.roles:
             app = drawn(page.path, {}, as_viewer, LEAD)
-            assert "Not for your role" in "".join(element.value for element in app.markdown)
+            assert "Your role has no access to this page" in "".join(element.value for element in app.markdown)

@@ -30,7 +30,7 @@ from contracts.recording.records import RequestRecord
 from contracts.rules.alerts import Finding, Rule
 from contracts.rules.periods import period_bounds
 from dashboard import formats
-from dashboard.views import promises
+from dashboard.views import slos
 from dashboard.views.costs_words import signed_money, signed_percent
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
@@ -210,8 +210,8 @@ def test_estimates_failures_and_unknown_usage_are_told_apart_on_the_costs_page(
     found = figures(app)
     assert (found["Cost"], found["No price"]) == ("$7.00", "none")
     said = words(app)
-    assert "Estimated: $2.00 of 1 request is counted by estimate." in said
-    assert "Usage unknown: 1 request, in no sum either." in said and "No price:" not in said
+    assert "Estimated: $2.00 of 1 request is estimated." in said
+    assert "Usage unknown: 1 request. Excluded from all cost totals." in said and "No price:" not in said
 
 
 @pytest.mark.parametrize("view", ["breakdown", "compare", "units", "standard"])
@@ -222,7 +222,7 @@ def test_a_team_s_lead_sees_the_team_s_costs_alone(
     monkeypatch.setenv("TEST_REACH", "acme/red")
     app = page(costs_page, **yesterday(view=view))
     assert figures(app)["Now" if view == "compare" else "Cost"] == "$5.00"
-    assert "Not for you" not in words(app)
+    assert "You don't have access" not in words(app)
     assert "crumb_all" not in [button.key for button in app.button]
 
 
@@ -254,7 +254,7 @@ def test_every_view_of_costs_is_drawn(record: Callable[[Sequence[RequestRecord]]
     record([used(6 * USD, charged_pico_usd=5 * USD)])
     app = page(costs_page, **yesterday(tenant="acme", view=view))
     if view == "standard":
-        assert figures(app)["Cost less charged"] == "+$1.00"
+        assert figures(app)["Cost minus charged"] == "+$1.00"
     else:
         assert app.dataframe[0].value["Per 1k tokens"][0] == 6.0
 
@@ -331,10 +331,10 @@ def test_a_chart_of_an_error_budget_ends_where_twice_as_many_were_bad(
         formats=SimpleNamespace(zone=UTC),
         now=TODAY,
     )
-    monkeypatch.setattr(promises, "show_chart", lambda _, figure, **more: drawn.append((figure, more["data"]())))
-    monkeypatch.setattr(promises, "select", lambda *_, **__: "up")
+    monkeypatch.setattr(slos, "show_chart", lambda _, figure, **more: drawn.append((figure, more["data"]())))
+    monkeypatch.setattr(slos, "select", lambda *_, **__: "up")
     found: Any = SimpleNamespace(objective=SimpleNamespace(id="up"), budget=SimpleNamespace(remaining_share=left))
-    promises._history(visit, SimpleNamespace(), [found])  # type: ignore[arg-type]
+    slos._history(visit, SimpleNamespace(), [found])  # type: ignore[arg-type]
     ((figure, data),) = drawn
     assert list(json.loads(figure.as_json())["layout"]["yaxis"]["range"]) == [pytest.approx(lowest), 104]
     assert data["Budget left"] == [100, None, pytest.approx(left * 100)], "the data has all of it"

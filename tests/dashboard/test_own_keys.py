@@ -118,7 +118,7 @@ def test_a_page_of_others_says_so_to_a_developer(signed: Signed) -> None:
         frame.run([page for page in PAGES if page.path == "costs"])
 
     app = AppTest.from_function(draw_costs, default_timeout=60).run()
-    assert not app.exception and "Not for your role" in words(app) and not app.metric
+    assert not app.exception and "Your role has no access to this page" in words(app) and not app.metric
 
 
 def test_the_installations_owner_is_told_whose_page_this_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def test_times_below_a_millisecond_are_not_shown_as_zero(
     assert metrics(app)["TTFT p50"].endswith("µs")
     (table,) = app.dataframe
     columns = json.loads(table.proto.columns)
-    for name in ("TTFT p50", "Token p99"):
+    for name in ("TTFT p50", "Inter-token p99"):
         written = columns[name]["type_config"]["format"] % table.value["TTFT p50"][0]
         assert float(written) == pytest.approx(0.01, rel=0.02)
 
@@ -181,7 +181,7 @@ def test_an_empty_range_says_so_and_offers_a_wider_one(record: Callable[[Sequenc
     record([request(seconds_ago=86_400 * 3)])
     app = page(range="1h", tenant="acme")
     assert "No request of tenant ‘acme’ was recorded" in words(app)
-    assert "The last one before was on" in words(app)
+    assert "The last earlier request was on" in words(app)
     (wider,) = (button for button in app.button if button.label == "Show the last 30 days")
     wider.click().run()
     assert metrics(app)["Requests"] == "1"
@@ -254,7 +254,7 @@ def test_a_store_that_is_down_is_a_sentence_with_a_way_on() -> None:
         ({"from": "2026-11-02", "to": "2026-11-01"}, "before it begins"),
         ({"range": "9y"}, "No range is called '9y'"),
         ({"by": "colour"}, "Cannot group by 'colour'"),
-        ({"from": "soon", "to": "later"}, "'soon' is no date and time"),
+        ({"from": "soon", "to": "later"}, "'soon' is not a valid date and time"),
     ],
 )
 def test_a_senseless_address_is_a_sentence_with_a_way_on(address: dict[str, str], sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""A plan under way: its stages are seen as they begin, its end is taken whole, and there are never too many."""
+"""A plan in progress: its stages are seen as they begin, its end is taken whole, and there are never too many."""
 
 import shlex
 import sys
@@ -40,17 +40,17 @@ def test_a_refusal_is_in_the_planner_s_words() -> None:
 def test_a_planner_that_dies_is_said_to_have() -> None:
     run = PlannerRuns(child("sys.exit(3)")).begin(JOB)
     assert run.wait(PATIENCE_SECONDS)
-    assert run.refused == "the planner ended without an answer (status 3)"
+    assert run.refused == "the simulation ended without a result (status 3)"
 
 
 def test_a_cancelled_plan_gives_its_place_back() -> None:
     runs = PlannerRuns(child("time.sleep(600)"), most=1)
     first = runs.begin(JOB)
-    with pytest.raises(Unavailable, match="1 plans are being played"):
+    with pytest.raises(Unavailable, match=r"limit of concurrent simulations \(1\)"):
         runs.begin(JOB)
     first.cancel()
     assert first.wait(PATIENCE_SECONDS)
-    assert first.refused == "it was cancelled"
+    assert first.refused == "the simulation was cancelled"
     second = runs.begin(JOB)
     second.cancel()
     assert second.wait(PATIENCE_SECONDS)
@@ -63,7 +63,7 @@ def test_a_plan_that_nobody_looks_at_gives_way_to_another() -> None:
     now[0] = 14.0
     first.look()
     now[0] = 14.0 + UNSEEN_SECONDS - 0.001
-    with pytest.raises(Unavailable, match="1 plans are being played"):
+    with pytest.raises(Unavailable, match=r"limit of concurrent simulations \(1\)"):
         runs.begin(JOB)
     now[0] = 14.0 + UNSEEN_SECONDS
     second = runs.begin(JOB)
@@ -85,7 +85,7 @@ def test_the_shown_command_is_the_plan_word_for_word() -> None:
         requests=10, per_second=1234.5678, input_tokens=1_000_001.5, output_tokens=128.0
     ))  # fmt: skip
     assert shlex.split(command_of(job)) == [
-        *("tollkeeper", "plan", "--made", "10", "--rate", "1234.5678", "--input-tokens", "1000001.5"),
+        *("tollkeeper", "plan", "--generate", "10", "--rate", "1234.5678", "--input-tokens", "1000001.5"),
         *("--output-tokens", "128", "--hours", "1", "--model", "x; echo $HOME", "--without", "a b"),
         *("--usd-per-gpu-hour", "2.50", "--kv-token-bytes", "1048576.25", "--spot-share", "0.07"),
     ]

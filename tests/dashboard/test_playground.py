@@ -107,7 +107,7 @@ def test_a_cost_that_is_not_recorded_yet_is_unknown_and_not_zero(fill: Fill, gat
 
 def test_refusals_are_the_gateways_own_words(fill: Fill, gateway: Gateway) -> None:
     fill([request(19)])
-    gateway.refusal = (429, "budget b1 of tenant acme is used up; it begins anew on 1 December")
+    gateway.refusal = (429, "budget b1 of tenant acme is used up; it begins again on 1 December")
     app = sent(opened("playground"))
     assert any("Budget b1 of tenant acme is used up" in one.value and "429" in one.value for one in app.error)
     app.text_input(key="playground_key").set_value("tk-wrong").run()

@@ -155,7 +155,7 @@ def test_the_audit_says_up_to_where_it_verifies() -> None:
         "The log": "verifies", "Changes up to entry": "57", "Verified up to": "56", "Checkpoints": "3",
     }  # fmt: skip
     table = app.dataframe[0].value
-    assert table["What"].tolist() == ["changes of the configuration", "what vouches for the changes (audit/control)"]
+    assert table["What"].tolist() == ["changes of the configuration", "external signed log (audit/control)"]
     assert table["Remarks"].tolist() == ["2 entries were emptied by erasures, which are recorded", "a torn end"]
 
 
@@ -187,4 +187,4 @@ def test_nothing_is_said_as_nothing(what: str, words: str) -> None:
 def test_who_is_bound_to_a_tenant_sees_no_policy_of_the_platform() -> None:
     app = drawn("guardrails", SAID, "acme")
     assert len(app.dataframe) == 1
-    assert "Not for you" in drawn("guardrails", SAID, "forbidden").caption[0].value
+    assert "You don't have access" in drawn("guardrails", SAID, "forbidden").caption[0].value

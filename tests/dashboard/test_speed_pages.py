@@ -169,14 +169,14 @@ def test_without_an_engine_the_page_says_how_to_have_one(fill: Fill) -> None:
     fill([request(1, gpu=None)])
     app = opened("gpu")
     assert "No engine reported a step" in words(app)
-    assert "No request in this range was charged with GPU time" in words(app)
+    assert "No GPU time was charged in this range" in words(app)
 
 
 def test_a_team_sees_its_own_gpu_time_and_no_ledger(fill: Fill) -> None:
     one = request(1)
     fill([one, request(1, "blue")], engine_steps(one))
     app = opened("gpu", reach=("acme", "red"))
-    assert "shown to those who may see the whole platform" in words(app) and not app.metric
+    assert "Only viewers of the whole platform can see them" in words(app) and not app.metric
     assert not any("Unexplained" in each.value for each in app.dataframe)
 
 
@@ -204,7 +204,7 @@ def test_promises_stand_beside_a_range_whose_times_are_no_longer_kept(fill: Fill
 
 def test_a_range_without_times_says_so(fill: Fill) -> None:
     fill([request(1, outcome="rejected", status=429, ttft_ns=None, gaps=b"", usage=Usage())])
-    assert "Nothing was timed in this range" in words(opened("latency"))
+    assert "No latency data" in words(opened("latency"))
 
 
 def test_requests_are_searched_and_counted(fill: Fill) -> None:
@@ -225,7 +225,7 @@ def test_requests_are_searched_and_counted(fill: Fill) -> None:
     [
         ({"q": "colour:red"}, "Nothing is searched by 'colour'"),
         ({"p": "201"}, "pages are 1 to 200"),
-        ({"request": "nope"}, "'nope' is no request id"),
+        ({"request": "nope"}, "'nope' is not a request id"),
         ({"request": "0192f3a4-5b6c-7def-8123-456789abcdef"}, "was not found"),
     ],
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import openai
 import pytest
 
 from backends.secrets.secret_files import SecretFiles
@@ -21,6 +22,8 @@ from contracts.errors import StoreUnavailable
 from tests.steady_time import poll_within
 
 PORTS = 9
+# What a key is answered that the gateway does not know (yet): the second one, once thirty polls within a minute came.
+UNKNOWN_KEY = (openai.AuthenticationError, openai.RateLimitError)
 
 
 @dataclass

@@ -37,7 +37,7 @@ async def provider(installation: Installation) -> AsyncIterator[AgentProvider]:
 
 
 def tenant(installation: Installation, name: str) -> tuple[str, str]:
-    """Make a tenant. Gives its id and its key."""
+    """Create a tenant. Gives its id and its key."""
     made = f"{name}-{time.time_ns()}"
     installation.request("POST", "/v1/tenants", {"id": made, "name": name})
     key: Any = installation.request("POST", f"/v1/tenants/{made}/keys", {"name": "agents"})

@@ -13,7 +13,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.e2e.installation import Installation, wait_until
+from tests.e2e.installation import UNKNOWN_KEY, Installation, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.drill]
 
@@ -57,7 +57,7 @@ def key_of(installation: Installation, tenant: str) -> str:
         with openai.OpenAI(base_url=f"{installation.gateway_url}/v1", api_key=key["secret"], max_retries=0) as client:
             try:
                 return bool(client.models.list().data)
-            except openai.AuthenticationError:
+            except UNKNOWN_KEY:
                 return False
 
     wait_until(is_served, PATIENCE_SECONDS, "the gateway knows the key")

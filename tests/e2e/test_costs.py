@@ -15,7 +15,7 @@ import httpx
 import openai
 import pytest
 
-from tests.e2e.installation import Installation, wait_until
+from tests.e2e.installation import UNKNOWN_KEY, Installation, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
@@ -49,7 +49,7 @@ class Books:
 
 
 def tenant_with(installation: Installation, name: str, *cards: dict[str, Any]) -> Books:
-    """Make a tenant, its own cards, and then its key: a gateway that knows the key knows the cards."""
+    """Create a tenant, its own cards, and then its key: a gateway that knows the key knows the cards."""
     books = Books(f"{name}-{time.time_ns()}")
     installation.request("POST", "/v1/tenants", {"id": books.tenant, "name": name})
     for number, card in enumerate(cards):
@@ -62,7 +62,7 @@ def tenant_with(installation: Installation, name: str, *cards: dict[str, Any]) -
         with client_of(installation, books) as client:
             try:
                 client.models.list()
-            except openai.AuthenticationError:
+            except UNKNOWN_KEY:
                 return False
             return True
 

@@ -21,7 +21,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.e2e.installation import Installation, wait_until
+from tests.e2e.installation import UNKNOWN_KEY, Installation, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -93,7 +93,7 @@ def models_of(installation: Installation, who: Party) -> list[str]:
     with client_of(installation, who) as client:
         try:
             return [model.id for model in client.models.list()]
-        except openai.AuthenticationError:
+        except UNKNOWN_KEY:
             return []
 
 

@@ -1,7 +1,7 @@
 """A rolling restart under load, rehearsed with real processes: HAProxy with our configuration, TLS, two gateways.
 
 They get what a rolling restart sends them, in that order: the balancer sends no more to a gateway (HAProxy's `drain`;
-in Kubernetes the pod leaves its Service before `preStop` ends), what is under way ends, SIGTERM, the process's end, a
+in Kubernetes the pod leaves its Service before `preStop` ends), what is in progress ends, SIGTERM, the process's end, a
 new process, ready, and requests again.
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.e2e.installation import Installation, wait_until
+from tests.e2e.installation import UNKNOWN_KEY, Installation, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
@@ -79,7 +79,7 @@ def test_a_revoked_key_is_refused_within_a_second(installation: Installation):
 def _is_accepted(client: openai.OpenAI) -> bool:
     try:
         client.models.list()
-    except openai.AuthenticationError:
+    except UNKNOWN_KEY:
         return False
     return True
 

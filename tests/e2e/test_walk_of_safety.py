@@ -170,7 +170,7 @@ def test_a_rollout_is_shown_with_both_arms(browsing: Browsing, page: Any, name: 
         )
         assert not interval or shown[line["measure"]]["95 %"].lstrip("'") == interval  # no formula
     (row,) = (row for row in exported_rows(page, "routing_rollouts") if row["Rollout"] == name)
-    assert (row["Candidate"], float(row["Share"]), row["Step"], row["Of"]) == (f"{name}-new", 50.0, "1", "2")
+    assert (row["Candidate"], float(row["Share"]), row["Step"], row["Steps"]) == (f"{name}-new", 50.0, "1", "2")
     standing: Any = browsing.installation.request("GET", f"/v1/rollouts/{name}/standing")
     arms = exported_rows(page, "routing_rollout_standing")
     assert [int(arm["Requests"]) for arm in arms] == [standing[arm]["requests"] for arm in ("incumbent", "candidate")]
@@ -188,7 +188,7 @@ def test_the_audit_is_said_to_verify_as_the_command_line_says(browsing: Browsing
         said = {place["place"]: place for place in browsing.told("audit", "verify")["places"]}
         changes = said["control database"]
         rows = {row["What"]: row for row in exported_rows(page, "admin_audit_places")}
-        chain = rows["what vouches for the changes (audit/control)"]
+        chain = rows["external signed log (audit/control)"]
         return (
             figure(page, "The log").inner_text() == "verifies"
             and figure(page, "Changes up to entry").inner_text() == formats.count(changes["last"])
@@ -204,7 +204,7 @@ def test_the_audit_is_said_to_verify_as_the_command_line_says(browsing: Browsing
 def test_a_view_is_kept_under_a_name_opened_and_renamed(browsing: Browsing, page: Any, name: str) -> None:
     browsing.visit(page, "requests?range=24h&outcome=rejected&q=status:400")
     _menu(page)
-    page.get_by_label("Keep this view as").fill(f"Refused {name}")
+    page.get_by_label("Save this view as").fill(f"Refused {name}")
     page.get_by_role("button", name="Keep", exact=True).click()
 
     def kept() -> list[Any]:
@@ -248,4 +248,4 @@ def test_a_view_of_the_platform_is_not_a_leads(browsing: Browsing, page: Any, na
 
 def _menu(page: Any) -> None:
     page.locator(".st-key-saved_views_requests button").first.click()
-    page.get_by_label("Keep this view as").wait_for(timeout=PATIENCE_MS)
+    page.get_by_label("Save this view as").wait_for(timeout=PATIENCE_MS)

@@ -55,7 +55,7 @@ class Browsing:
 
 
 def require_chromium() -> None:
-    """Skip where there is none, unless services are required."""
+    """Skip if there is none, unless services are required."""
     if not CHROMIUM.exists():
         if os.environ.get("REQUIRE_SERVICES") == "1":
             pytest.fail("Chromium is not installed; apt-get install chromium")

@@ -47,7 +47,7 @@ class HostProcess:
 
 
 def tiny_model(path: Path, template: str) -> Path:
-    """Make a tiny model whose chat template is this one; return its folder."""
+    """Create a tiny model whose chat template is this one; return its folder."""
     build_model("llama", path)
     file = path / "tokenizer_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"chat_template": template}))

@@ -72,7 +72,7 @@ def check_journal(disk: Path) -> None:
         journal.append(1, RECORD + bytes(20_000))
         message = admits(admission)
     assert "disk that holds the gateway's journal is full" in message and journal.is_disk_full, message
-    assert not journal.append_all([(1, RECORD)]), "a refusal's record takes the room of requests under way"
+    assert not journal.append_all([(1, RECORD)]), "a refusal's record takes the room of requests in progress"
     for ticket in under_way:
         assert journal.append(1, RECORD + bytes(RECORD_ROOM_BYTES - len(RECORD) - 40)), "an admitted request is lost"
         admission.settle(ticket)

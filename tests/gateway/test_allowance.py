@@ -1,4 +1,4 @@
-"""How far an answer runs on what is reserved: extended while there is room, ended where there is none."""
+"""How far an answer runs on what is reserved: extended while there is room, ended if there is none."""
 
 import asyncio
 

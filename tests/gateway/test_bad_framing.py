@@ -24,7 +24,7 @@ FRAMINGS = {
     "a length in hexadecimal": (HEAD + "Content-Length: 0x5\r\n\r\nhello", 400),
     "a length of 30 digits": (HEAD + f"Content-Length: {10**29}\r\n\r\n", 400),
     "an empty length": (HEAD + "Content-Length: \r\n\r\n", 400),
-    "a chunk size that is no number": (CHUNKED + "xyz\r\nabc\r\n0\r\n\r\n", 400),
+    "a chunk size that is not a number": (CHUNKED + "xyz\r\nabc\r\n0\r\n\r\n", 400),
     "a negative chunk size": (CHUNKED + "-1\r\nabc\r\n0\r\n\r\n", 400),
     "a chunk size of 20 digits": (CHUNKED + "f" * 20 + "\r\n", 400),
     "a chunk longer than its size": (CHUNKED + "2\r\nabcdef\r\n0\r\n\r\n", 400),

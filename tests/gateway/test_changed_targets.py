@@ -1,4 +1,4 @@
-"""A target changed through the control plane: new requests go to the new address, those under way end at the old."""
+"""A target changed through the control plane: new requests go to the new address, those in progress end at the old."""
 
 import asyncio
 import shutil

@@ -24,7 +24,7 @@ class Line(QuietLine):
 
 
 class Answer:
-    """An answer under way."""
+    """An answer in progress."""
 
     def __init__(self):
         self.has_ended = False

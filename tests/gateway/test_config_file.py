@@ -69,7 +69,7 @@ WRONG = {
     "a missing list": ("models:\n  - name: m\n    pool: p\n", "", 1, ["models", "required"]),
     "an unknown policy": ("- name: p\n", "- name: p\n    policy: fastest\n", 6, ["policy", "round_robin"]),
     "an unknown leaf": ("input_text: 0.15", "input_txt: 0.15", 19, ["input_txt"]),
-    "a price that is no number": ("0.15", "cheap", 19, ["input_text", "decimal"]),
+    "a price that is not a number": ("0.15", "cheap", 19, ["input_text", "decimal"]),
     "a pool given twice": (
         "models:\n",
         "  - {name: p, targets: [{name: x, kind: scripted}]}\nmodels:\n",

@@ -177,7 +177,7 @@ WRONG = {
     "an unknown time zone": ("Europe/Berlin", "Mars/Base", "Mars/Base", ["tenants.0.time_zone", "Mars/Base"]),
     "an impossible queue": ("max_in_flight: 8", "max_in_flight: 0", "max_in_flight: 0", ["queue.max_in_flight"]),
     "an unknown class": ("{batch: 60}", "{bulk: 60}", "{bulk: 60}", ["deadline_seconds", "batch"]),
-    "what is no network": ("10.0.0.0/8", "10.0.0.1/8", "10.0.0.1/8", ["keys.0.addresses.0", "not a network"]),
+    "what is not a network": ("10.0.0.0/8", "10.0.0.1/8", "10.0.0.1/8", ["keys.0.addresses.0", "not a network"]),
     "an unknown effort": ("effort: low", "effort: lots", "effort: lots", ["max_reasoning_effort"]),
     "a webhook that is none": (
         "period: month",

@@ -20,7 +20,7 @@ def used(gateway):
 
 
 class TalksAfterItsCancellation:
-    """A target that passes on what was under way when the client left, and accounts for it a little later."""
+    """A target that passes on what was in progress when the client left, and accounts for it a little later."""
 
     def __init__(self, spec):
         self.spec = spec

@@ -62,7 +62,7 @@ async def replicas(control_database: ControlDatabase) -> AsyncIterator[list[Dire
     for task in polling:
         task.cancel()
     await asyncio.gather(*polling, return_exceptions=True)
-    await asyncio.get_running_loop().shutdown_default_executor()  # a poll under way has a connection in its hands
+    await asyncio.get_running_loop().shutdown_default_executor()  # a poll in progress has a connection in its hands
     for source in sources:
         source.close()
 

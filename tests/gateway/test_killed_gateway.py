@@ -1,4 +1,4 @@
-"""`kill -9` of a gateway with requests under way: after the next start each that was sent has one record."""
+"""`kill -9` of a gateway with requests in progress: after the next start each that was sent has one record."""
 
 import asyncio
 import contextlib

@@ -216,7 +216,7 @@ def test_an_entry_that_cannot_be_read_is_dropped_and_logged(directory, caplog):
     process.sent.begin(b"2" * 16, 1, 1, 1, 1, None, None, 1, 0, b"no record")
     process.die()
     lost_record(directory)
-    assert "requests under way at the crash cannot be read" in caplog.text
+    assert "requests in progress at the crash cannot be read" in caplog.text
 
 
 def test_labels_that_are_too_long_leave_no_entry_and_do_no_harm(directory, caplog):
@@ -224,7 +224,7 @@ def test_labels_that_are_too_long_leave_no_entry_and_do_no_harm(directory, caplo
     slot = process.sent.begin(b"2" * 16, 1, 1, 1, 1, None, None, 1, 0, bytes(1 << 15))
     process.sent.end(slot)
     assert process.sent.open_entries == 0
-    assert "a request under way cannot be written down" in caplog.text
+    assert "a request in progress cannot be written down" in caplog.text
     process.die()
 
 
@@ -234,7 +234,7 @@ def test_a_file_that_cannot_be_opened_is_logged_and_nothing_is_kept(directory, c
     process.sent.end(begin(process, 1))
     process.sent.note_progress()
     assert process.recover() == 0
-    assert "requests under way cannot be written down" in caplog.text
+    assert "requests in progress cannot be written down" in caplog.text
     process.die()
 
 

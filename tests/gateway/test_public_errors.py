@@ -71,10 +71,10 @@ def test_our_own_words_about_the_callers_request_stay():
 def test_what_an_upstream_refused_keeps_its_words_about_the_request():
     said = "litellm.BadRequestError: OpenAIException - max_tokens of gpt-4o-prod is at most 16 (https://10.0.0.7/x)"
     body = json.dumps({"model": "assistant", "image": "https://pictures.example/a/b.png"}).encode()
-    error = UpstreamRejected(f"{said}; https://pictures.example/a/b.png is no image", param="max_tokens")
+    error = UpstreamRejected(f"{said}; https://pictures.example/a/b.png is not an image", param="max_tokens")
     shown = public_error(error, model="assistant", body=body, targets=[SPEC])
     assert shown.message == (
-        "max_tokens of assistant is at most 16 ([address]); https://pictures.example/a/b.png is no image"
+        "max_tokens of assistant is at most 16 ([address]); https://pictures.example/a/b.png is not an image"
     )
     assert (shown.param, shown.error_code) == ("max_tokens", "upstream_rejected")
 

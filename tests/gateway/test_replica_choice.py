@@ -29,7 +29,7 @@ async def test_a_conversation_stays_and_others_are_spread(choosing):
         return str(record.replica)
 
     first = await asyncio.gather(*[say(number, 0) for number in range(3)])
-    assert set(first) == {"s0", "s1", "s2"}, "each sees that the others are under way"
+    assert set(first) == {"s0", "s1", "s2"}, "each sees that the others are in progress"
     for turn in range(1, 4):
         assert [await say(number, turn) for number in range(3)] == first
 

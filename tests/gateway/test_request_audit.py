@@ -96,7 +96,7 @@ async def test_while_the_log_cannot_be_written_the_tenant_is_refused(start_gatew
     monkeypatch.setattr(audit._chain, "_now_ns", lambda: now[0])
     full = os.open("/dev/full", os.O_WRONLY)
     sound, audit._chain._descriptor = audit._chain._descriptor, full
-    assert (await gateway.ask(gateway.request(ask))).status == 200  # it was under way: served, and missed
+    assert (await gateway.ask(gateway.request(ask))).status == 200  # it was in progress: served, and missed
     refused = await gateway.ask(gateway.request(ask))
     assert (refused.status, refused.error["code"], audit.missed) == (503, "audit_unavailable", 2)
     assert "audit" in gateway.gateway.health()["degraded"]

@@ -47,7 +47,7 @@ class Case:
 
     @property
     def model(self) -> str:
-        """The one that is asked for it: where nothing is meant to time out, one that waits for long."""
+        """The one that is asked for it: if nothing is meant to time out, one that waits for long."""
         if self.code != "upstream_timeout":
             return "halting" if up.STALL in self.script and self.is_free else "mock"
         return "late" if "before" in self.words else "slow" if "in total" in self.words else "halting"
@@ -187,9 +187,9 @@ STREAMS = {
     "an error in vLLM's old words": Case(
         (up.streamed(up.event({"object": "error", "message": "overloaded", "code": 500})),), *BROKEN, REPORTED
     ),
-    "garbage first": Case((up.streamed(up.event(b"<html>")),), *BROKEN, "no chunk of an answer"),
-    "NULs first": Case((up.streamed(b"data: \0\0\0\n\n"),), *BROKEN, "no chunk of an answer"),
-    "no UTF-8 first": Case((up.streamed(b'data: {"model":"\xff\xfe"}\n\n'),), *BROKEN, "no chunk of an answer"),
+    "garbage first": Case((up.streamed(up.event(b"<html>")),), *BROKEN, "not a chunk of an answer"),
+    "NULs first": Case((up.streamed(b"data: \0\0\0\n\n"),), *BROKEN, "not a chunk of an answer"),
+    "no UTF-8 first": Case((up.streamed(b'data: {"model":"\xff\xfe"}\n\n'),), *BROKEN, "not a chunk of an answer"),
     "keep-alives for ever": Case(
         (up.stream_head(), *[x for _ in range(60) for x in (up.piece(b": ping\n\n"), 0.05)]),
         504, "upstream_timeout", "0.2 s before",
@@ -220,8 +220,8 @@ BEGUN = {
     "an error in vLLM's old words": (
         (up.piece(up.event({"object": "error", "message": "CUDA"})) + up.END,), "upstream_broken", REPORTED
     ),
-    "garbage": ((up.piece(b"data: \xff\x00{}\n\n"),), "upstream_broken", "no chunk of an answer"),
-    "deep nesting": ((up.piece(b"data: " + b"[" * 100_000 + b"\n\n"),), "upstream_broken", "no chunk of an answer"),
+    "garbage": ((up.piece(b"data: \xff\x00{}\n\n"),), "upstream_broken", "not a chunk of an answer"),
+    "deep nesting": ((up.piece(b"data: " + b"[" * 100_000 + b"\n\n"),), "upstream_broken", "not a chunk of an answer"),
     "silence": ((up.STALL,), "upstream_timeout", "0.2 s between"),
     "keep-alives for ever": (
         tuple(x for _ in range(60) for x in (up.piece(b": ping\n\n"), 0.05)), "upstream_timeout", "0.2 s between"

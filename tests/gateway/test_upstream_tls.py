@@ -126,7 +126,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "a timeout that is none": ({"timeouts": {"first_token": 0}}, "must be > 0 seconds"),
     "a misspelt timeout": ({"timeouts": {"frist_token": 1}}, "unknown field `frist_token`"),
     "a timeout twice": ({"timeouts": {"first_token": 1, "first_byte": 1}}, "are the same"),
-    "no header's name": ({"headers": {"x y": "s3cret"}}, "'x y' is no header's name"),
+    "no header's name": ({"headers": {"x y": "s3cret"}}, "'x y' is not a header's name"),
     "a line end": ({"headers": {"x-a": "s3cret\r\nx-b: 1"}}, "x-a contains a line end"),
     "the gateway's own": ({"headers": {"Content-Length": "5"}}, "Content-Length is the gateway's own"),
     "the same twice": ({"headers": {"X-A": "s3cret", "x-a": "2"}}, "given twice"),

@@ -9,7 +9,7 @@ from migrations.store import StoreMigration, read_migrations
 
 # Those up to here were applied before the rules were written down.
 STORE_BEFORE, CONTROL_BEFORE = 31, 17
-EXCEPTION = "Breaks the release before:"  # in a comment, with the reason, where it cannot be helped
+EXCEPTION = "Breaks the release before:"  # in a comment, with the reason, if it cannot be helped
 BASES = (
     "requests|attempts|engine_steps|kv_events|gpu_samples|traces|logs|metrics|content|batch_claims|feedback|retention"
 )

@@ -193,7 +193,7 @@ def test_a_changed_file_is_named_for_people(data: Path) -> None:
     path.chmod(0o600)
     path.write_bytes(path.read_bytes().replace(b"acme", b"evil"))
     done = run(data, "verify")
-    assert done.exit_code == 1 and "gateway: " in done.stdout and "NOT SOUND" in done.stdout
+    assert done.exit_code == 1 and "gateway: " in done.stdout and "NOT VERIFIED" in done.stdout
     assert f"entry 4 in {path.name}: the entry was changed" in done.stderr
 
 

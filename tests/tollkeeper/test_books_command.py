@@ -196,7 +196,7 @@ def test_what_cannot_be_is_refused_in_one_line(books: Books) -> None:
     books.used(books.request(NOON, "gpt-x", 1, "wrong"))
     books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
     rerate = ["books", "rerate", "--tenant", books.tenant, *RANGE, *books.place]
-    assert "'noon', which is no date" in refused(*rerate, "--reason", "x", "--to", "noon")
+    assert "'noon', which is not a date" in refused(*rerate, "--reason", "x", "--to", "noon")
     assert "before it starts" in refused(*rerate, "--reason", "x", "--to", "2046-05-01")
     assert "no card has the version 'nowhere'" in refused(*rerate, "--reason", "x", "--card", "nowhere")
     assert "the reason has 0 characters" in refused(*rerate, "--reason", " ", "--yes")

@@ -1,4 +1,4 @@
-"""Compiling is done where it can be, and leaves everything as it was where it cannot."""
+"""Compiling is done where it can be, and leaves everything as it was if it cannot."""
 
 import ast
 import sysconfig

@@ -86,10 +86,10 @@ def test_the_ledger_s_json_closes(store: Any, place: list[str]) -> None:
     [
         (["cost", "report", "--by", "colour"], "'colour' is nothing to break a report down by"),
         (["cost", "report", "--tz", "Mars"], "'Mars' is not a time zone"),
-        (["cost", "report", "--grain", "decade"], "'decade' is no --grain"),
+        (["cost", "report", "--grain", "decade"], "'decade' is not a value of --grain"),
         (["cost", "report", "--month", "May"], "'May' is not a month"),
         (["cost", "export", "costs.txt"], "ends in neither .csv nor .parquet"),
-        (["gpu", "cost", "--idle", "anyone"], "'anyone' is no idle policy"),
+        (["gpu", "cost", "--idle", "anyone"], "'anyone' is not an idle policy"),
         (["gpu", "cost", "--reserve", "acme=2"], "a share is above 0 and at most 1"),
         (["gpu", "cost", "--idle", "reservation"], "--reserve and --idle reservation must be used together"),
         (["gpu", "cost", "--reserve", "acme=0.5"], "--reserve and --idle reservation must be used together"),

@@ -1,4 +1,4 @@
-"""The demonstration: the beginning of a real trace, pages to look at, no browser where there is no screen."""
+"""The demonstration: the beginning of a real trace, pages to look at, no browser if there is no screen."""
 
 import io
 import webbrowser

@@ -35,6 +35,4 @@ async def test_a_dashboard_that_others_reach_says_how_they_come_in(
     session = command._Session(Started(), Installation(tmp_path), choices, console, None)  # type: ignore[arg-type]  # nothing is to run
     await session._work()
     words = said.getvalue()
-    assert (
-        "asks everybody to sign in" in words and "accounts add" in words and f"listening on {host}" in words
-    ) == warns
+    assert ("requires sign-in" in words and "accounts add" in words and f"listening on {host}" in words) == warns

@@ -14,7 +14,7 @@ from contracts.errors import ConfigurationError
 from tollkeeper.cli import app
 
 MODEL = StepModel(token_ns=27_000, ridge_tokens=170, pair_ns=0.26, read_ns=40, logit_ns=2_000, fixed_ns=300_000)
-MADE = ("--made", "200", "--rate", "40", "--input-tokens", "300", "--output-tokens", "30")
+MADE = ("--generate", "200", "--rate", "40", "--input-tokens", "300", "--output-tokens", "30")
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_what_if_and_sizing_are_beside_what_is(setup: Path) -> None:
     ("arguments", "said"),
     [
         (("--to-gpu", "h100"), "name the GPU that the replica was measured on"),
-        (("--trace", "x"), "--trace contradicts --made"),
+        (("--trace", "x"), "--trace contradicts --generate"),
         (("--usd-per-gpu-hour", "much"), "is not a price per GPU hour"),
         (("--without", "nobody"), "no request of nobody"),
         (("--policy", "best"), "no policy is called 'best'"),

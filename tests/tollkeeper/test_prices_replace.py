@@ -61,7 +61,7 @@ def test_a_card_is_replaced_in_one_step_once_its_effect_is_known(books: Books) -
     ("arguments", "words"),
     [
         ((), "nothing would change; give --price or --percent"),
-        (("--price", "tokens=1"), "'tokens' is no kind of token; choose of input_text"),
+        (("--price", "tokens=1"), "'tokens' is not a kind of token; use one of input_text"),
         (("--price", "input_text=much"), "the price of input_text is 'much'"),
         (("--price", "input_text=-1"), "input_text"),
     ],

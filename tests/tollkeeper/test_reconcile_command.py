@@ -75,7 +75,7 @@ class Bills:
         writer.close()
 
     def file(self, *costs: tuple[object, ...], key: str = "proj_1", currency: str = "usd") -> str:
-        """Write a costs report of one day: line item, USD, quantity, and the quantity's unit if it is no token."""
+        """Write a costs report of one day: line item, USD, quantity, and the quantity's unit if it is not a token."""
         results = [
             {
                 "object": "organization.costs.result",
@@ -266,7 +266,7 @@ def test_the_alarm_goes_by_what_was_found_last(bills: Bills) -> None:
 def test_a_month_without_a_bill_is_told_how_to_get_one(bills: Bills) -> None:
     assert "no bill of" in refused("reconcile", "report", bills.provider, MONTH, *bills.place)
     assert "is not a month" in refused("reconcile", "report", bills.provider, "March", *bills.place)
-    assert "cause 'magic' is none of" in refused(
+    assert "cause 'magic' is not one of" in refused(
         "reconcile", "show", bills.provider, MONTH, "--cause", "magic", *bills.place
     )
 

@@ -58,7 +58,7 @@ def test_a_request_is_found_and_shown(store: Any, place: list[str]) -> None:
     assert shown["slowest_tokens"][0]["outside_ns"] == 30 * MS and not shown["has_engine_steps"]
     said = runner.invoke(app, ["request", "show", identifier, *place]).output
     assert "0.000001000000 USD" in said and "its engine steps have expired" in said
-    for wrong, reason in (("nope", "is no request id"), (str(uuid4()), "was not found")):
+    for wrong, reason in (("nope", "is not a request id"), (str(uuid4()), "was not found")):
         refused = runner.invoke(app, ["request", "show", wrong, *place])
         assert refused.exit_code == 2 and reason in " ".join(refused.stderr.split())
 

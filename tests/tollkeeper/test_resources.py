@@ -74,15 +74,15 @@ LIVES: dict[str, tuple[tuple[str, ...], ...]] = {
     "models": (("create", "org/m", "--pool", "small"), ("set", "org/m", "--context-tokens", "4096", "--inactive")),
     "prices": (
         ("create", "m/1", "--model", "org/m", "--price", "input_text=0.15", "--price", "output_text=0.6"),
-        ("set", "m/1", "--valid-to", "now"),
+        ("end", "m/1", "--valid-to", "now"),
     ),
     "standard-costs": (
         ("create", "s/1", "--model", "x", "--input", "1", "--cached-input", "0.1", "--output", "2"),
-        ("set", "s/1", "--valid-to", "now"),
+        ("end", "s/1", "--valid-to", "now"),
     ),
     "rates": (
         ("create", "eur/1", "--kind", "currency", "--subject", "EUR", "--value", "units_per_usd=0.92"),
-        ("set", "eur/1", "--valid-to", "now"),
+        ("end", "eur/1", "--valid-to", "now"),
     ),
     "issuers": (
         ("create", "sso", "--issuer", "https://login.example", "--audience", "llm", "--tenant", "demo"),

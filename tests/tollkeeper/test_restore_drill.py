@@ -104,7 +104,7 @@ def test_a_restore_without_the_secrets_is_refused_and_names_them(lost: tuple[Pat
     put_back(kept, place)
     done = place.run("restore", str(copy))
     assert done.exit_code == 0, done.output
-    assert "audit: sound" in done.stdout and "TOLLKEEPER_SLACK_URL" in done.stdout
+    assert "audit: verified" in done.stdout and "TOLLKEEPER_SLACK_URL" in done.stdout
     assert place.verify() == 0
     place.serve()
     place.serve()

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tollkeeper.cli import app
 from tollkeeper.control_client import ControlClient, ControlPlaneRefused
-from tollkeeper.demo_promises import end_promises, make_promises
+from tollkeeper.demo_slos import end_slos, make_slos
 
 SLO = ("slo", "create", "chat-ttft", "--indicator", "ttft", "--ttft-ms", "500", "--target", "99.9")
 CHANNEL = ("alerts", "channels", "create", "ops", "--kind", "slack", "--address", "https://hooks.slack.com/services/x")
@@ -84,9 +84,9 @@ def test_a_test_that_nobody_sends_says_so(data: Path) -> None:
 
 def test_what_the_demonstration_promises_is_gone_when_it_ends(data: Path) -> None:
     with ControlClient.of_installation(data, "", 0) as control:
-        made = make_promises(control, "demo", "scripted-1", "demo-1", "https://hooks.slack.com/services/x")
+        made = make_slos(control, "demo", "scripted-1", "demo-1", "https://hooks.slack.com/services/x")
         assert len(control.get_all("/v1/alert-rules")) == 2 and len(control.get_all("/v1/slos")) == 1
-        end_promises(control, made)
+        end_slos(control, made)
         for path in ("/v1/alert-rules", "/v1/slos", "/v1/alert-channels", "/v1/tenants/demo/budgets"):
             assert control.get_all(path) == [], path
 
@@ -95,6 +95,6 @@ def test_promises_that_are_refused_half_way_leave_nothing_behind(data: Path) -> 
     with ControlClient.of_installation(data, "", 0) as control:
         control.post("/v1/slos", {"id": "demo-1-ttft", "indicator": "availability", "target_percent": "99"})
         with pytest.raises(ControlPlaneRefused, match="exists already"):
-            make_promises(control, "demo", "scripted-1", "demo-1", "https://hooks.slack.com/services/x")
+            make_slos(control, "demo", "scripted-1", "demo-1", "https://hooks.slack.com/services/x")
         for path in ("/v1/alert-rules", "/v1/alert-channels", "/v1/tenants/demo/budgets"):
             assert control.get_all(path) == [], path

@@ -32,7 +32,7 @@ class AnswerStream:
         self.usage: Usage = UNKNOWN_USAGE
 
     def take(self, line: str) -> None:
-        """Accept a line. What is no event is passed over."""
+        """Accept a line. What is not an event is passed over."""
         if not line.startswith("data:") or line[5:].strip() == _DONE:
             return
         try:

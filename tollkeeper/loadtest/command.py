@@ -1,4 +1,4 @@
-"""`tollkeeper loadtest`: the rate at which a model stops keeping its promises, from the command line."""
+"""`tollkeeper loadtest`: find the highest request rate at which a model keeps its SLO."""
 
 import asyncio
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ _COLUMNS: Final[Mapping[str, str]] = {  # heading -> field
     "good/s": "goodput_per_s",
     "tokens/s": "goodput_tokens_per_s",
     "TTFT p95": "ttft_ms_p95",
-    "ITL p95": "itl_ms_p95",
+    "inter-token p95": "itl_ms_p95",
     "late p99": "lateness_ms_p99",
     "failed": "errors",
     "left": "left",
@@ -51,11 +51,13 @@ _COLUMNS: Final[Mapping[str, str]] = {  # heading -> field
 def loadtest_command(
     model: ModelName = "",
     slo_ttft_ms: Annotated[float, typer.Option(help="SLO: maximum time to the first token, in ms.")] = 1000.0,
-    slo_itl_ms: Annotated[float, typer.Option(help="SLO: maximum mean time between tokens, in ms.")] = 100.0,
-    attainment: Annotated[float, typer.Option(help="Share of answers that must keep both, 0 to 1.")] = 0.9,
+    slo_inter_token_ms: Annotated[float, typer.Option(help="SLO: maximum mean inter-token latency, in ms.")] = 100.0,
+    attainment: Annotated[float, typer.Option(help="Share of answers that must keep both bounds, 0 to 1.")] = 0.9,
     input_tokens: Annotated[int, typer.Option(min=1, help="Prompt length in tokens.")] = 256,
     output_tokens: Annotated[int, typer.Option(min=1, help="Answer length in tokens.")] = 64,
-    trace: Annotated[Path | None, typer.Option(help="Take prompt and answer lengths from this trace instead.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Use the prompt and answer lengths of this trace file instead.")
+    ] = None,
     seconds: Annotated[float, typer.Option(help="Seconds of load at each rate.")] = 10.0,
     first_rate: Annotated[float, typer.Option(help="Initial rate, in requests per second.")] = 1.0,
     highest_rate: Annotated[float, typer.Option(help="Maximum rate, in requests per second.")] = 1000.0,
@@ -69,13 +71,13 @@ def loadtest_command(
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
 ) -> None:
-    """Raise the request rate until the SLO is missed; report goodput and cost there. Status 1 if none was found.
+    """Find the highest request rate that keeps the SLO; report goodput and cost there. Status 1 if none was found.
 
-    Requests arrive as a Poisson process with a fixed seed, however long the answers take. Each rate has its own run
-    in the store: the run id, a hyphen and the step's number.
+    Requests arrive as a Poisson process with a fixed seed, regardless of how long answers take. Each rate has its own
+    run id in the store: the run id, a hyphen and the step's number.
     """
     with one_line_errors():
-        objective = Objective(slo_ttft_ms, slo_itl_ms, attainment)
+        objective = Objective(slo_ttft_ms, slo_inter_token_ms, attainment)
         search = Search(first_rate, min(0.05, first_rate), highest_rate, resolution)
         load = Load(_lengths(trace, input_tokens, output_tokens), seconds)
         machine_usd = _dollars(usd_per_hour)

@@ -1,4 +1,4 @@
-"""What a load test found: the knee, its goodput, and what a million tokens cost there."""
+"""Result of a load test: highest sustainable rate, goodput, and cost per million tokens."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

@@ -56,7 +56,7 @@ def replay_command(
 ) -> None:
     """Replay a recorded workload through the gateway. Status 1 if an answer failed, 130 if interrupted.
 
-    Requests arrive at their recorded times, however long the answers take. Answers are forced to their recorded
+    Requests arrive at their recorded times, regardless of how long answers take. Answers are forced to their recorded
     lengths; longer ones are scaled down to the model's context. Missing tenants, teams and projects are created;
     keys are created for the run only.
     """
@@ -91,7 +91,7 @@ def _play(control: ControlClient, run: Run, trace: Trace, assignment: Assignment
 
 
 def with_books(summary: Summary, data: Path, began_at: datetime) -> Summary:
-    """Add what the store holds of the run; say on stderr where it cannot be asked."""
+    """Add what the store holds of the run; say on stderr if it cannot be asked."""
     from tollkeeper.replay.books import RunBooks  # here: loading the store's client would slow every command down
 
     reader = RunBooks.of_installation(data)
@@ -122,7 +122,7 @@ def find_gateway(data: Path, gateway_url: str) -> str:
 
 
 def new_run_id(kind: str) -> str:
-    """Make a run id that tells what and when, and is not made twice."""
+    """Create a run id that tells what and when, and is not made twice."""
     return f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 

@@ -41,7 +41,7 @@ class Composer:
     pace: Pace = AT_ONCE
 
     def chats(self, trace: Trace, speed: float, on_scaled: Callable[[], None] = lambda: None) -> Iterator[Timed[Chat]]:
-        """Make the trace's chats one after the other, with their times divided by `speed`.
+        """Create the trace's chats one after the other, with their times divided by `speed`.
 
         `on_scaled` is called for each that had to be shortened to fit the model's context.
         """

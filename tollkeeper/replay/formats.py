@@ -1,4 +1,4 @@
-"""Which format a trace has, and reading it: one table of readers, and what tells their files apart."""
+"""Detect a trace's format and read it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

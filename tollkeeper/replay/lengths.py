@@ -1,4 +1,4 @@
-"""How long a request will be when it is played: as recorded, scaled where asked to, and within the model's context."""
+"""Lengths of replayed requests: as recorded, scaled on request, and within the model's context."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -67,7 +67,7 @@ class Assignment:
 def create_payers(
     control: ControlClient, places: Sequence[Place], model: str, run_id: str, now: datetime, lasts_seconds: float
 ) -> list[Payer]:
-    """Make what is missing of each place, and a key there for this model alone.
+    """Create what is missing of each place, and a key there for this model alone.
 
     The keys expire an hour after the run should have ended, so that a killed run leaves no open door. `now` is in UTC.
     Raises what the control plane says where it refuses; keys already made are then revoked.

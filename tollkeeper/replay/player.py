@@ -63,15 +63,15 @@ class Player(Generic[T]):
 
     @property
     def in_flight(self) -> int:
-        """Count the requests that were sent and have not ended."""
+        """Return the number of requests that were sent and have not ended."""
         return self.sent - len(self.outcomes)
 
     async def play(self, items: Iterable[Timed[T]], stop: asyncio.Event, *, drain_seconds: float | None = None) -> bool:
-        """Send every item at its time and wait for all answers; return whether it got that far.
+        """Send every item at its time and wait for all answers; return whether all were answered.
 
-        It does not where `stop` is set, or where answers are still missing `drain_seconds` after the last sending: what
-        is under way is then left, as by a client that goes away. Items are taken from the iterable just before they are
-        due, so it may make them as it goes.
+        Return False if `stop` is set, or if answers are missing `drain_seconds` after the last item was sent: requests
+        in progress are then abandoned, as by a client that disconnects. Items are read just before they are due, so the
+        iterable may generate them lazily.
         """
         playing = asyncio.create_task(self._play(items, drain_seconds))
         stopping = asyncio.create_task(stop.wait())

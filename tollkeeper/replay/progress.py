@@ -1,4 +1,4 @@
-"""A run's progress for a person: a bar on stderr, redrawn a few times a second, silent where nobody watches."""
+"""A run's progress for a person: a bar on stderr, redrawn a few times a second, silent if nobody watches."""
 
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,7 +19,7 @@ class ReplayProgress:
             TextColumn("replay"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("answered, {task.fields[in_flight]} under way, {task.fields[failed]} failed"),
+            TextColumn("answered, {task.fields[in_flight]} in progress, {task.fields[failed]} failed"),
             TimeElapsedColumn(),
             console=console,
             refresh_per_second=_REDRAWS_PER_SECOND,
@@ -30,7 +30,7 @@ class ReplayProgress:
         self._failed = 0
 
     def follow(self, player: Player[Any]) -> None:
-        """Note where the player is. Drawing happens in a thread of its own."""
+        """Record the player's progress; another thread draws it."""
         ended = player.outcomes[self._seen :]
         self._seen += len(ended)
         self._failed += sum(bool(outcome.error) for outcome in ended)

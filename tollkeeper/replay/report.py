@@ -39,7 +39,7 @@ def _lines(summary: Summary) -> list[tuple[str, str]]:
             f"{summary.tokens_out_per_s:,.0f} out a second",
         ),
         ("first token", _percentiles(summary.ttft_ms_p50, summary.ttft_ms_p95, summary.ttft_ms_p99)),
-        ("between tokens", _percentiles(summary.itl_ms_p50, summary.itl_ms_p95, summary.itl_ms_p99)),
+        ("inter-token", _percentiles(summary.itl_ms_p50, summary.itl_ms_p95, summary.itl_ms_p99)),
         ("sent late by", _percentiles(summary.lateness_ms_p50, None, summary.lateness_ms_p99)),
         ("tenants", ", ".join(f"{tenant} {count}" for tenant, count in summary.by_tenant.items())),
     ]

@@ -1,4 +1,4 @@
-"""Which model a run asks, and how long its context is."""
+"""The model of a run, and its context length."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -32,6 +32,6 @@ def run_until_signal(work: Callable[[asyncio.Event], Awaitable[T]]) -> T:
 
 
 def _allow_many_connections() -> None:
-    # An open loop has a connection for every answer under way; the usual soft limit is 1,024.
+    # An open loop has a connection for every answer in progress; the usual soft limit is 1,024.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""What a run came to, as its clients saw it: counts, tokens, percentiles of times."""
+"""Results of a run as its clients saw it: counts, tokens, latency percentiles."""
 
 import math
 from collections import Counter

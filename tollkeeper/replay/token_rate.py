@@ -1,4 +1,4 @@
-"""How many tokens a model makes of our words, measured by asking it twice."""
+"""Tokens per word of a model, measured with two requests."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -55,7 +55,7 @@ class Place:
     where: str  # "line 3"
 
     def error(self, what: str) -> MalformedTrace:
-        """Make an error that names this place."""
+        """Create an error that names this place."""
         return MalformedTrace(f"{self.path.name}, {self.where}: {what}")
 
     def tokens(self, name: str, value: object) -> int:

@@ -49,7 +49,7 @@ SLOS: Final = Resource(
         Field("thresholds_ms.ttft", "Maximum time to the first token, in ms.", flag="--ttft-ms"),
         Field(
             "thresholds_ms.inter_token",
-            "Maximum time between tokens (p95 of a request), in ms.",
+            "Maximum inter-token latency (p95 of a request), in ms.",
             flag="--inter-token-ms",
         ),
         Field("thresholds_ms.end_to_end", "Maximum time to the end of the answer, in ms.", flag="--end-to-end-ms"),
@@ -66,7 +66,7 @@ SLOS: Final = Resource(
         Field("min_events", "Below this number of requests, alert only if a third are bad (default 20).", "whole"),
         Field(
             "hooks",
-            "What to hold back while it burns; repeat.",
+            "Action while the error budget burns; repeat for more.",
             "list",
             "--hook",
             choices=HOOKS,
@@ -104,18 +104,21 @@ CHANNELS: Final = Resource(
             is_required=True,
             verbs=("create",),
         ),
-        Field("address", "URL, e-mail address or routing key (default: you are asked).", "secret", verbs=("create",)),
+        Field("address", "URL, e-mail address or routing key (default: asked for).", "secret", verbs=("create",)),
         Field("address", "URL, e-mail address or routing key.", verbs=("set",)),
         Field(
-            "severities", "Severity it takes, page or ticket; repeat for more (default: both).", "list", "--severity"
+            "severities",
+            "Send alerts of this severity only, page or ticket; repeat for more (default: both).",
+            "list",
+            "--severity",
         ),
-        Field("tenants", "Tenant whose alerts it takes; repeat for more (default: all).", "list", "--only-tenant"),
+        Field("tenants", "Send alerts of this tenant only; repeat for more (default: all).", "list", "--only-tenant"),
         Field(
             "report",
             "Send it a cost report every day, week or month (default: never).",
             choices=tuple(filter(None, get_args(ReportEvery))),
         ),
-        Field("tenant", "Only for this tenant's alerts (default: the platform's).", verbs=("create",)),
+        Field("tenant", "Owner of the channel (default: the platform).", verbs=("create",)),
     ),
     columns=(
         of("id"),
@@ -167,8 +170,8 @@ ALERT_RULES: Final = Resource(
         Field("settings", "Setting of its kind; repeat for more.", "pairs", "--set", metavar="NAME=NUMBER"),
         Field("settings.thresholds", "Percent of a budget; repeat for more.", "percents", "--threshold"),
         Field("settings.slo", "For slo_burn: only this objective.", flag="--slo"),
-        Field("tenant", "Only for this tenant (default: all tenants, each on its own).", verbs=("create",)),
-        Field("is_active", "Evaluate it, or not.", "flag", "--active/--inactive"),
+        Field("tenant", "Only for this tenant (default: all tenants, each evaluated separately).", verbs=("create",)),
+        Field("is_active", "Evaluate the rule, or not.", "flag", "--active/--inactive"),
     ),
     columns=(of("id"), of("kind"), of("tenant_id"), of("settings"), of("channels"), active()),
     examples=(

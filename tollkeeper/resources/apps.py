@@ -45,7 +45,11 @@ def group_of(name: str, without: tuple[Verb, ...] = ()) -> typer.Typer:
     for verb in resource.verbs:
         if verb not in without:
             function = _COMMANDS[verb](resource)
-            app.command(verb, help=help_of(resource, verb), epilog=examples_of(resource, verb))(function)
+            said, examples = help_of(resource, verb), examples_of(resource, verb)
+            name = resource.set_name if verb == "set" else verb
+            app.command(name, help=said, epilog=examples)(function)
+            if name != verb:
+                app.command(verb, help=said, epilog=examples, hidden=True)(function)  # an older name
     return app
 
 
@@ -63,7 +67,7 @@ def plural_of(resource: Resource) -> str:
 
 def examples_of(resource: Resource, verb: Verb) -> str | None:
     """Return the examples of a verb as an epilog."""
-    begins = f"tollkeeper {resource.name} {verb}"
+    begins = f"tollkeeper {resource.name} {resource.set_name if verb == 'set' else verb}"
     return epilog([line for line in resource.examples if line.startswith(begins)])
 
 
@@ -346,7 +350,7 @@ def plain_data(value: object) -> Any:
         return json.loads(json.dumps(value, default=lambda other: other.isoformat()))
     except (TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(
-            f"a value is no plain data ({type(error).__name__}); use text, numbers and lists"
+            f"a value is not plain data ({type(error).__name__}); use text, numbers and lists"
         ) from error
 
 
@@ -400,7 +404,7 @@ def located(client: ControlClient, resource: Resource, key: str, parents: dict[s
         )
     if len(found) > 1:
         options = " ".join(f"--{parent.name}" for parent in resource.parents)
-        raise ConfigurationError(f"there are {len(found)} {plural_of(resource)} {key!r}; say which with {options}")
+        raise ConfigurationError(f"there are {len(found)} {plural_of(resource)} {key!r}; name one with {options}")
     return f"{resource.path.format(**_quoted(found[0]))}/{path_segment(key)}", found[0]
 
 
@@ -450,7 +454,7 @@ def _clear(resource: Resource, name: str, body: dict[str, Any]) -> None:
     found = next((one for one in resource.settable if wanted in (_flag_name(one), one.name.replace("_", "-"))), None)
     if found is None:
         known = [_flag_name(one) for one in resource.settable]
-        raise ConfigurationError(f"--clear {name!r} is no field of a {resource.noun}{did_you_mean(wanted, known)}")
+        raise ConfigurationError(f"--clear {name!r} is not a field of a {resource.noun}{did_you_mean(wanted, known)}")
     _put(body, found.name.split("."), None)
 
 

@@ -1,4 +1,4 @@
-"""Resources of what requests may contain and call: guardrails, MCP servers, tool rules."""
+"""Resources that restrict contents and tools of requests: guardrails, MCP servers, tool rules."""
 
 from typing import Final
 
@@ -39,7 +39,11 @@ MCP_SERVERS: Final = Resource(
     about="MCP servers whose tools the gateway offers at /mcp.",
     path="/v1/mcp-servers",
     key_help="Name: a-z, 0-9 and -; cannot be changed.",
-    fields=(rules_file("MCP server", "url: https://mcp.example.com/mcp, price_usd: 0.001", required=True),),
+    fields=(
+        rules_file(
+            "MCP server", "url: https://mcp.example.com/mcp, price_usd: 0.001", required=True, holds="definition"
+        ),
+    ),
     columns=(
         of("id"),
         Column("url", lambda row: row["rules"].get("url", "")),
@@ -55,7 +59,7 @@ MCP_SERVERS: Final = Resource(
     ),
     is_upsert=True,
     post_key="name",
-    help={"set": "Create an MCP server, or replace its rules. Gateways follow within a second."},
+    help={"set": "Create an MCP server, or replace its definition. Gateways follow within a second."},
 )
 
 
@@ -65,7 +69,9 @@ TOOL_RULES: Final = Resource(
     about="Rules that allow or deny tools of MCP servers to tenants, teams, projects and keys.",
     path="/v1/tool-rules",
     key_help="Name: a-z, 0-9, '.', '_' and -; cannot be changed.",
-    fields=(rules_file("tool rule", "effect: deny, tools: [weather__*], tenant: acme", required=True),),
+    fields=(
+        rules_file("tool rule", "effect: deny, tools: [weather__*], tenant: acme", required=True, holds="definition"),
+    ),
     columns=(
         of("id"),
         Column("effect", lambda row: row["rules"].get("effect", "")),
@@ -82,5 +88,5 @@ TOOL_RULES: Final = Resource(
     ),
     is_upsert=True,
     post_key="name",
-    help={"set": "Create a tool rule, or replace its rules. Gateways follow within a second."},
+    help={"set": "Create a tool rule, or replace it. Gateways follow within a second."},
 )

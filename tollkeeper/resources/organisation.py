@@ -1,4 +1,4 @@
-"""Resources of who pays and who may ask: tenants, teams, projects, keys, tokens, issuers."""
+"""Resources of billing and access: tenants, teams, projects, keys, tokens, issuers."""
 
 from typing import Final
 
@@ -9,15 +9,21 @@ from tollkeeper.resources.shared import SCOPES, TEAM, TENANT, named, word
 TENANTS: Final = Resource(
     name="tenants",
     noun="tenant",
-    about="Organisations: the outermost payers.",
+    about="Organisations: the top level for billing and isolation.",
     path="/v1/tenants",
     fields=(
         Field("name", "Display name (default: the id)."),
-        Field("time_zone", "IANA time zone of its budgets' calendar (default UTC)."),
-        Field("weight", "Share under contention relative to other tenants, 1 to 1000 (default 1).", "whole"),
+        Field("time_zone", "IANA time zone of its budget periods (default UTC)."),
+        Field(
+            "weight", "Share of capacity under contention, relative to other tenants, 1 to 1000 (default 1).", "whole"
+        ),
         Field("is_active", "Accept its keys, or refuse them all.", "flag", "--active/--inactive", verbs=("set",)),
         Field(
-            "keeps_content", "Keep its prompts and answers, redacted.", "flag", "--content/--no-content", verbs=("set",)
+            "keeps_content",
+            "Store its prompts and answers, redacted.",
+            "flag",
+            "--content/--no-content",
+            verbs=("set",),
         ),
         Field(
             "audits_requests", "Write its requests into the audit log.", "flag", "--audit/--no-audit", verbs=("set",)
@@ -95,7 +101,7 @@ KEYS: Final = Resource(
         Field("expires_at", "When it expires, such as 2027-01-31T00:00:00Z (default: never)."),
         Field(
             "is_service_account",
-            "Whether a program or a person uses it.",
+            "Used by a program, or by a person.",
             "flag",
             "--service-account/--person",
             verbs=("create",),
@@ -143,17 +149,17 @@ TOKENS: Final = Resource(
     path="/v1/tokens",
     is_key_given=False,
     fields=(
-        Field("name", "Name of its owner; shown in the audit log.", is_required=True, verbs=("create",)),
+        Field("name", "Name of the token or its owner; shown in the audit log.", is_required=True, verbs=("create",)),
         Field(
             "role",
-            "Role.",
+            "Role of the token.",
             choices=("owner", "admin", "finance", "team_lead", "directory"),
             is_required=True,
             verbs=("create",),
         ),
         Field("tenant", "Restrict it to this tenant (default: all).", verbs=("create",)),
         Field("team", "Restrict it to this team of the tenant; for team leads.", verbs=("create",)),
-        Field("expires_at", "When it expires, such as 2027-01-31T00:00:00Z.", verbs=("create",)),
+        Field("expires_at", "When it expires, such as 2027-01-31T00:00:00Z (default: never).", verbs=("create",)),
     ),
     columns=(of("id"), of("name"), Column("role", word("role_of")), Column("status", word("token_status")), moment()),
     examples=(
@@ -165,7 +171,7 @@ TOKENS: Final = Resource(
     verbs=("create", "list", "show", "delete"),
     help={
         "create": "Create an admin token. Its secret is printed once, alone on stdout.",
-        "delete": "Revoke an admin token and those made with it. This cannot be undone.",
+        "delete": "Revoke an admin token and all tokens created with it. This cannot be undone.",
     },
     secret="secret",
     deleted="revoked",
@@ -178,10 +184,10 @@ ISSUERS: Final = Resource(
     about="Identity providers whose tokens applications send instead of keys.",
     path="/v1/issuers",
     fields=(
-        Field("issuer", "The tokens' iss, exactly.", is_required=True, verbs=("create",)),
-        Field("issuer", "The tokens' iss, exactly.", verbs=("set",)),
-        Field("audience", "Must be in the tokens' aud.", is_required=True, verbs=("create",)),
-        Field("audience", "Must be in the tokens' aud.", verbs=("set",)),
+        Field("issuer", "Required value of the tokens' iss claim.", is_required=True, verbs=("create",)),
+        Field("issuer", "Required value of the tokens' iss claim.", verbs=("set",)),
+        Field("audience", "Required value in the tokens' aud claim.", is_required=True, verbs=("create",)),
+        Field("audience", "Required value in the tokens' aud claim.", verbs=("set",)),
         Field("keys_url", "URL of its signing keys (JWKS; default: by discovery)."),
         Field("algorithms", "Signature algorithm (default RS256 and ES256); repeat for more.", "list", "--algorithm"),
         Field("tenant", "Tenant that pays for all its tokens.", is_null_if_empty=True),

@@ -1,4 +1,4 @@
-"""What is declared of a kind of object: its path, fields, verbs, columns and examples. Light: no command is built."""
+"""Declarations of kinds of objects: path, fields, verbs, columns and examples. Cheap to import: builds no command."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,7 +105,7 @@ class Resource:
     is_key_given: bool = True  # False: the control plane makes the id
     parents: tuple[Parent, ...] = ()
     verbs: tuple[Verb, ...] = VERBS
-    help: Mapping[Verb, str] = field(default_factory=dict)  # in place of the usual sentence
+    help: Mapping[Verb, str] = field(default_factory=dict)  # instead of the usual sentence
     described: Callable[[Row], str] = lambda row: ""  # what follows "created: "
     body: Callable[[dict[str, Any], Row | None], dict[str, Any]] = lambda body, stored: body
     replaces: Callable[[Row], dict[str, Any]] | None = None  # set by PUT: the body that a stored row stands for
@@ -118,6 +118,7 @@ class Resource:
     has_show: bool = True  # False: the control plane has no path for one
     secret: str = ""  # the field of a reply that is printed alone on stdout
     aliases: tuple[str, ...] = ()  # older names of the group
+    set_name: str = "set"  # another name of `set`, which stays as a hidden one
     module: str = ""  # where the group has more commands: "tollkeeper.keys"
     positional_parent: bool = False  # the first parent may be an argument of create and list, as it once was
 

@@ -1,4 +1,4 @@
-"""What several kinds of objects share: parents, fields and columns of the table of resources."""
+"""Parents, fields and columns that several kinds of objects share in the table of resources."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -10,19 +10,34 @@ from tollkeeper.resources.resource import Field, Parent, Row
 TENANT: Final = Parent("tenant", "tenant", "/v1/tenants")
 TEAM: Final = Parent("team", "team", "/v1/tenants/{tenant}/teams")
 POOL: Final = Parent("pool", "pool", "/v1/pools")
-VALID_FROM: Final = Field("valid_from", "Start, such as 2027-01-31T00:00:00Z (default: always).", verbs=("create",))
-WHEN_AWAY: Final = Field(
-    "when_away",
-    "While Redis is away: allow each gateway its share, or refuse (default: limits share, budgets refuse).",
-    choices=get_args(WhenAway),
+VALID_TO: Final = (
+    Field("valid_to", "End, exclusive (default: none).", verbs=("create",)),
+    Field("valid_to", "End, exclusive, such as 2027-01-31T00:00:00Z, or now.", is_required=True, verbs=("set",)),
 )
+VALID_FROM: Final = Field("valid_from", "Start, such as 2027-01-31T00:00:00Z (default: always).", verbs=("create",))
 WHEN_UNPRICED: Final = Field(
-    "when_unpriced", "For a model without a price, if money is counted.", choices=get_args(WhenUnpriced)
+    "when_unpriced", "If a model has no price: refuse or allow its requests.", choices=get_args(WhenUnpriced)
+)
+SUBJECT: Final = Field(
+    "subject",
+    "Who it applies to, depending on --level: TEAM, TEAM/PROJECT, key id, user, or NAME=VALUE of a tag; '*' gives each "
+    "its own counter.",
+    verbs=("create",),
 )
 SCOPES: Final = (
     Field("models", "Model or route it may use; repeat for more (default: all).", "list", "--model"),
-    Field("endpoints", "Endpoint it may use, such as chat.completions; repeat for more.", "list", "--endpoint"),
-    Field("addresses", "Network it may come from, such as 10.0.0.0/8; repeat for more.", "list", "--address"),
+    Field(
+        "endpoints",
+        "Endpoint it may use, such as chat.completions; repeat for more (default: all).",
+        "list",
+        "--endpoint",
+    ),
+    Field(
+        "addresses",
+        "Network that its requests may come from, such as 10.0.0.0/8; repeat for more (default: any).",
+        "list",
+        "--address",
+    ),
     Field("priority", "Highest priority class it may ask for.", choices=PRIORITY_CLASSES),
     Field("max_reasoning_effort", "Highest reasoning effort it may ask for, such as low."),
     Field("max_thinking_tokens", "Maximum reasoning tokens of one answer.", "whole"),
@@ -34,10 +49,19 @@ def word(function: str) -> Callable[[Row], str]:
     return lambda row: str(getattr(import_module("tollkeeper.resources.words"), function)(row))
 
 
-def rules_file(noun: str, example: str, *, required: bool = False) -> Field:
-    """Return the field of an object that is described by a file of rules."""
+def when_away(default: WhenAway) -> Field:
+    """Return the field that says what a limit or budget does without the shared counters."""
     return Field(
-        "rules", f"YAML or JSON file with the {noun}'s rules, such as {example}.", "file", is_required=required
+        "when_away",
+        f"If Redis is unreachable: refuse, or share (each gateway allows its part; default {default}).",
+        choices=get_args(WhenAway),
+    )
+
+
+def rules_file(noun: str, example: str, *, required: bool = False, holds: str = "rules") -> Field:
+    """Return the field of an object that is described by a file; `holds` names what is in it."""
+    return Field(
+        "rules", f"YAML or JSON file with the {noun}'s {holds}, such as {example}.", "file", is_required=required
     )
 
 
@@ -47,9 +71,9 @@ def named(body: dict[str, Any], stored: Row | None) -> dict[str, Any]:
 
 
 def ends_now(body: dict[str, Any], stored: Row | None) -> dict[str, Any]:
-    """Return the body of `set` with the present moment as the end, if that is `now`."""
+    """Return the body of `end` with the current time as `valid_to`, if that is `now`."""
     if stored is not None and body.get("valid_to") == "now":
-        from datetime import UTC, datetime  # here, as nothing else needs it
+        from datetime import UTC, datetime  # here: nothing else needs it
 
         body["valid_to"] = datetime.now(UTC).isoformat()
     return body

@@ -6,7 +6,17 @@ from typing import Any, Final
 from contracts.rules.limits import BUDGET_LEVELS, LEVELS, PERIODS, WINDOWS
 from contracts.rules.metrics import KIND_OF_WORD
 from tollkeeper.resources.resource import Column, Field, Resource, Row, of
-from tollkeeper.resources.shared import TENANT, VALID_FROM, WHEN_AWAY, WHEN_UNPRICED, ends_now, validity, word
+from tollkeeper.resources.shared import (
+    SUBJECT,
+    TENANT,
+    VALID_FROM,
+    VALID_TO,
+    WHEN_UNPRICED,
+    ends_now,
+    validity,
+    when_away,
+    word,
+)
 
 PRICES: Final = Resource(
     name="prices",
@@ -42,17 +52,19 @@ PRICES: Final = Resource(
             verbs=("create",),
         ),
         Field("usd_per_request", "Fee per request in USD (default 0).", verbs=("create",)),
-        Field("tiers", "Prices above a number of input tokens, as YAML or @FILE.", "json", verbs=("create",)),
+        Field(
+            "tiers", "Prices for requests above a number of input tokens, as YAML or @FILE.", "json", verbs=("create",)
+        ),
         Field("service_tiers", "Prices by service tier, as YAML or @FILE.", "json", verbs=("create",)),
         Field("provider", "Only for targets of this provider.", verbs=("create",)),
         Field("region", "Only for targets in this region.", verbs=("create",)),
         Field("tenant", "Only for this tenant.", verbs=("create",)),
         VALID_FROM,
-        Field("valid_to", "End, exclusive, or now; required by set.", verbs=("create", "set")),
-        Field("replaces", "Version of the card that ends where this one starts (default: now).", verbs=("create",)),
+        *VALID_TO,
+        Field("replaces", "Version of a card to end when this one starts.", verbs=("create",)),
         Field(
             "effect",
-            "For an end in the past: show the effect, or confirm it.",
+            "If the end is in the past: preview its effect on recorded costs, or confirm it.",
             choices=("preview", "confirmed"),
             verbs=("create", "set"),
         ),
@@ -70,7 +82,7 @@ PRICES: Final = Resource(
         "tollkeeper prices create gpt-x/1 --model gpt-x --price input_text=2.50 --price output_text=10",
         "tollkeeper prices create whisper/1 --model whisper --unit-price second=0.0001",
         "tollkeeper prices list",
-        "tollkeeper prices set gpt-x/1 --valid-to now",
+        "tollkeeper prices end gpt-x/1 --valid-to now",
     ),
     verbs=("create", "list", "show", "set"),
     help={
@@ -78,6 +90,7 @@ PRICES: Final = Resource(
         "set": "End a price card.",
     },
     body=ends_now,
+    set_name="end",
     module="tollkeeper.prices",
 )
 
@@ -111,10 +124,10 @@ STANDARD_COSTS: Final = Resource(
         Field("batch_input_usd_per_mtok", "Input price of batches.", flag="--batch-input", verbs=("create",)),
         Field("batch_output_usd_per_mtok", "Output price of batches.", flag="--batch-output", verbs=("create",)),
         VALID_FROM,
-        Field("valid_to", "End, exclusive, or now; required by set."),
+        *VALID_TO,
         Field(
             "effect",
-            "For an end in the past: show the effect, or confirm it.",
+            "If the end is in the past: preview its effect on recorded costs, or confirm it.",
             choices=("preview", "confirmed"),
             verbs=("set",),
         ),
@@ -132,11 +145,12 @@ STANDARD_COSTS: Final = Resource(
         "tollkeeper standard-costs create small/1 --model small --input 0.02 --cached-input 0.002 --output 0.10",
         "tollkeeper standard-costs list",
         "tollkeeper standard-costs show small/1",
-        "tollkeeper standard-costs set small/1 --valid-to now",
+        "tollkeeper standard-costs end small/1 --valid-to now",
     ),
     verbs=("create", "list", "show", "set"),
     help={"set": "End a standard cost card."},
     body=ends_now,
+    set_name="end",
 )
 
 
@@ -161,7 +175,7 @@ RATES: Final = Resource(
             verbs=("create",),
         ),
         VALID_FROM,
-        Field("valid_to", "End, exclusive, or now; required by set."),
+        *VALID_TO,
     ),
     columns=(of("version"), of("kind"), of("subject"), of("rate"), Column("valid", validity)),
     examples=(
@@ -169,11 +183,12 @@ RATES: Final = Resource(
         "tollkeeper rates create eur/1 --kind currency --subject EUR --value units_per_usd=0.92",
         "tollkeeper rates list",
         "tollkeeper rates show h100/1",
-        "tollkeeper rates set h100/1 --valid-to now",
+        "tollkeeper rates end h100/1 --valid-to now",
     ),
     verbs=("create", "list", "show", "set"),
     help={"set": "End a rate."},
     body=ends_now,
+    set_name="end",
 )
 
 
@@ -211,7 +226,7 @@ LIMITS: Final = Resource(
         Field("amount", "Amount in the metric's unit.", verbs=("set",)),
         Field(
             "window",
-            "Length of the window; none for concurrency and level conversation.",
+            "Length of the window; leave it out for concurrency and for level conversation.",
             choices=WINDOWS,
             verbs=("create",),
         ),
@@ -221,11 +236,9 @@ LIMITS: Final = Resource(
             choices=LEVELS,
             verbs=("create",),
         ),
-        Field(
-            "subject", "Whom: TEAM, TEAM/PROJECT, key id, user, or NAME=VALUE of a tag; '*': each.", verbs=("create",)
-        ),
-        Field("model", "Count only this model (default: all together).", verbs=("create",)),
-        WHEN_AWAY,
+        SUBJECT,
+        Field("model", "Count only this model (default: all models together).", verbs=("create",)),
+        when_away("share"),
         WHEN_UNPRICED,
     ),
     columns=(of("id"), of("tenant_id"), Column("allows", word("limit_allows")), Column("whom", word("scope_text"))),
@@ -277,17 +290,15 @@ BUDGETS: Final = Resource(
             choices=BUDGET_LEVELS,
             verbs=("create",),
         ),
-        Field(
-            "subject", "Whom: TEAM, TEAM/PROJECT, key id, user, or NAME=VALUE of a tag; '*': each.", verbs=("create",)
-        ),
-        Field("model", "Count only this model (default: all together).", verbs=("create",)),
+        SUBJECT,
+        Field("model", "Count only this model (default: all models together).", verbs=("create",)),
         Field("is_hard", "Refuse requests beyond it, or only notify (default hard).", "flag", "--hard/--soft"),
-        Field("thresholds", "Percent at which to notify; repeat for more, rising.", "percents", "--threshold"),
+        Field("thresholds", "Percent at which to notify; repeat for more, in rising order.", "percents", "--threshold"),
         Field("channels", "Alert channel to notify at thresholds; repeat for more.", "list", "--channel"),
-        Field("webhook_url", "URL that gets a signed POST at each threshold; '': none.", flag="--webhook"),
+        Field("webhook_url", "URL that gets a signed POST at each threshold; '' for none.", flag="--webhook"),
         Field("starts_at", "Start, such as 2027-01-31T00:00:00Z (default now).", verbs=("create",)),
-        Field("ends_at", "End, such as 2027-12-31T00:00:00Z (default: none)."),
-        WHEN_AWAY,
+        Field("ends_at", "End, such as 2027-12-31T00:00:00Z (default: never)."),
+        when_away("refuse"),
         WHEN_UNPRICED,
     ),
     columns=(
@@ -311,7 +322,7 @@ BUDGETS: Final = Resource(
         "create": "Create a budget. Gateways enforce it within a second; the period's earlier spending is added.",
         "show": "Show a budget's state: spent, reserved, remaining, forecast, thresholds passed.",
         "set": "Change a budget; its spending stays. --threshold replaces all thresholds.",
-        "delete": "Delete a budget with its count and passed thresholds.",
+        "delete": "Delete a budget with its spending count and thresholds.",
     },
     module="tollkeeper.budgets",
 )

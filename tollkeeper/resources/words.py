@@ -1,4 +1,4 @@
-"""How objects are described in a line, as tables and answers of commands show them."""
+"""One-line descriptions of objects, for tables and answers of commands."""
 
 import math
 from collections.abc import Mapping

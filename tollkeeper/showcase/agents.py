@@ -29,7 +29,7 @@ _MS: Final = 10**6
 def agent_turns(
     source: random.Random, now: datetime, keys: Mapping[tuple[str, str], str], prefix: str
 ) -> list[RequestRecord]:
-    """Make the turns of the sessions that acme's search team had in the two weeks before `now`."""
+    """Create the turns of the sessions that acme's search team had in the two weeks before `now`."""
     turns: list[RequestRecord] = []
     for number in range(_SESSIONS):
         repo, branch, pull = _WORK[number % len(_WORK)]

@@ -55,7 +55,7 @@ _LEAVES: Final = ("input_text", "cache_read_text", "output_text")
 def fill_showcase(
     installation: Installation, now: datetime | None = None, *, prefix: str = "", has_gpus: bool = True
 ) -> ShowcaseRows:
-    """Make tenants, teams, keys, models, prices, a route, limits, budgets, objectives and alert rules, then the rows.
+    """Create tenants, teams, keys, models, prices, a route, limits, budgets, objectives and alert rules, then the rows.
 
     Gives the rows. `prefix` stands before tenants' names. Raises ConfigurationError if the showcase is there already:
     rows that are told twice would count twice. Without `has_gpus` there are no engine steps and no looks at GPUs, for

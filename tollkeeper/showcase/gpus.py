@@ -22,10 +22,10 @@ _CONFIDENCE: Final = 0.94
 def engine_steps(
     source: random.Random, until_ns: int, replicas: Sequence[str], requests: Sequence[RequestRecord]
 ) -> list[StepRecord]:
-    """Make the steps of the hour before `until_ns` (Unix nanoseconds), replica after replica.
+    """Create the steps of the hour before `until_ns` (Unix nanoseconds), replica after replica.
 
     A step stands for the many within half a second. Each request of the hour that a replica served is in the steps
-    from its arrival to its end; where there is none, the replica is idle. So every nanosecond is told of once.
+    from its arrival to its end; if there is none, the replica is idle. So every nanosecond is told of once.
     """
     begin = until_ns - GPU_SECONDS * _SECOND
     steps: list[StepRecord] = []
@@ -53,7 +53,7 @@ def charged(requests: Sequence[RequestRecord], steps: Sequence[StepRecord]) -> l
 def device_looks(
     source: random.Random, until_ns: int, replicas: Sequence[str], steps: Sequence[StepRecord]
 ) -> list[DeviceRecord]:
-    """Make a look at each GPU every ten seconds of the hour, as busy as its steps say."""
+    """Create a look at each GPU every ten seconds of the hour, as busy as its steps say."""
     count = GPU_SECONDS // _LOOK_SECONDS
     begin, length = until_ns - GPU_SECONDS * _SECOND, _LOOK_SECONDS * _SECOND
     busy = {replica: [0] * (count + 1) for replica in replicas}

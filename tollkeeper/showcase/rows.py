@@ -169,7 +169,7 @@ def _request(
 def _failing(
     source: random.Random, at: int, keys: Mapping[tuple[str, str], str], prefix: str
 ) -> tuple[RequestRecord, list[AttemptRecord]]:
-    """Make a request of globex during the outage: most are answered 503 at once, for good."""
+    """Create a request of globex during the outage: most are answered 503 at once, for good."""
     who = Identity(
         f"{prefix}globex", "research", "", keys.get(("globex", "research"), "key_demo"),
         f"user-{source.randrange(12)}", {"feature": source.choice(_FEATURES)},

@@ -1,1 +1,1 @@
-"""What the installation is made of: versions that are pinned, advisories about them, and a bill of materials."""
+"""Supply chain: pinned versions, advisories about them, and a bill of materials."""

@@ -43,7 +43,7 @@ def read_pins(path: Path) -> PinList:
             continue
         found = _PIN.fullmatch(stated)
         if found is None:
-            faults.append(f"{path.name}:{number}: {stated!r} is no exact version; write name==version")
+            faults.append(f"{path.name}:{number}: {stated!r} is not an exact version; write name==version")
             continue
         name = normalised(found[1])
         if versions.setdefault(name, found[2]) != found[2]:

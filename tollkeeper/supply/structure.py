@@ -51,7 +51,7 @@ def files_of(folders: Iterable[str], root: Path = ROOT) -> list[Path]:
 
 
 def count_lines(files: Iterable[Path]) -> int:
-    """Return how many lines these files have together, blank ones and comments too."""
+    """Return the total number of lines of these files, including blank lines and comments."""
     return sum(path.read_bytes().count(b"\n") for path in files)
 
 

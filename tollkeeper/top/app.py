@@ -67,8 +67,8 @@ class TopApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to read."""
-        self.sub_title = "output tokens a second, newest on the right"
+        """Start to read."""
+        self.sub_title = "output tokens a second, latest on the right"
         self.set_interval(self._interval_seconds, self._tick)
         self.set_interval(_SPEND_SECONDS, self._tick_spend)
         self._look()
@@ -77,7 +77,7 @@ class TopApp(App[None]):
     def action_pause(self) -> None:
         """Hold what is shown, or go on."""
         self._paused = not self._paused
-        self.sub_title = "paused; p continues" if self._paused else "output tokens a second, newest on the right"
+        self.sub_title = "paused; p continues" if self._paused else "output tokens a second, latest on the right"
 
     def action_refresh(self) -> None:
         """Read now."""
@@ -113,7 +113,7 @@ class TopApp(App[None]):
 
     def _show_problem(self, message: str) -> None:
         problem = self.query_one("#problem", Static)
-        problem.update(Text(f"{message}; trying again every {self._interval_seconds:g} s"))
+        problem.update(Text(f"{message}; retrying every {self._interval_seconds:g} s"))
         problem.display = True
 
     def _show_page(self, page: MetricsPage) -> None:

@@ -1,4 +1,4 @@
-"""What `tollkeeper top` shows, computed from two readings of the gateway's metrics. What is not known is `None`."""
+"""The figures of `tollkeeper top`, computed from two readings of the gateway's metrics. Unknown is `None`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

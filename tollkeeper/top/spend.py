@@ -1,4 +1,4 @@
-"""Who spent what, today and this month, as the store has it: what `tollkeeper top` shows beside the gateway's own."""
+"""Spending by tenant, today and this month, from the store, for `tollkeeper top`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

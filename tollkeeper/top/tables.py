@@ -1,4 +1,4 @@
-"""What `tollkeeper top` shows, as text: one table a noun, the same in the live view and printed once."""
+"""The tables of `tollkeeper top` as text, for the live view and for `--once`."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -45,21 +45,21 @@ def tables(found: Picture, spend: Sequence[TenantSpend] | None, spend_missing: s
     """Return all tables. `spend` is `None` if the store has not answered; `spend_missing` says why."""
     return (
         _table("Models", _MODEL, found.models, "no requests since the gateway's start"),
-        _table("Spend by tenant (UTC)", _TENANT, spend or (), spend_missing or "nothing spent this month"),
-        _table("Engines", _ENGINE, found.engines, "no engine host is attached", labels=2),
-        _table("GPUs", _GPU, found.gpus, "no engine host tells of a GPU", labels=2),
+        _table("Spend by tenant (UTC)", _TENANT, spend or (), spend_missing or "no spending this month"),
+        _table("Engines", _ENGINE, found.engines, "no engine hosts", labels=2),
+        _table("GPUs", _GPU, found.gpus, "no GPUs reported", labels=2),
         TextTable(
             "Waiting",
             ("pool", "class", "requests"),
             tuple((line.pool, line.priority, count(line.waiting)) for line in found.queues),
-            "none waiting",
+            "no queue",
             labels=2,
         ),
         TextTable(
-            "Left alone",
+            "Circuit open",
             ("pool", "target"),
             tuple((line.pool, line.target) for line in found.left_alone),
-            "every target is asked",
+            "no open circuits",
             labels=2,
         ),
     )

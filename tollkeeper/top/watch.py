@@ -1,4 +1,4 @@
-"""Reads the gateway's metrics, of one process or of all its workers, and says what is wrong where it cannot."""
+"""Reads the gateway's metrics, of one process or of all its workers, and says what is wrong if it cannot."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +12,8 @@ from tollkeeper.top.page import MetricsPage
 
 _TIMEOUT_SECONDS: Final = 3.0
 _REASONS: Final[Mapping[int, str]] = {
-    401: "wants a token; set TOLLKEEPER_METRICS_TOKEN to the gateway's",
-    403: "does not take this token; set TOLLKEEPER_METRICS_TOKEN to the gateway's",
+    401: "requires a token; set TOLLKEEPER_METRICS_TOKEN to the gateway's",
+    403: "rejects this token; set TOLLKEEPER_METRICS_TOKEN to the gateway's",
     404: "shows no metrics there; set TOLLKEEPER_METRICS=true for the gateway, or name its TOLLKEEPER_METRICS_PORT",
 }
 
@@ -74,7 +74,7 @@ class Watch:
 def metrics_urls(gateway_url: str, environment: Mapping[str, str]) -> list[str]:
     """Return where a gateway's metrics are: at its own port, or at those that its settings name, one a worker.
 
-    Raises MetricsUnreadable if these settings are no numbers.
+    Raises MetricsUnreadable if these settings are not numbers.
     """
     port, workers = environment.get("TOLLKEEPER_METRICS_PORT", ""), environment.get("TOLLKEEPER_WORKERS", "")
     try:

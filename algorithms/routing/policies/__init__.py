@@ -1,1 +1,1 @@
-"""How a replica is chosen: one policy a file, behind the interface in `base.py`."""
+"""Routing policies that choose a replica, one per file, with the interface in `base.py`."""

@@ -1,7 +1,7 @@
 """The replica that a session, or a prompt's beginning, always goes to, unless it has more than its share to do.
 
 Rendezvous hashing with bounded loads (Mirrokni and others, 2018): the first in the session's own order that has at
-most 1.25 times the mean number of requests under way.
+most 1.25 times the mean number of requests in progress.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Final
 from algorithms.routing.ask import Ask, Sight
 
 _BOUND: Final = 1.25
-_BLOCKS: Final = 4  # of a prompt that tell it from others, where there is no session
+_BLOCKS: Final = 4  # of a prompt that tell it from others, if there is no session
 
 
 class ConsistentHashPolicy:

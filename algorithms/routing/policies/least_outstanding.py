@@ -1,11 +1,11 @@
-"""The replica with the fewest requests under way, for its weight."""
+"""The replica with the fewest requests in progress, for its weight."""
 
 from algorithms.routing.ask import Ask, Sight
 from algorithms.routing.policies.base import by_score
 
 
 class LeastOutstandingPolicy:
-    """Chooses by requests under way, ours and, where the engine tells, others'."""
+    """Chooses by requests in progress, ours and, where the engine tells, others'."""
 
     wants_prefixes = False
 

@@ -5,7 +5,7 @@ from algorithms.routing.policies.base import by_score
 
 
 class PeakEwmaPolicy:
-    """Chooses by the decayed peak of times to first token, times the requests under way."""
+    """Chooses by the decayed peak of times to first token, times the requests in progress."""
 
     wants_prefixes = False
 

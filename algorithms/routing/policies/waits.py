@@ -1,4 +1,4 @@
-"""How long requests have waited for the replicas that hold a prefix, since it was last copied to another."""
+"""Waiting time of requests for the replicas that hold a prefix, since it was last copied to another."""
 
 from typing import Final
 

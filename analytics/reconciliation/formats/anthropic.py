@@ -54,7 +54,7 @@ def read_usage(text: str, month: str) -> ReadBill:
         for name, leaf, value in wanted:
             count = 0 if value is None else read_count(value)
             if count is None:
-                problems.add(number, name, f"{shown(value)} is no count of tokens, which is 0 or more")
+                problems.add(number, name, f"{shown(value)} is not a count of tokens, which is 0 or more")
             else:
                 counts[leaf] = count
         for name in sorted(row.keys() - _USAGE.keys()):
@@ -85,7 +85,7 @@ def read_costs(text: str, month: str) -> ReadBill:
         amount = read_amount(row.get("amount"), scale=_CENTS)
         day, text_of = read_day(bucket.get("starting_at")), str(row.get("description") or "")
         if amount is None:
-            problems.add(number, "amount", f"{shown(row.get('amount'))} is no amount of money in cents")
+            problems.add(number, "amount", f"{shown(row.get('amount'))} is not an amount of money in cents")
             continue
         currency.see(number, "currency", row.get("currency"))
         if not months.see(number, "starting_at", day, bucket.get("starting_at")):

@@ -49,5 +49,5 @@ def read_money(number: int, column: str, said: object, problems: Problems) -> Am
     """Read an amount of money; `None` if it is none, which is noted."""
     amount = read_amount(said)
     if amount is None:
-        problems.add(number, column, f"{shown(said)} is no amount of money")
+        problems.add(number, column, f"{shown(said)} is not an amount of money")
     return amount

@@ -127,7 +127,7 @@ def _counts(number: int, kind: str, row: Mapping[str, str], problems: Problems) 
             continue
         count = read_tokens(row[quantity], counted.per_unit)
         if count is None:
-            problems.add(number, quantity, f"{shown(row[quantity])} {shown(row[unit])} is no whole count, 0 or more")
+            problems.add(number, quantity, f"{shown(row[quantity])} {shown(row[unit])} is not a whole count, 0 or more")
             return -1, None
         return count, price_unit
     return None, price_unit

@@ -102,7 +102,7 @@ def _counts(number: int, row: Mapping[str, Any], problems: Problems) -> dict[str
         name, kind, each = by_unit
         counted = read_tokens(row.get(name), Decimal(each))
         if counted is None:
-            problems.add(number, name, f"{shown(row.get(name))} is no count of {name}, which is 0 or more")
+            problems.add(number, name, f"{shown(row.get(name))} is not a count of {name}, which is 0 or more")
             return None
         return {kind: counted}
     if sort and sort not in USAGE_OBJECTS:
@@ -114,7 +114,7 @@ def _counts(number: int, row: Mapping[str, Any], problems: Problems) -> dict[str
         value = row.get(name)
         count = 0 if value in (None, "") else read_count(value)
         if count is None:
-            problems.add(number, name, f"{shown(value)} is no count of tokens, which is 0 or more")
+            problems.add(number, name, f"{shown(value)} is not a count of tokens, which is 0 or more")
         else:
             counts[leaf] = count
     if len(counts) < len(_TOKENS):
@@ -139,7 +139,7 @@ def read_costs(text: str, month: str) -> ReadBill:
             value, name = row.get("amount_value"), row.get("amount_currency")
         amount, item = read_amount(value), str(row.get("line_item") or "")
         if amount is None:
-            problems.add(number, "amount.value", f"{shown(value)} is no amount of money")
+            problems.add(number, "amount.value", f"{shown(value)} is not an amount of money")
             continue
         currency.see(number, "amount.currency", name)
         if not months.see(number, "start_time", day, row.get("start_time")):

@@ -75,7 +75,7 @@ def results(text: str, problems: Problems) -> Iterator[tuple[int, Mapping[str, A
         pages.extend(value if isinstance(value, list) else [value])
     for place, page in enumerate(pages):
         if not isinstance(page, dict) or not isinstance(page.get("data"), list):
-            problems.add(number + 1, "data", "this is no page of the API: it has no list `data`")
+            problems.add(number + 1, "data", "this is not a page of the API: it has no list `data`")
             return
         if place == len(pages) - 1 and page.get("has_more"):
             problems.add(
@@ -85,11 +85,11 @@ def results(text: str, problems: Problems) -> Iterator[tuple[int, Mapping[str, A
         for bucket in page["data"]:
             found = bucket.get("results", bucket.get("result")) if isinstance(bucket, dict) else None
             if not isinstance(found, list):
-                problems.add(number + 1, "results", f"{shown(bucket)} is no bucket with a list `results`")
+                problems.add(number + 1, "results", f"{shown(bucket)} is not a bucket with a list `results`")
                 continue
             for result in found:
                 number += 1
                 if isinstance(result, dict):
                     yield number, bucket, result
                 else:
-                    problems.add(number, "results", f"{shown(result)} is no object")
+                    problems.add(number, "results", f"{shown(result)} is not an object")

@@ -74,7 +74,7 @@ def shown(value: object) -> str:
 def read_amount(value: object, *, scale: int = 1) -> Amount | None:
     """Read an amount of money; `scale` is how many of its units are one of the currency, such as 100 for cents.
 
-    `None` if it is no number or beyond a billion.
+    `None` if it is not a number or beyond a billion.
     """
     number = read_decimal(value)
     if number is None or abs(number) > _MAX_AMOUNT * scale:
@@ -128,7 +128,7 @@ def read_day(value: object) -> str | None:
 
 
 def read_unit_price(value: object, tokens_per_unit: Decimal) -> int | None:
-    """Read a price per unit as pico-units of a token; `None` if there is none, or it is no whole number of them."""
+    """Read a price per unit as pico-units of a token; `None` if there is none, or it is not a whole number of them."""
     number = read_decimal(value)
     if number is None or not 0 <= number <= _MAX_AMOUNT or tokens_per_unit <= 0:
         return None
@@ -220,7 +220,7 @@ class OneCurrency:
         if name == self.name:
             return
         if len(name) != 3 or not name.isalpha():
-            self._problems.add(line, column, f"{shown(value)} is no currency code such as USD")
+            self._problems.add(line, column, f"{shown(value)} is not a currency code such as USD")
         elif not self.name:
             self.name, self._line = name, line
         else:
@@ -240,7 +240,7 @@ class OneMonth:
         """Check the day of a line; return whether it is one of the month. The first day tells the month if none is
         given. Bills that say their period may have lines of days before."""
         if day is None:
-            self._problems.add(line, column, f"{shown(value)} is no date")
+            self._problems.add(line, column, f"{shown(value)} is not a date")
             return False
         if not self.month:
             self.month = day[:7]

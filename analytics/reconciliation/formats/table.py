@@ -1,4 +1,4 @@
-"""Which format a file has, and reading it."""
+"""Detect a bill file's format and parse it."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -37,7 +37,7 @@ def read_bill(content: bytes, *, month: str = "", form: str = "") -> ReadBill:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableBill(
-            f"the file is no text in UTF-8 (byte {error.start:,}); unpack it and export it as CSV or JSON"
+            f"the file is not text in UTF-8 (byte {error.start:,}); unpack it and export it as CSV or JSON"
         ) from None
     if form and form not in READERS:
         raise UnreadableBill(f"the format {form[:40]!r} is unknown; choose one of {', '.join(BILL_FORMATS)}")

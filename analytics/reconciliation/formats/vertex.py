@@ -48,7 +48,7 @@ def read_vertex(text: str, month: str) -> ReadBill:
     checked: set[str] = set()
     for number, row in _rows(text):
         if not is_vertex(row):
-            problems.add(number, "sku", "this is no row of a billing export: it has no sku and usage_start_time")
+            problems.add(number, "sku", "this is not a row of a billing export: it has no sku and usage_start_time")
             continue
         for name in sorted(row.keys() - _KNOWN - checked):
             checked.add(name)
@@ -108,7 +108,7 @@ def _lines(number: int, day: str, row: Mapping[str, Any], problems: Problems) ->
     if kind == used and counted is not None and counted.fits(kind):
         tokens = read_tokens(usage.get("amount"), counted.per_unit)
         if tokens is None:
-            problems.add(number, "usage.amount", f"{shown(usage.get('amount'))} {unit} is no whole count, 0 or more")
+            problems.add(number, "usage.amount", f"{shown(usage.get('amount'))} {unit} is not a whole count, 0 or more")
             return []
         stated = _part(row, "price")
         each = read_decimal(stated.get("pricing_unit_quantity")) or Decimal(1)
@@ -121,7 +121,7 @@ def _lines(number: int, day: str, row: Mapping[str, Any], problems: Problems) ->
     for place, credit in enumerate(credits, start=1):
         worth = read_amount(credit.get("amount")) if isinstance(credit, Mapping) else None
         if worth is None:
-            problems.add(number, f"credits[{place}].amount", "it is no amount of money")
+            problems.add(number, f"credits[{place}].amount", "it is not an amount of money")
             continue
         name = f"{detail} {credit.get('name', '')} {place}"
         lines.append(

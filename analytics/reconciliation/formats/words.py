@@ -1,4 +1,4 @@
-"""What the description of a charge says (model, kind of usage, service tier), and what its unit counts."""
+"""Parse a charge's description (model, usage kind, service tier) and its unit."""
 
 import re
 from collections.abc import Mapping

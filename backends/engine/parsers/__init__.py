@@ -1,1 +1,1 @@
-"""What a model writes, told apart as it comes: reasoning, text and tool calls."""
+"""Parse model output as it arrives: reasoning, text and tool calls."""

@@ -45,7 +45,7 @@ class AnswerParser:
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Count the tokens of reasoning; `None` if reasoning is not looked for."""
+        """Return the number of tokens of reasoning; `None` if reasoning is not looked for."""
         return None if self._reasoning is None else self._reasoning.tokens
 
     def push(self, text: str, lengths: Sequence[int] = (), *, is_given: bool = False) -> AnswerPiece:

@@ -1,4 +1,4 @@
-"""How one model writes reasoning and tool calls, read from its chat template unless it is stated."""
+"""Detect a model's format of reasoning and tool calls from its chat template, unless it is configured."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
@@ -43,7 +43,7 @@ class AnswerFormat:
         return cls(_reasoning(chat_template, reasoning_tags), _tools(chat_template, tool_parser))
 
     def parser(self, submit: Submit, choice: int, prompt_tail: str) -> AnswerParser | None:
-        """Make the parser of one choice; `None` if its text is all there is. Raises InvalidRequest.
+        """Create the parser of one choice; `None` if its text is all there is. Raises InvalidRequest.
 
         `prompt_tail` is the text of the prompt's last PROMPT_TAIL_TOKENS, special tokens included.
         """

@@ -1,4 +1,4 @@
-"""Where a JSON object ends in a text that is still growing, or where it turns out to be none."""
+"""Find the end of a JSON object in growing text, or the point where it becomes invalid."""
 
 from typing import Final
 

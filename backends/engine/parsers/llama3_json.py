@@ -1,6 +1,6 @@
 """Tool calls as Llama 3 writes them: the answer is `{"name": ..., "parameters": {...}}`, or follows `<|python_tag|>`.
 
-An answer may as well be JSON that is no call, so a call is what names a tool that there is.
+An answer may as well be JSON that is not a call, so a call is what names a tool that there is.
 """
 
 import re
@@ -48,7 +48,7 @@ class Llama3JsonParser:
         return ToolPiece("".join(content), calls)
 
     def finish(self) -> ToolPiece:
-        """Return what is held back. A call that is not whole is text."""
+        """Return the buffered rest. An incomplete call is text."""
         text = self._prefix + self._held
         self._prefix = self._held = ""
         return ToolPiece() if self._has_called and not text.strip(_FRAME) else ToolPiece(text)

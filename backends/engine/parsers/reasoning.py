@@ -64,7 +64,7 @@ class ReasoningParser:
 
     @property
     def tokens(self) -> int:
-        """Count the tokens of reasoning so far."""
+        """Return the number of tokens of reasoning so far."""
         unfinished = sum(map(self._counted, self._undecided)) if self._is_reasoning else 0
         return self._count + unfinished
 

@@ -16,7 +16,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolPiece:
-    """What became certain: text that belongs to no call, and calls. Which of the two came first is not told."""
+    """Parsed output: text outside of calls, and complete calls; their relative order is not kept."""
 
     content: str = ""
     calls: list[ToolCall] = field(default_factory=list)
@@ -46,7 +46,7 @@ _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def read_call(text: str) -> ToolCall | None:
-    """Read `{"name": ..., "arguments" or "parameters": {...}}`; `None` if it is no call."""
+    """Read `{"name": ..., "arguments" or "parameters": {...}}`; `None` if it is not a call."""
     try:
         stated = _stated_decoder.decode(text)
         arguments = bytes(stated.arguments) or bytes(stated.parameters)

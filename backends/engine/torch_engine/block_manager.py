@@ -1,4 +1,4 @@
-"""Who holds which KV block: tables, reference counts, the prefix cache and its eviction. No tensors here.
+"""KV block management: block tables, reference counts, the prefix cache and its eviction. No tensors.
 
 A block is blank (never filled since it was last evicted), held (by one or more tables, or pinned) or idle (cached,
 held by nobody, evicted least recently used first). A block is published under its key once it is full and its keys
@@ -32,7 +32,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class BlockCounts:
-    """How many blocks there are of each kind: held + idle + blank = total. `cached` of them have a key."""
+    """Numbers of blocks by state: held + idle + blank = total. `cached` of them have a key."""
 
     total: int
     held: int
@@ -113,7 +113,7 @@ class BlockManager:
         return key in self._only_pinned
 
     def only_pinned(self, but: Collection[bytes] = ()) -> int:
-        """Count the blocks that `unpin` would free, other than those under the keys `but`."""
+        """Return the number of blocks that `unpin` would free, other than those under the keys `but`."""
         return len(self._only_pinned) - sum(1 for key in but if key in self._only_pinned)
 
     def keys_of_adapter(self, adapter: str) -> list[bytes]:
@@ -140,7 +140,7 @@ class BlockManager:
         return len(found) * self.block_size
 
     def grow(self, owner: int, tokens: int) -> bool:
-        """Make an owner's table cover `tokens`; `False`, with nothing changed, when there are not enough blocks."""
+        """Create an owner's table cover `tokens`; `False`, with nothing changed, when there are not enough blocks."""
         table = self._tables[owner]
         missing = self.blocks_for(tokens) - len(table.blocks)
         if missing <= 0:

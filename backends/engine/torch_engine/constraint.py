@@ -1,4 +1,4 @@
-"""What an output must match, as masks over the next token: JSON schema, JSON, regex, Lark grammar, choice.
+"""Constrained decoding as masks over the next token: JSON schema, JSON, regex, Lark grammar, choice.
 
 The work is llguidance's; here its errors become ours and its matcher is driven token by token.
 """

@@ -94,7 +94,7 @@ class DecodeBuffer:
         return True
 
     def wrote(self, handle: int) -> None:
-        """Note that a step wrote the sequence's next token."""
+        """Record that a step wrote the sequence's next token."""
         self._places[handle].tokens += 1
 
     @torch.inference_mode()

@@ -32,7 +32,7 @@ class Vocabulary:
         return int(self.tokenizer.get_vocab_size(with_added_tokens=True))
 
     def token_text(self, token_id: int) -> str:
-        """Return one token's text on its own, special tokens included; what is no text becomes U+FFFD."""
+        """Return one token's text on its own, special tokens included; what is not text becomes U+FFFD."""
         text: str = self.tokenizer.decode([token_id], skip_special_tokens=False)
         return text
 
@@ -42,7 +42,7 @@ class Vocabulary:
         return text
 
     def stream(self, context: Sequence[int], markers: Collection[str] = ()) -> "_Characters":
-        """Begin decoding after these tokens (the end of a prompt). Special tokens are no text, but for `markers`."""
+        """Start decoding after these tokens (the end of a prompt). Special tokens are no text, but for `markers`."""
         if self._bytes is not None:
             characters: _Characters = _ByteCharacters(self._bytes)
         else:

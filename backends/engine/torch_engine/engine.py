@@ -194,7 +194,7 @@ class TorchEngine:
         )
 
     def set_metering(self, enabled: bool) -> None:
-        """Begin or cease to measure and record steps; the time between goes unexplained."""
+        """Start or cease to measure and record steps; the time between goes unexplained."""
         self._meter.settle()
         self._meter.enabled = enabled
 
@@ -328,7 +328,7 @@ class TorchEngine:
         return [delta, *(self._ended(sequence) if sequence.finish_reason is not None else ())]
 
     def _settle(self, rows: list[Row], sampling: list[Row]) -> list[tuple[Sequence, int]]:
-        """Note what was computed and fork. Gives who chooses a token and which line of the logits is theirs."""
+        """Record what was computed and fork. Gives who chooses a token and which line of the logits is theirs."""
         for row in rows:
             sequence = row.sequence
             sequence.computed = row.start + row.count
@@ -347,7 +347,7 @@ class TorchEngine:
         return choosing
 
     def _fork(self, first: Sequence) -> list[Sequence]:
-        """Make a request's other choices; return those that run at once. The rest queue, and will hit the cache."""
+        """Create a request's other choices; return those that run at once. The rest queue, and will hit the cache."""
         self._runner.settle(first)
         running = []
         for sequence in self._intake.siblings(first):

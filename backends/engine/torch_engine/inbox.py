@@ -1,4 +1,4 @@
-"""What other threads have asked of an engine since its last step."""
+"""Requests of other threads to an engine since its last step."""
 
 import threading
 from collections.abc import Container

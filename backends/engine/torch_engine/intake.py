@@ -56,7 +56,7 @@ class Intake:
         return request
 
     def siblings(self, first: Sequence) -> list[Sequence]:
-        """Build the other choices of a request whose first has computed its prompt; they have no blocks yet."""
+        """Return sequences for a request's other choices, once the first has its prompt; they have no blocks yet."""
         made = []
         for index in range(1, first.request.submit.sampling.n):
             prompt = first.token_ids[: first.prompt]

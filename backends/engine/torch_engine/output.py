@@ -1,4 +1,4 @@
-"""What a chosen token means for the one who asked: text, an end, a delta; and the account at the end of a request."""
+"""Convert chosen tokens to output: text deltas, the end, and the account of a request."""
 
 from dataclasses import dataclass
 

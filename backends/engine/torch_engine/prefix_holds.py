@@ -19,7 +19,7 @@ class PinnedBlocks(Protocol):
 
     @property
     def total(self) -> int:
-        """Count all blocks."""
+        """Return the number of all blocks."""
 
     @property
     def block_size(self) -> int:
@@ -35,7 +35,7 @@ class PinnedBlocks(Protocol):
         """Return whether nobody else holds a pinned block."""
 
     def only_pinned(self, but: Collection[bytes] = (), /) -> int:
-        """Count the blocks that `unpin` would free, other than those under the keys `but`."""
+        """Return the number of blocks that `unpin` would free, other than those under the keys `but`."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class PrefixHolds:
         return len(self._holds)
 
     def keep(self, keys: Sequence[bytes], tenant: str, until_ns: int) -> bool:
-        """Keep a prefix's blocks; return whether they are: all or, where there is no room or one is not cached, none.
+        """Keep a prefix's blocks; return whether they are: all or, if there is no room or one is not cached, none.
 
         Those that are kept already are kept until the later moment.
         """

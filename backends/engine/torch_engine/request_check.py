@@ -1,4 +1,4 @@
-"""What a request must satisfy before the engine takes it. Every refusal names the field, the value and the limit."""
+"""Validate requests before the engine accepts them. Each refusal names the field, the value and the limit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

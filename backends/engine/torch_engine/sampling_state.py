@@ -1,4 +1,4 @@
-"""What choosing one sequence's tokens depends on besides the logits: its parameters, its past and its randomness."""
+"""State of sampling a sequence besides the logits: parameters, past tokens and random generator."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which sequences compute how many tokens in the next step, by `algorithms.batching`. Counts and blocks, no tensors.
+"""Schedule the next step's tokens per sequence, by `algorithms.batching`. Counts and blocks, no tensors.
 
 Decodes go first, one token each; what is left of the step's token budget goes to prompts, in chunks, in the order of
 priority and arrival. Fairness between tenants is the gateway's: here priority is taken as given.
@@ -47,7 +47,7 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """Count the sequences in the queue."""
+        """Return the number of sequences in the queue."""
         return len(self._line)
 
     @property
@@ -134,7 +134,7 @@ class Scheduler:
         return True
 
     def _lack(self, sequence: Sequence) -> int:
-        """Count the blocks that a waiting sequence lacks."""
+        """Return the number of blocks that a waiting sequence lacks."""
         spare = spare_blocks(self.blocks.total, others_run=bool(self.running))
         return self.blocks.lack(sequence.keys.keys, len(sequence.token_ids), spare)
 

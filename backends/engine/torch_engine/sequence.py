@@ -88,12 +88,12 @@ class Sequence:
 
     @property
     def generated(self) -> int:
-        """Count the tokens generated here."""
+        """Return the number of tokens generated here."""
         return self.outputs - len(self.request.submit.generated_ids)
 
     @property
     def remaining(self) -> int:
-        """Count the tokens whose KV is not computed yet; 1 while decoding."""
+        """Return the number of tokens whose KV is not computed yet; 1 while decoding."""
         return len(self.token_ids) - self.computed
 
     @property
@@ -119,7 +119,7 @@ class Row:
 
     @classmethod
     def of(cls, sequence: Sequence, count: int) -> "Row":
-        """Plan a sequence's next `count` tokens."""
+        """Return a chunk of a sequence's next `count` tokens."""
         start = sequence.computed
         samples = count == sequence.remaining
         again = min(start + count, sequence.high_water) - start

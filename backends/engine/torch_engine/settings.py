@@ -1,4 +1,4 @@
-"""What one torch engine is told at start."""
+"""Settings of a torch engine."""
 
 from dataclasses import dataclass
 from pathlib import Path

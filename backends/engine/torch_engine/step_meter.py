@@ -89,11 +89,11 @@ class StepMeter:
         self._timer = _Timer(self.device, self.now_ns)
 
     def lifecycle(self, phase: Lifecycle | None) -> None:
-        """Note that loading or warming up begins, or with `None` that it ends."""
+        """Record that loading or warming up begins, or with `None` that it ends."""
         self._book.lifecycle(phase)
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
-        """Note whether anything could run from now on."""
+        """Record whether anything could run from now on."""
         if self.enabled:
             self._book.queue(at_ns, runnable=runnable)
 

@@ -1,1 +1,1 @@
-"""How the built-in model was made: corpus and training. Not imported by anything that serves."""
+"""Corpus and training of the built-in model. Not imported in production."""

@@ -65,7 +65,7 @@ def sentences_of(paragraph: str) -> list[str]:
 
 
 def _clean(raw: str) -> str:
-    """Return a paragraph as plain text, or nothing where it is not prose."""
+    """Return a paragraph as plain text, or nothing if it is not prose."""
     text = _SPACE.sub(" ", raw.translate(_REPLACED)).strip()
     words = text.split(" ")
     if not _MIN_WORDS <= len(words) <= _MAX_WORDS or text[-1:] not in ".!?" or not text[0].isupper():

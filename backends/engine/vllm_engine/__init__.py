@@ -1,1 +1,1 @@
-"""vLLM behind the engine host's seam: the same wire, records and accounts as every engine of ours."""
+"""vLLM as an engine of the engine host: same protocol, records and GPU-time accounting as the other engines."""

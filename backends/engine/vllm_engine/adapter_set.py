@@ -134,4 +134,4 @@ def _tensor_shapes(path: Path) -> dict[str, list[int]]:
             header = json.loads(file.read(size))
         return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise ConfigurationError(f"{path} is no safetensors file: {first_line(error)}") from error
+        raise ConfigurationError(f"{path} is not a safetensors file: {first_line(error)}") from error

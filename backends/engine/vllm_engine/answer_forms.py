@@ -1,4 +1,4 @@
-"""How one model's answers are read: by our own parsers, chosen by its template, or by vLLM's, where one is named."""
+"""Choose the parsers of a model's output: our own by its template, or vLLM's by name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -18,7 +18,7 @@ class ChoiceParser(Protocol):
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Count the tokens of reasoning; `None` if reasoning is not looked for."""
+        """Return the number of tokens of reasoning; `None` if reasoning is not looked for."""
 
     def push(
         self,
@@ -48,7 +48,7 @@ class TagParser:
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Count the tokens of reasoning; `None` if reasoning is not looked for."""
+        """Return the number of tokens of reasoning; `None` if reasoning is not looked for."""
         return self._parser.reasoning_tokens
 
     def push(
@@ -106,7 +106,7 @@ class ChoiceText:
                 self.parser.push(piece.text, (token_id,), (self.text.characters - before,), is_given=True)
 
     def push(self, token_ids: Sequence[int], finish_reason: str | None) -> TextStep:
-        """Add the tokens of one step. With finish reason "stop" the last of them is an end token, which is no text."""
+        """Add the tokens of one step. With finish reason "stop" the last of them is an end token, which is not text."""
         said = None if finish_reason is None else _REASONS.get(finish_reason, "stop")
         if len(token_ids) == 1 and said is None and self.parser is None:  # nearly every step of nearly every answer
             self.outputs += 1

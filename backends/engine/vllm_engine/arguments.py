@@ -1,4 +1,4 @@
-"""What vLLM is started with: the operator's words as `vllm serve` takes them, around them what the host decides."""
+"""Arguments of vLLM: the operator's, as for `vllm serve`, and those that the host sets."""
 
 import argparse
 import json
@@ -121,7 +121,7 @@ def _for_adapters(order: ModelOrder) -> list[str]:
 
 
 def _split_off(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Remove what `vllm serve` knows and the engine does not."""
+    """Remove options of `vllm serve` that the engine does not have."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--tool-call-parser")
     parser.add_argument("--chat-template")

@@ -102,7 +102,7 @@ class AsyncLlmClient:
     # The loop.
 
     def run_until(self, has_news: Callable[[], bool]) -> None:
-        """Run the loop until something is to be told."""
+        """Run the loop until there is output to deliver."""
         while not has_news() and not self.is_dead:
             self._is_waiting = True
             self._loop.run_forever()
@@ -135,11 +135,11 @@ class AsyncLlmClient:
     # Requests.
 
     def add(self, request: LlmRequest, sink: Sink) -> None:
-        """Begin a generation; what is wrong with it comes to the sink as an exception."""
+        """Start a generation; what is wrong with it comes to the sink as an exception."""
         self._begin(request.name, sink, lambda: self._generate(request))
 
     def embed(self, name: str, prompt: LlmPrompt, sink: Sink) -> None:
-        """Begin an embedding of one input."""
+        """Start an embedding of one input."""
         self._begin(name, lambda output: sink(_vector(output)), lambda: self._encode(name, prompt))
 
     def abort(self, name: str, choice: int | None = None, *, then: Callable[[], object] = lambda: None) -> None:
@@ -302,7 +302,7 @@ async def _start(config: Any, gauges: Gauges) -> AsyncLLM:
             """Need nothing."""
 
         def record(self, scheduler_stats: Any, iteration_stats: Any, *rest: Any, **others: Any) -> None:
-            """Note one step."""
+            """Record one step."""
             gauges.note(scheduler_stats, iteration_stats)
 
         def log_engine_initialized(self) -> None:

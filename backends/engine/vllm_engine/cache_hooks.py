@@ -1,4 +1,4 @@
-"""What the host adds to vLLM's own prefix cache: its events are followed, marked prompts are kept.
+"""Hooks into vLLM's prefix cache: follow its events, and pin marked prompts.
 
 Neither is needed to serve: where this vLLM or the operator's own arguments have no room for one, it is left out, and
 said so.

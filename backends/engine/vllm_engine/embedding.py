@@ -58,7 +58,7 @@ class Embeddings:
 
     @property
     def has_work(self) -> bool:
-        """Return whether any request is under way."""
+        """Return whether any request is in progress."""
         return bool(self._jobs or self._arrived or self._unwanted)
 
     def accept(self, embed: Embed) -> None:
@@ -72,7 +72,7 @@ class Embeddings:
             self._unwanted.append(request_id)
 
     def receive(self) -> None:
-        """Begin what has arrived and end what is not wanted any more."""
+        """Start what has arrived and end what is not wanted any more."""
         while self._arrived:
             embed = self._arrived.popleft()
             job = _Job(embed, [b""] * len(embed.inputs), len(embed.inputs))

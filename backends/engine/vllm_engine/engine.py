@@ -34,7 +34,7 @@ from contracts.recording.records import KvRecord, StepRecord
 _log = logging.getLogger(__name__)
 
 # How long an account waits for its last steps to be measured. A step that began before the end is measured at its own
-# end: one with 8,192 tokens of prompts takes 0.3 s for an 8B model on an H200, and two of them may be under way.
+# end: one with 8,192 tokens of prompts takes 0.3 s for an 8B model on an H200, and two of them may be in progress.
 _SETTLE_NS: Final = 2_000_000_000  # while a client waits for the end of its answer
 _ABORT_SETTLE_NS: Final = 10_000_000_000
 _LOOK_NS: Final = 2_000_000  # how often it looks whether they are

@@ -1,4 +1,4 @@
-"""What vLLM tells of itself with each step: queues, memory, cache hits, preemptions, drafts, adapters."""
+"""Read vLLM's statistics of each step: queues, memory, cache hits, preemptions, drafts, adapters."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -61,7 +61,7 @@ class Gauges:
             self.batches[_bound(iteration.num_generation_tokens)] += 1
 
     def rest(self) -> None:
-        """Note that nothing runs: vLLM tells of its queues with its steps only."""
+        """Record that nothing runs: vLLM tells of its queues with its steps only."""
         self.running = self.waiting = self.deferred = 0
         self.running_adapters = self.waiting_adapters = {}
 

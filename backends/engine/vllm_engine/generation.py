@@ -1,4 +1,4 @@
-"""One generation under way at vLLM: what its outputs mean for the one who asked, and its account at the end."""
+"""One generation in progress at vLLM: what its outputs mean for the one who asked, and its account at the end."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -76,7 +76,7 @@ class Generation:
 
     @property
     def reasoning(self) -> int | None:
-        """Count the tokens of reasoning; `None` if it is not looked for."""
+        """Return the number of tokens of reasoning; `None` if it is not looked for."""
         counts = [choice.parser.reasoning_tokens for choice in self.choices if choice.parser is not None]
         known = [count for count in counts if count is not None]
         return sum(known) if known else None

@@ -1,4 +1,4 @@
-"""What the engine asks of vLLM, and what it is told: a seam small enough to be played back from a recording.
+"""The engine's interface to vLLM, small enough to be replayed from a recording.
 
 The shapes are those of vLLM's own objects (vllm/outputs.py, vllm/lora/request.py, 0.25.1), as far as they are used.
 """
@@ -139,10 +139,10 @@ class LlmClient(Protocol):
     can_sleep: bool
 
     def add(self, request: LlmRequest, sink: Sink) -> None:
-        """Begin a generation; what is wrong with it comes to the sink as an exception."""
+        """Start a generation; what is wrong with it comes to the sink as an exception."""
 
     def embed(self, name: str, prompt: LlmPrompt, sink: Sink) -> None:
-        """Begin an embedding of one input."""
+        """Start an embedding of one input."""
 
     def abort(self, name: str, choice: int | None = None, *, then: Callable[[], object] = lambda: None) -> None:
         """End a request, or one choice of it. Its last output may still come.

@@ -1,4 +1,4 @@
-"""Whether a model fits its GPUs, reckoned before anything is loaded, and the sum shown where it does not. Pure.
+"""Whether a model fits its GPUs, reckoned before anything is loaded, and the sum shown if it does not. Pure.
 
 Reckoned are what a model cannot do without: its weights, and the keys and values of one context. Activations and CUDA
 graphs come on top, so what passes here may still fail at vLLM's own measurement; what fails here cannot work.
@@ -26,7 +26,7 @@ class GpuRoom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeeds:
-    """What a model needs, over all its GPUs together. `context_tokens` is one request's at the longest."""
+    """Memory that a model needs on all its GPUs together. `context_tokens` is the maximum of one request."""
 
     weights_bytes: int
     kv_bytes_per_token: int

@@ -1,4 +1,4 @@
-"""What the engine asks of the one that measures vLLM's steps; and the answers of nobody, where nothing is measured."""
+"""The interface of step metering, with a null implementation."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -29,10 +29,10 @@ class StepMetering(Protocol):
     engine_args: dict[str, object]  # what vLLM must be started with, by the names of its own arguments
 
     def lifecycle(self, phase: Lifecycle | None) -> None:
-        """Note that loading, warming up or sleep begins, or with `None` that it ends."""
+        """Record that loading, warming up or sleep begins, or with `None` that it ends."""
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
-        """Note whether anything could run from now on."""
+        """Record whether anything could run from now on."""
 
     def begin(self, request_id: bytes, tenant: str, prompt_tokens: int, payer_id: bytes = b"") -> None:
         """Expect a request in coming steps. Step records name it by `payer_id`, if stated."""
@@ -63,10 +63,10 @@ class NoMetering:
     engine_args: dict[str, object] = field(default_factory=dict)
 
     def lifecycle(self, phase: Lifecycle | None) -> None:
-        """Note nothing."""
+        """Record nothing."""
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
-        """Note nothing."""
+        """Record nothing."""
 
     def begin(self, request_id: bytes, tenant: str, prompt_tokens: int, payer_id: bytes = b"") -> None:
         """Expect nothing."""
@@ -79,7 +79,7 @@ class NoMetering:
         return True
 
     def end(self, request_id: bytes, *, is_aborted: bool) -> Account:
-        """Return the account of which nothing is known."""
+        """Return an account without measurements."""
         return Account()
 
     def take(self, *, idle: bool, facts: QueueFacts) -> list[StepRecord]:

@@ -100,7 +100,7 @@ class _VllmParser:
 
     @property
     def reasoning_tokens(self) -> int | None:
-        """Count the tokens that came with reasoning only; `None` if reasoning is not looked for."""
+        """Return the number of tokens that came with reasoning only; `None` if reasoning is not looked for."""
         return self._reasoning
 
     def push(

@@ -1,4 +1,4 @@
-"""Where an engine host listens: `unix:///path/to.sock`, or `tcp://host:port`, with TLS if that leaves the machine."""
+"""The address of an engine host: `unix:///path/to.sock`, or `tcp://host:port` with TLS beyond loopback."""
 
 import asyncio
 import socket
@@ -38,7 +38,7 @@ class EngineAddress:
         if parts.scheme == "tcp" and parts.hostname and port and parts.path in ("", "/"):
             return cls(url, host=parts.hostname, port=port)
         raise ConfigurationError(
-            f"{url[:200]!r} is no engine host's URL; it must look like unix:///path/engine-default.sock"
+            f"{url[:200]!r} is not an engine host's URL; it must look like unix:///path/engine-default.sock"
         )
 
     @property

@@ -60,7 +60,7 @@ _TICK_SECONDS: Final = 0.5
 # is not to blame for what holds up the gateway.
 _HUNG_SECONDS: Final = 3.0
 _HUNG_LOADING_SECONDS: Final = 30.0  # while no model serves yet: importing libraries can block the host for seconds
-_MOVE_SECONDS: Final = 10.0  # then requests under way move to another host, if one has the same models
+_MOVE_SECONDS: Final = 10.0  # then requests in progress move to another host, if one has the same models
 
 MessageT = TypeVar("MessageT")
 
@@ -171,7 +171,7 @@ class EngineHost:
         return next((self._rooms.room(model) for model in models if model.id == name), None)
 
     def submit(self, message: Submit, stream: EngineStream) -> None:
-        """Begin a request. Raises EngineUnavailable."""
+        """Start a request. Raises EngineUnavailable."""
         self._send(message)
         stream.model = message.model
         self._streams[message.request_id] = stream
@@ -187,7 +187,7 @@ class EngineHost:
         self._provider_streams.pop(request_id, None)
 
     def invoke(self, message: Invoke, stream: ProviderStream) -> None:
-        """Begin a request at a provider. Raises EngineUnavailable, or UnsupportedParameter where none does it."""
+        """Start a request at a provider. Raises EngineUnavailable, or UnsupportedParameter where none does it."""
         offered = () if self._hello is None else self._hello.operations
         if self._hello is not None and not offered:
             raise EngineUnavailable(f"the {self._words.name} at {self.address} is stopping")
@@ -206,7 +206,7 @@ class EngineHost:
             self._line.send(Hold(request_id=request_id, is_held=is_held))
 
     def embed(self, message: Embed) -> "asyncio.Future[Embedded]":
-        """Begin to embed. Raises EngineUnavailable; the future may fail with HostLost."""
+        """Start to embed. Raises EngineUnavailable; the future may fail with HostLost."""
         self._send(message)
         future: asyncio.Future[Embedded] = asyncio.get_running_loop().create_future()
         self._embeds[message.request_id] = future
@@ -240,7 +240,7 @@ class EngineHost:
         )
 
     async def close(self) -> None:
-        """Leave the host; what is still under way there fails here."""
+        """Leave the host; what is still in progress there fails here."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._steps.close()
@@ -274,7 +274,7 @@ class EngineHost:
                 _resolve(self._calls.get(message.call_id), message)
 
     def stream_of(self, request_id: bytes) -> EngineStream | None:
-        """Return the stream of a request under way."""
+        """Return the stream of a request in progress."""
         return self._streams.get(request_id)
 
     async def _run(self) -> None:

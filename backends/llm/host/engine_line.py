@@ -43,7 +43,7 @@ class EngineLine(asyncio.Protocol):
         return bool(done)
 
     def greet(self) -> None:
-        """Note that the host has introduced itself."""
+        """Record that the host has introduced itself."""
         if not self._greeted.done():
             self._greeted.set_result(None)
 

@@ -1,4 +1,4 @@
-"""How much an engine host has room for, from what it says of itself: its hello, and its counters once a second."""
+"""Free capacity of an engine host, from its hello message and its counters every second."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One request under way at an engine host: its deltas on their way to the sink, and its end."""
+"""One request in progress at an engine host: its deltas on their way to the sink, and its end."""
 
 import asyncio
 import contextlib

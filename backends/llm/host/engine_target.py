@@ -40,7 +40,7 @@ from contracts.errors import (
 from contracts.metering.usage import Usage
 from contracts.serving.configuration import TargetSpec
 
-# How long a cancelled call waits for the engine's account of it: a step that is under way is measured at its end.
+# How long a cancelled call waits for the engine's account of it: a step that is in progress is measured at its end.
 _ACCOUNT_SECONDS: Final = 1.0  # while a client or another try waits for this one to end
 _UNATTENDED_ACCOUNT_SECONDS: Final = 5.0  # if the client has left
 
@@ -173,7 +173,7 @@ class EngineTarget:
         return [await prompt_of(request, call.body, model, form, call.reasoning_effort, is_limit_asked=asked)]
 
     async def prompt_blocks(self, call: ModelCall) -> PromptBlocks | None:
-        """Return the prompt's blocks as this host names them; `None` if it is away, or the request is no generation.
+        """Return the prompt's blocks as this host names them; `None` if it is away, or the request is not a generation.
 
         Also of a request that `call` will refuse: it says why. Prompts with images have lengths and no names.
         """

@@ -1,4 +1,4 @@
-"""What a host tells of its caches and devices, passed on to the records and to the one that follows the caches."""
+"""Forward a host's cache and device events to the records and to the prefix index."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ class KvNews:
                 self._records.take_kv(message.records)
 
     def greeted(self, hello: Hello, send: Callable[[FromGateway], None], call_ids: Iterator[int]) -> None:
-        """Note a hello. What follows it is asked once we have said who we are, which the host waits for."""
+        """Record a hello. What follows it is asked once we have said who we are, which the host waits for."""
         listener = self._listener
         if listener is None or not hello.tells_blocks:
             return
@@ -57,7 +57,7 @@ class KvNews:
             self._listener.on_kv_refused(self._url, model, answer.error_message)
 
     def lost(self) -> None:
-        """Note that the host is gone."""
+        """Record that the host is gone."""
         self._asked.clear()
         if self._listener is not None:
             self._listener.on_kv_lost(self._url)

@@ -1,4 +1,4 @@
-"""A text completion becomes what an engine host is given: each prompt as it stands, without a chat template."""
+"""Convert a text completion to the engine host's input: each prompt unchanged, without a chat template."""
 
 from typing import TYPE_CHECKING, Final
 

@@ -16,7 +16,7 @@ _KEPT: Final = 16  # far more than models are served at once; a vocabulary takes
 
 
 def format_key(model: ModelHello) -> FormatKey:
-    """Name what a model's prompts are made with."""
+    """Return the name of what a model's prompts are made with."""
     tokenizer = model.tokenizer_hash or sha256(model.tokenizer).hexdigest()
     return tokenizer, model.template_hash or sha256(model.chat_template.encode()).hexdigest()
 
@@ -28,7 +28,7 @@ class EngineFormats:
         self._tasks: dict[FormatKey, asyncio.Task[PromptFormat]] = {}
 
     def prepare(self, model: ModelHello) -> "asyncio.Task[PromptFormat]":
-        """Begin to build a model's format, unless that has been done."""
+        """Start to build a model's format, unless that has been done."""
         key = format_key(model)
         task = self._tasks.pop(key, None)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):

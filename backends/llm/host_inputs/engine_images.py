@@ -40,7 +40,7 @@ def image_of(model: str, stated: msgspec.Raw, where: str) -> Image:
     try:
         data = base64.b64decode(url[head.end() :], validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidRequest(f"{field} is no base64", param=field) from None
+        raise InvalidRequest(f"{field} is not base64", param=field) from None
     if not 0 < len(data) <= MAX_IMAGE_BYTES:
         raise InvalidRequest(f"{field} has {len(data)} bytes; 1 to {MAX_IMAGE_BYTES} are possible", param=field)
     return Image(data=data, sha256=sha256(data).digest())

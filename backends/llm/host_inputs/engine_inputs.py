@@ -1,4 +1,4 @@
-"""What an application wants embedded, as token ids. What cannot be honoured is refused by name."""
+"""Convert embedding inputs to token ids. Unsupported fields are refused by name."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

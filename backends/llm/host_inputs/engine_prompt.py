@@ -1,4 +1,4 @@
-"""What an application asked for becomes what an engine host is given. What cannot be honoured is refused by name."""
+"""Convert a chat to the engine host's input. Unsupported fields are refused by name."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""How an engine host is to generate, whatever the prompt: sampling, ends, and what the output must match."""
+"""Convert sampling, end conditions and output constraints for an engine host."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How well two texts go together, by a model that embeds: the cosine of the angle between their vectors.
+"""Score text pairs with an embedding model, by cosine similarity.
 
 This is what vLLM's server gives for embedding models (its documentation, "scoring").
 """
@@ -50,7 +50,7 @@ async def texts_of(request: PairRequest, body: bytes, model: ModelHello, form: "
 async def cosines(vectors: Vectors, pairs: Sequence[tuple[int, int]]) -> list[float]:
     """Return the cosine of each pair's vectors, -1 to 1; 0 if one has no length. Lets others run in between.
 
-    Raises UpstreamBroken on vectors that are no numbers.
+    Raises UpstreamBroken on vectors that are not numbers.
     """
     scores: list[float] = []
     one: tuple[float, ...] = ()
@@ -68,7 +68,7 @@ async def cosines(vectors: Vectors, pairs: Sequence[tuple[int, int]]) -> list[fl
 
 def _cosine(one: tuple[float, ...], length: float, other: tuple[float, ...], other_length: float) -> float:
     if not (math.isfinite(length) and math.isfinite(other_length)):
-        raise UpstreamBroken("the engine sent a vector that is no numbers")
+        raise UpstreamBroken("the engine sent a vector that is not numbers")
     both = 2 * length * other_length
     if not both:
         return 0.0

@@ -1,4 +1,4 @@
-"""What a server over HTTP cannot do, as its target's settings say: a request that asks for it goes elsewhere."""
+"""Capabilities that a server over HTTP lacks, from its target's settings; requests that need them go elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

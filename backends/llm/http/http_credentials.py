@@ -1,4 +1,4 @@
-"""What a target over HTTP proves itself with: its key and the headers of its settings, read again when a file changes.
+"""Credentials of a target over HTTP: its key and headers, reloaded when a file changes.
 
 A value is in no message and in no log: they name the header and where its value is.
 """
@@ -73,7 +73,7 @@ class HttpCredentials:
                 on_change()
 
     def _take(self, lines: list[str]) -> str:
-        """Keep the values of lines, and those before: a call under way may have been sent these."""
+        """Keep the values of lines, and those before: a call in progress may have been sent these."""
         values = tuple(line.partition(": ")[2].rstrip("\r\n") for line in lines)
         self.values = (*values, *self.values[: len(lines)])
         return "".join(lines)

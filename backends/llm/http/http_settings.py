@@ -1,4 +1,4 @@
-"""What the settings of a target over HTTP may say: how it is spoken to, and the way to it (timeouts, TLS, headers)."""
+"""Settings of a target over HTTP: protocol, timeouts, TLS, headers."""
 
 import re
 import ssl
@@ -129,7 +129,7 @@ def read_headers(spec: TargetSpec) -> dict[str, str]:
     for name, value in given.items():
         lower = name.lower()
         if not _TOKEN.fullmatch(name):
-            raise ConfigurationError(f"target {spec.id!r}, headers: {name[:60]!r} is no header's name")
+            raise ConfigurationError(f"target {spec.id!r}, headers: {name[:60]!r} is not a header's name")
         if lower in seen:
             raise ConfigurationError(f"target {spec.id!r}, headers: {name} is given twice")
         if lower in _OURS:

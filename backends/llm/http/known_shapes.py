@@ -32,7 +32,7 @@ class _Outline:
         self._kinds = kinds  # of what is between them: whether it is a string
 
     def before_of(self, event: bytes) -> bytes:
-        """Fill in what an event has of its own; nothing where it begins otherwise.
+        """Fill in what an event has of its own; nothing if it begins otherwise.
 
         It is the event of a stream whose chunks may be like this: read before, and so known to be JSON.
         """

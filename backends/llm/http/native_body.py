@@ -1,4 +1,4 @@
-"""What a server of the client's own API is sent: the client's bytes, but for the fields that a rule changes."""
+"""The request body for a server of the client's own API: the client's bytes, except fields that a rule changes."""
 
 import re
 from collections.abc import Mapping

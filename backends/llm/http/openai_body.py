@@ -1,4 +1,4 @@
-"""What is sent to an OpenAI-compatible server: the caller's bytes, rewritten only where something must differ."""
+"""The request body for an OpenAI-compatible server: the caller's bytes, changed only where needed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

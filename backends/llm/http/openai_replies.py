@@ -1,4 +1,4 @@
-"""What servers that speak OpenAI's protocol answer: whole replies, read for accounting, and errors, for what they say.
+"""Parse complete replies and errors of OpenAI-compatible servers.
 
 Whole replies have one form for each kind of request.
 """

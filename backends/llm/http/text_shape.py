@@ -114,7 +114,7 @@ class TextShape(ChunkTaker):
         return True
 
     def _between(self, framed: bytes) -> bytes:
-        """Return what stands between the shape's two ends; nothing where they are others, or the size is."""
+        """Return what stands between the shape's two ends; nothing if they are others, or the size is."""
         length = len(framed)
         line = _size_lines[length] if length < _USUAL_LENGTHS else _size_line(length)
         before, after = self._before, self._after

@@ -1,1 +1,1 @@
-"""What is asked of a store's contents: damage, holes, rollups that are not their base, tokens nobody accounts for."""
+"""Checks of a store: damage, missing numbers, rollups that differ, unaccounted tokens."""

@@ -1,4 +1,4 @@
-"""What damage on disk has taken on its way to the store, as gateways and collectors have written down."""
+"""Losses by disk damage on the way to the store, as gateways and collectors recorded them."""
 
 from pathlib import Path
 from typing import Final

@@ -20,7 +20,10 @@ from backends.store.checks.finding import Finding
 from backends.store.client import StoreClient
 from backends.store.retention import RetentionRule
 from backends.store.snapshot import StoreSnapshot
+from contracts.metering.usage import FRESH_LEAVES, OUTPUT_LEAVES, column_of
 
+_FRESH: Final = " + ".join(f"ifNull({column_of(leaf)}, 0)" for leaf in FRESH_LEAVES)
+_MADE: Final = " + ".join(f"ifNull({column_of(leaf)}, 0)" for leaf in OUTPUT_LEAVES)
 _SETTLED: Final = timedelta(minutes=5)  # a request's record and its last steps come by different ways
 _LINES: Final = """
 SELECT
@@ -73,14 +76,8 @@ LEFT JOIN
         request_id,
         count() AS rows,
         any(attempts) <= 1 AS is_single,
-        any(
-            ifNull(tokens_input_text, 0) + ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0)
-            + ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0)
-        ) AS input,
-        any(
-            ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0)
-            + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0)
-        ) AS output,
+        any({fresh}) AS input,
+        any({made}) AS output,
         toInt64(input) + output - least(any(choices), output) AS billed,
         any(ifNull(overrun_tokens, 0)) AS overrun,
         any(ifNull(recompute_tokens, 0)) AS recompute,
@@ -306,6 +303,8 @@ def _ask(
         requests=snapshot.rows_of(tables["requests"]),
         attempts=snapshot.rows_of(tables["attempts"]),
         gpu=_GPU_SUM,
+        fresh=_FRESH,
+        made=_MADE,
         kept=" AND ".join(["1"] + [_kept(number) for number in range(len(gone))]),
     )
     for word, meaning in words.items():
@@ -327,7 +326,7 @@ _GPU_COUNTS: Final = (
 
 
 def gpu_findings(lines: list[GpuLines]) -> list[Finding]:
-    """Return the hours whose GPU time is not on records to the nanosecond."""
+    """Return findings for hours whose GPU time does not match the records to the nanosecond."""
     return [Finding("gpu_time_differs", line.hour, line.line()) for line in lines if not line.is_closed]
 
 

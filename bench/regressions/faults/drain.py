@@ -1,6 +1,6 @@
 """A stop: streams cut at the drain limit end with an event, new requests are refused in order, no step record is left.
 
-A gateway is stopped with SIGTERM while twenty streams that never end are under way, of the fast and of the general
+A gateway is stopped with SIGTERM while twenty streams that never end are in progress, of the fast and of the general
 path, and is sent new requests meanwhile. Then `tollkeeper up` serves a chat at its own engine host and is stopped.
 """
 
@@ -41,7 +41,7 @@ TAKEN: Final = "step records go to gateway"
 
 
 def measure(report: Report) -> None:
-    """Stop a gateway with streams under way, and an installation with an engine host."""
+    """Stop a gateway with streams in progress, and an installation with an engine host."""
     ended, recorded, refused = asyncio.run(_stop_gateway())
     report.add("drain_streams_ended_by_event", ended, "streams", must=_STREAMS, n=_STREAMS)
     report.add("drain_recorded_as_shutdown", recorded, "requests", must=_STREAMS, n=_STREAMS)
@@ -78,7 +78,7 @@ async def _stop_gateway() -> tuple[int, int, int]:
 
 
 async def _begin(port: int, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Begin a stream and wait for its first chunk; every second one goes the general path."""
+    """Start a stream and wait for its first chunk; every second one goes the general path."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     more = f"x-tollkeeper-tags: job={number}\r\n" if number & 1 else ""
     writer.write(_request({"stream": True}, more))

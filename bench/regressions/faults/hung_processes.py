@@ -44,7 +44,7 @@ _MODEL: Final = "tollkeeper-5m"
 _NOTICE_SECONDS: Final = 5.0
 _GIVEN_UP_SECONDS: Final = 20.0
 _STOPPED_SECONDS: Final = 6.0
-_ENGINE_STOPPED_SECONDS: Final = 13.0  # requests under way move to the other host after 10
+_ENGINE_STOPPED_SECONDS: Final = 13.0  # requests in progress move to the other host after 10
 _BACK_SECONDS: Final = 60.0
 _START_SECONDS: Final = 300.0
 _CLIENTS: Final = 6
@@ -452,7 +452,7 @@ def _started(command: list[str], environment: Mapping[str, str], log: Path) -> I
 
 
 def _pids(data: Path, redis: RedisServer, postgres: PostgresServer) -> dict[str, Callable[[], list[int]]]:
-    """Return what finds the processes to stop, by name; without the provider host where it cannot run."""
+    """Return what finds the processes to stop, by name; without the provider host if it cannot run."""
 
     def supervised(name: str) -> Callable[[], list[int]]:
         return lambda: [int((data / "run" / f"{name}.pid").read_text())]

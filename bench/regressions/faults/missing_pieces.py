@@ -182,7 +182,7 @@ class _Drill:
         raise RuntimeError("the store has not taken the chat's record")
 
     def back_up(self) -> None:
-        """Make the backup and a copy of the secrets."""
+        """Create the backup and a copy of the secrets."""
         made = self.command("backup", str(self._copy))
         if made.returncode:
             raise RuntimeError(f"no backup: {made.stderr}")

@@ -31,7 +31,7 @@ _SPENT_SECONDS: Final = 30.0
 # One request may wait for one time-out of Redis, 250 ms. The rest is what a busy machine adds to an answer.
 _LONGEST_MS: Final = 1_000.0
 _WAITED_MS: Final = 200.0
-_MOST_WAITED: Final = 20  # of those under way before the first time-out, and a few that a busy machine holds up
+_MOST_WAITED: Final = 20  # of those in progress before the first time-out, and a few that a busy machine holds up
 
 
 def measure(report: Report) -> None:

@@ -34,7 +34,7 @@ _RATIO: Final = re.compile(r'^tollkeeper_budget_used_ratio\{budget="spent"\} (\S
 
 
 def measure(report: Report) -> None:
-    """Kill a gateway three times with requests under way, and compare its books with what the model server saw."""
+    """Kill a gateway three times with requests in progress, and compare its books with what the model server saw."""
     found = asyncio.run(_run())
     sent, records, spent, killed = found
     copies = Counter(record.request_id.hex() for record in records)
@@ -84,7 +84,7 @@ async def _run() -> tuple[set[str], list[RequestRecord], int, int]:
 
 
 async def _ask_many(gateway: GatewayProcess, server: "_Model") -> None:
-    """Let some requests be answered, then leave others under way: half of them streams, half on the general path."""
+    """Let some requests be answered, then leave others in progress: half of them streams, half on the general path."""
     for streamed in (False, True):
         await _ask(gateway.port, {"stream": streamed, "max_tokens": 1})
     before = server.under_way

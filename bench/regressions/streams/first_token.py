@@ -59,7 +59,7 @@ async def _measure(report: Report) -> None:
 
 
 async def _seconds(client: httpx.AsyncClient, model: str) -> float:
-    """Return how long a whole chat takes until it is answered; where it is not, as long as the client waits."""
+    """Return how long a whole chat takes until it is answered; if it is not, as long as the client waits."""
     began = time.monotonic()
     with suppress(httpx.HTTPError):
         reply = await client.post("/v1/chat/completions", json={"model": model, "messages": _MESSAGES})

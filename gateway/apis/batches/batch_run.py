@@ -1,7 +1,7 @@
 """One batch from wherever it stands to its end: its input read, its lines served, its files written.
 
 Every line's outcome is in the database before its worker takes the next one, so that the one that goes on after a
-restart does none of them again but those that were under way.
+restart does none of them again but those that were in progress.
 """
 
 import asyncio
@@ -100,11 +100,11 @@ class BatchRun:
                 await asyncio.wait(self._requests)
 
     def cancel(self) -> None:
-        """Begin no further line: the batch ends as cancelled, once those under way are done."""
+        """Start no further line: the batch ends as cancelled, once those in progress are done."""
         self._stop("cancelled")
 
     def leave(self) -> None:
-        """Begin no further line: another process will go on."""
+        """Start no further line: another process will go on."""
         self._is_left = True
         self._stopped.set()
 
@@ -128,7 +128,7 @@ class BatchRun:
     # the input
 
     async def _read_input(self) -> None:
-        """Keep the file's lines; end the batch as failed where it cannot be run as a whole."""
+        """Keep the file's lines; end the batch as failed if it cannot be run as a whole."""
         shop, batch = self._shop, self.batch
         await shop.work.forget_lines(batch.id)
         snapshot = shop.directory.snapshot
@@ -279,7 +279,7 @@ class BatchRun:
         self._unwritten.append(outcome)
         async with self._writing:
             outcomes, self._unwritten = self._unwritten, []
-            if outcomes:  # else whoever wrote last has written this one too
+            if outcomes:  # else the last writer has written this one too
                 await self._surely(partial(self._shop.work.finish, self.batch.id, outcomes))
 
     async def _surely(self, step: Callable[[], Awaitable[_Found]]) -> _Found:

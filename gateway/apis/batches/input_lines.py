@@ -73,7 +73,7 @@ class InputReader:
         return [line for text in complete if (line := self._take(text)) is not None]
 
     def end(self) -> list[NewLine]:
-        """Return the last line, where it does not end in a newline, and judge the whole."""
+        """Return the last line, if it does not end in a newline, and judge the whole."""
         last, self._rest = self._take(self._rest), b""
         if self.total > self._max_lines:
             self.faults.append(

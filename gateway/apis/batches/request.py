@@ -1,4 +1,4 @@
-"""What POST /v1/batches asks for, held to what is offered."""
+"""Parse and validate POST /v1/batches."""
 
 from collections.abc import Collection
 from typing import Final
@@ -16,7 +16,7 @@ _MAX_VALUE: Final = 512
 
 
 class OutputExpiry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """For how long the files that a batch makes are kept."""
+    """Expiry of a batch's output files."""
 
     anchor: str
     seconds: int

@@ -1,4 +1,4 @@
-"""What became of a line, as the JSON that stands for it in the output file or the error file."""
+"""The result of a batch line, as JSON in the output file or error file."""
 
 from typing import Final
 from uuid import UUID

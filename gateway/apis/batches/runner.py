@@ -79,21 +79,21 @@ class BatchRunner:
         return RunnerState(len(runs), serving, max(waiting, 0), self._is_broken)
 
     def start(self) -> None:
-        """Begin to look for batches."""
+        """Start looking for batches."""
         if self._task is None and not self._is_stopping:
             self._task = asyncio.create_task(self._run(), name="batches")
 
     def wake(self) -> None:
-        """Look now: there may be something to do."""
+        """Look for batches now."""
         self.start()
         self._woken.set()
 
     def lease(self) -> Lease:
-        """Return this process's hold on a batch, as of now."""
+        """Return a lease of this process on a batch, starting now."""
         return Lease(self._owner, self._clock.wall_ns() + round(self._settings.lease_seconds * 1e9))
 
     async def stop(self, within_seconds: float) -> None:
-        """Begin no further line, let those under way finish for so long, and leave the batches to others."""
+        """Start no new lines, wait up to the grace period, then release the leases."""
         self._is_stopping = True
         if self._task is None:
             return

@@ -46,7 +46,7 @@ class BatchService:
 
     @property
     def state(self) -> RunnerState:
-        """Return how many batches and lines are under way."""
+        """Return how many batches and lines are in progress."""
         return self._runner.state
 
     def start(self) -> None:
@@ -55,5 +55,5 @@ class BatchService:
             self._runner.start()
 
     async def stop(self, within_seconds: float) -> None:
-        """Let the lines under way finish for so long; the rest is gone on with at the next start."""
+        """Let the lines in progress finish for so long; the rest is gone on with at the next start."""
         await self._runner.stop(within_seconds)

@@ -1,4 +1,4 @@
-"""How much the gateway keeps in files, and how it works batches off."""
+"""Limits of stored files, and of batch processing."""
 
 from dataclasses import dataclass
 

@@ -48,7 +48,7 @@ class KeptObjects:
             return self._database
 
     async def close(self) -> None:
-        """Wait for what runs and close every connection; nothing where none was opened."""
+        """Wait for what runs and close every connection; nothing if none was opened."""
         if self._database is not None:
             await self._database.close()
             self._database = None

@@ -1,4 +1,4 @@
-"""How a list is asked for page by page, and what a page says: as OpenAI's SDKs turn pages."""
+"""Pagination of lists as OpenAI's SDKs expect it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

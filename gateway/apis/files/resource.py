@@ -141,7 +141,7 @@ class FilesResource:
 
 
 def new_file_id(now_ns: int) -> str:
-    """Make a file's id. Ids sort by the time they were made."""
+    """Create a file's id. Ids sort by the time they were made."""
     return f"file-{uuid7(now_ns).hex}"
 
 

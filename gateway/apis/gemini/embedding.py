@@ -63,11 +63,11 @@ class GeminiEmbeddingReply(EmbeddingReply):
         self._is_native = False
 
     def native(self) -> None:
-        """Note that the answer is in the client's words."""
+        """Record that the answer is in the client's words."""
         self._is_native = True
 
     def whole(self, body: bytes) -> None:
-        """Keep an answer. Raise UpstreamBroken on vectors that are no numbers."""
+        """Keep an answer. Raise UpstreamBroken on vectors that are not numbers."""
         if self._is_native:
             super().whole(body)
             return
@@ -154,7 +154,7 @@ def _text(request: EmbedRequest, where: str) -> str:
     for place, part in enumerate(request.content.parts):
         if part.text is None:
             name = f"{where}content.parts[{place}]"
-            raise NotOffered(f"{name} is no text; models at /v1/embeddings take text alone", param=name)
+            raise NotOffered(f"{name} is not text; models at /v1/embeddings take text alone", param=name)
     text = "\n".join(part.text or "" for part in request.content.parts)
     if not text:
         raise InvalidRequest(f"{where}content is empty; give a part with text", param=f"{where}content")

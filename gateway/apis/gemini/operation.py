@@ -53,7 +53,7 @@ class GeminiOperation(Operation):
     """The operation. The model, and whether the answer is a stream, stand in the path."""
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
-        """Return what reads a request of this path. Raise InvalidRequest on a stream that is no event stream."""
+        """Return what reads a request of this path. Raise InvalidRequest on a stream that is not an event stream."""
         _, verb = model_and_verb(exchange.path)
         if verb == _STREAM and parse_qs(exchange.query, max_num_fields=100).get("alt", [""])[-1] != "sse":
             raise InvalidRequest("streams are server-sent events: add ?alt=sse to the address", param="alt")

@@ -110,7 +110,7 @@ class GeminiRenderer(AnswerRenderer):
         return Candidate(shows_thinking=self._shows_thinking)
 
     def ending(self, index: int, why: TollkeeperError) -> bytes:
-        """Note that the gateway cut a candidate; its end comes with the last event."""
+        """Record that the gateway cut a candidate; its end comes with the last event."""
         self._ends[index] = why.ends_with
         self._cause = why
         return b""

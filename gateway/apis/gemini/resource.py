@@ -1,4 +1,4 @@
-"""What the Gemini API has beside answers: the list of models, and counting a prompt's tokens."""
+"""Other resources of the Gemini API: the list of models, and token counts."""
 
 from collections.abc import Callable
 from functools import partial

@@ -126,7 +126,7 @@ def _read(decoder: "msgspec.json.Decoder[PromptT]", content_type: str, body: byt
 
 
 def _with_its_type(error: InvalidRequest, body: bytes) -> InvalidRequest:
-    """Name the type that is not taken, where that is what is wrong."""
+    """Return the name of the unsupported type, if that is the fault."""
     where, dot, field = (error.param or "").rpartition(".")
     if not dot or field != "type":
         return error
@@ -144,7 +144,7 @@ def _with_its_type(error: InvalidRequest, body: bytes) -> InvalidRequest:
 
 
 def _size(content: "str | Sequence[AnyBlock] | None") -> int:
-    """Count blocks, with those in results of tools and in documents."""
+    """Return the number of blocks, with those in results of tools and in documents."""
     if content is None or isinstance(content, str):
         return 1
     inner = (block.content for block in content if isinstance(block, ToolResultBlock))

@@ -37,7 +37,7 @@ _REFUSAL: Final = {"type": "refusal", "category": None, "explanation": None}
 
 
 def _tier(name: str) -> dict[str, object]:
-    """Name the service tier as Anthropic does, which calls its fast one a speed."""
+    """Return the name of the service tier as Anthropic does, which calls its fast one a speed."""
     if name == "fast":
         return {"service_tier": "standard", "speed": "fast"}
     return {"service_tier": name or "standard"}
@@ -69,7 +69,7 @@ class MessageRenderer(AnswerRenderer):
         return _event("message_start", {"type": "message_start", "message": self._message([], _NO_END, usage)})
 
     def delta(self, delta: Delta) -> bytes:
-        """Render a piece of the message; nothing where it says nothing yet."""
+        """Render a piece of the message; nothing if it says nothing yet."""
         if delta.index:
             return b""
         rendered = b""

@@ -148,7 +148,7 @@ def _user_messages(blocks: "Sequence[AnyBlock]") -> Iterator[ChatMessage]:
 
 
 def _tool_message(block: ToolResultBlock) -> tuple[ChatMessage, list[Part]]:
-    """Return a result's text as a message, and what of it is no text. An error says that it is one."""
+    """Return a result's text as a message, and what of it is not text. An error says that it is one."""
     parts = list(_parts(_blocks_of(block.content or [])))
     texts = [part for part in parts if part["type"] == "text"]
     others = [part for part in parts if part["type"] != "text"]

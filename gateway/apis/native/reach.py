@@ -1,4 +1,4 @@
-"""Which models are served by targets that speak a client's API themselves."""
+"""Models whose targets speak a client's API natively."""
 
 from collections.abc import Container
 from typing import Literal

@@ -1,13 +1,17 @@
-"""A response as it was asked for, read and checked, with what looking things up has added."""
+"""A response as it was asked for, read and checked, with what looking things up has added; and its input as listed."""
 
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
 from contracts.access.owner import Owner
 from contracts.api.responses import InputItem, OfferedTool, ResponseRequest
+from contracts.objects.responses import item_id
 
 NOBODY: Final = Owner("")
+_PREFIXES: Final = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+_decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class AskedItem(msgspec.Struct, frozen=True):
@@ -32,3 +36,23 @@ class AskedResponse(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: str | dict[str, Any] | None = None
     owner: Owner = NOBODY
     history: list[InputItem] = []
+
+
+def listed_items(request_id: UUID, items: list[bytes]) -> list[dict[str, Any]]:
+    """Return a request's items in their full form, for keeping and listing; those that came without an id get one."""
+    return [_listed(request_id, place, _decoder.decode(json)) for place, json in enumerate(items)]
+
+
+def _listed(request_id: UUID, place: int, item: dict[str, Any]) -> dict[str, Any]:
+    kind = item.get("type") or "message"
+    identifier = item.get("id") or item_id(_PREFIXES.get(kind, "item"), request_id, place, is_output=False)
+    full = {**item, "id": identifier, "type": kind}
+    if kind == "message" and isinstance(item["content"], str):
+        text_type = "output_text" if item["role"] == "assistant" else "input_text"
+        annotations: dict[str, Any] = {"annotations": []} if text_type == "output_text" else {}
+        full["content"] = [{"type": text_type, "text": item["content"], **annotations}]
+    if kind == "reasoning":
+        full.setdefault("summary", [])
+    else:
+        full["status"] = item.get("status") or "completed"
+    return full

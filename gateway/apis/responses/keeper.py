@@ -1,4 +1,4 @@
-"""What the gateway does with responses that applications keep: keeps them, finds them, forgets them in time."""
+"""Store, find and expire responses of the Responses API."""
 
 import asyncio
 import logging
@@ -27,8 +27,7 @@ from contracts.objects.responses import (
 )
 from contracts.serving.configuration import KeyEntry
 from gateway.apis.files.kept_objects import KeptObjects
-from gateway.apis.responses.asked import AskedItem, AskedResponse
-from gateway.apis.responses.items import listed_items
+from gateway.apis.responses.asked import AskedItem, AskedResponse, listed_items
 from gateway.apis.responses.reading import item_of
 from gateway.apis.responses.translation import chat_of, check_items
 from gateway.request.clock import Clock

@@ -1,4 +1,4 @@
-"""POST /v1/responses as the data plane's operation."""
+"""POST /v1/responses as the data plane's operation, and /v1/responses/input_tokens, which counts its input."""
 
 from functools import partial
 from typing import Final
@@ -8,6 +8,7 @@ import msgspec
 from contracts.api.chat import TranslatedChat
 from contracts.api.ignored_fields import ignored_in
 from contracts.api.requests import AnyRequest
+from gateway.apis.messages.count_tokens import Counting
 from gateway.apis.native.reading import NativeReading
 from gateway.apis.operations import Operation
 from gateway.apis.rendering import ErrorShape, error_body, error_event
@@ -21,6 +22,7 @@ from gateway.apis.responses.wording import in_own_words
 from gateway.replies.reply import Reply, ReplyFacts
 
 PATH: Final = "/v1/responses"
+COUNTING_PATH: Final = "/v1/responses/input_tokens"
 
 
 def responses(keeper: ResponseKeeper) -> Operation:
@@ -55,3 +57,12 @@ def read_response(content_type: str, body: bytes) -> TranslatedChat:
 def _reply(keeper: ResponseKeeper, facts: ReplyFacts, request: AnyRequest) -> Reply:
     assert isinstance(request, TranslatedChat)
     return ResponseReply(facts, request, keeper)
+
+
+def responses_counting(operation: Operation) -> Counting:
+    """Return how prompts of the operation, that of responses, are counted."""
+    return Counting(COUNTING_PATH, operation, operation.read, _counted)
+
+
+def _counted(tokens: int) -> object:
+    return {"object": "response.input_tokens", "input_tokens": tokens}

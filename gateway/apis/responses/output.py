@@ -210,7 +210,7 @@ class Output:
         self.finish_reason: str | None = None
 
     def take(self, delta: Delta) -> None:
-        """Add a piece. Raises UpstreamBroken on tool calls that are none."""
+        """Add a delta. Raise UpstreamBroken on malformed tool calls."""
         if delta.reasoning:
             self._reasoning().add(delta.reasoning)
         if delta.text or delta.logprobs:

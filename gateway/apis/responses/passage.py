@@ -104,7 +104,7 @@ class ResponsePassage:
         return b"event: response.incomplete\ndata: %b\n\n" % data
 
     def _open(self, added: list[bytes]) -> None:
-        """Begin an item, or with an empty list none: the pieces of the one before are let go."""
+        """Start an item, or with an empty list none: the pieces of the one before are let go."""
         self._added, self._pieces, self._text = added, [], []
 
     def _read_pieces(self) -> None:

@@ -113,7 +113,7 @@ def _read(content_type: str, body: bytes) -> ResponseRequest:
 
 
 def item_of(listed: dict[str, Any]) -> InputItem:
-    """Return an item that was kept, in its full form."""
+    """Return a stored item in its full form."""
     return msgspec.convert(listed, ITEM_TYPES[listed["type"]])
 
 
@@ -204,7 +204,7 @@ def _read_items(request: ResponseRequest, body: bytes) -> list[AskedItem]:
 
 
 def _part_count(item: InputItem) -> int:
-    """Count the parts of an item's content; a text is one."""
+    """Return the number of parts of an item's content; a text is one."""
     content = item.content if isinstance(item, MessageItem) else getattr(item, "output", "")
     return 1 if isinstance(content, str) else len(content)
 

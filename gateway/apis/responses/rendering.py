@@ -39,7 +39,7 @@ class ResponseFacts:
 
 
 def _tier(answered: str | None, asked: str | None) -> str:
-    """Name the service tier as OpenAI does: the one that answered, else the one asked for."""
+    """Return the name of the service tier as OpenAI does: the one that answered, else the one asked for."""
     return (answered or "default") if answered is not None else asked or "auto"
 
 
@@ -67,7 +67,7 @@ class ResponseRenderer(AnswerRenderer):
         return self._told()
 
     def new_choice(self) -> "WholeResponse":
-        """Return an answer that is sent whole, to be put together."""
+        """Return an empty non-streamed answer, to be assembled from deltas."""
         return WholeResponse(self._facts)
 
     def ending(self, index: int, why: TollkeeperError) -> bytes:

@@ -65,7 +65,7 @@ class ResponseReply(TranslatedReply):
             super().delta(delta)
 
     def whole(self, body: bytes) -> None:
-        """Split an upstream's whole answer. Raises UpstreamBroken if it is no chat's."""
+        """Split an upstream's whole answer. Raises UpstreamBroken if it is not a chat's."""
         if self._is_native:
             super().whole(body)
             return

@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible server says of a chat beyond what accounting reads: log probabilities, whole answers."""
+"""Parts of an OpenAI-compatible chat answer beyond accounting: log probabilities, complete answers."""
 
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ def with_logprobs(event: bytes, deltas: tuple[Delta, ...]) -> list[Delta]:
 
 
 def deltas_of(body: bytes) -> list[Delta]:
-    """Split a whole answer. Raises UpstreamBroken if it is no chat's."""
+    """Split a whole answer. Raises UpstreamBroken if it is not a chat's."""
     try:
         choices = _answers.decode(body).choices
     except _BROKEN as error:

@@ -1,4 +1,4 @@
-"""How answers are kept, as people write it: over HTTP and in the YAML file."""
+"""Fields of response cache settings, for HTTP and the YAML file."""
 
 from decimal import Decimal
 from typing import Any

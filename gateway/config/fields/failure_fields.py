@@ -1,4 +1,4 @@
-"""What a pool does about failures and what is done when a provider is out, as people write it."""
+"""Fields of failure settings and playbooks, for HTTP and the YAML file."""
 
 from typing import Annotated, Any, Literal
 
@@ -52,7 +52,7 @@ class FailureFields(BaseModel):
     retries: Retries = Field(default=0, description="How often a request starts again after all targets failed")
     backoff_seconds: Seconds = Field(default=0.2, description="The longest pause before the first retry")
     longest_backoff_seconds: Seconds = 5.0
-    retry_share: Rate = Field(default=0.2, description="Further tries, as a share of the pool's requests")
+    retry_share: Rate = Field(default=0.2, description="Additional attempts, as a share of the pool's requests")
     retries_per_second: Rate = Field(default=10.0, description="Plus this many per second")
     first_token_seconds: Seconds | None = Field(
         default=None,
@@ -101,5 +101,5 @@ class PlaybookFields(PlaybookRules):
     provider: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=63)]
 
     def playbook(self) -> Playbook:
-        """Return the playbook these fields stand for. Raises ConfigurationError if they break its rules."""
+        """Return the playbook of these fields. Raise ConfigurationError if they are invalid."""
         return playbook_of(self.provider, self.rules())

@@ -24,7 +24,7 @@ def _webhook(url: str) -> str:
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or a broken IPv6 address
+    except ValueError:  # a port that is not a number, or a broken IPv6 address
         is_usable = False
     if not is_usable:
         raise ValueError("a webhook is an http:// or https:// URL with a host")

@@ -22,14 +22,14 @@ Section = Annotated[str, Field(max_length=63)]
 
 
 class ObjectIn(Body):
-    """An object as it shall be, in the words of the YAML file."""
+    """An object, as in the YAML file."""
 
     section: Section
     entry: dict[str, Any] = Field(repr=False)
 
 
 class DocumentIn(Body):
-    """A configuration. What an entry leaves out has its default; objects that are not in it stay, unless pruned."""
+    """A configuration. Absent fields get their defaults; absent objects stay, unless pruned."""
 
     objects: list[ObjectIn] = Field(max_length=100_000)
     prune: list[Section] = Field(
@@ -47,7 +47,7 @@ class DifferenceOut(BaseModel):
 
 
 class StepOut(BaseModel):
-    """What is or would be done about an object."""
+    """Action on an object."""
 
     action: Literal["create", "change", "delete"]
     section: str
@@ -58,7 +58,7 @@ class StepOut(BaseModel):
 
     @classmethod
     def of(cls, step: Step) -> "StepOut":
-        """Write a step."""
+        """Return a step as JSON fields."""
         changes = [DifferenceOut(field=one.field, before=one.before, after=one.after) for one in step.differences]
         return cls(
             action=step.action,
@@ -71,7 +71,7 @@ class StepOut(BaseModel):
 
 
 class IssuedKeyOut(BaseModel):
-    """A key that was made with a new secret, which is shown this once."""
+    """A key with its new secret, which is shown once."""
 
     tenant: str
     name: str
@@ -80,7 +80,7 @@ class IssuedKeyOut(BaseModel):
 
 
 class PlanOut(BaseModel):
-    """The steps, and whether they were taken. `issued` holds the secrets of new keys."""
+    """The steps, and whether they were applied. `issued` holds the secrets of new keys."""
 
     applied: bool
     steps: list[StepOut]
@@ -105,11 +105,11 @@ def export(author: Admin, database: Database, references: References, sealer: Se
         return DocumentOut(sections=read_document(context))
 
 
-@router.post("", summary="Apply a configuration as a whole, or return what applying it would do")
+@router.post("", summary="Apply a configuration, or preview the changes")
 def apply(
     body: DocumentIn, author: Admin, database: Database, references: References, sealer: Seal, request: Request
 ) -> PlanOut:
-    """All steps are taken in one transaction or none is. A dry run takes them as well, and then takes them back.
+    """All steps are one transaction. A dry run applies them and rolls back.
 
     An error's `param` names the object, such as `objects.3.entry.policy`.
     """

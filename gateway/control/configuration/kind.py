@@ -1,4 +1,4 @@
-"""What the plan needs to know of a kind of object: its entry, its identity, and how it is read, made and removed."""
+"""The interface of a kind of object in configuration plans: entry, identity, read, create and delete."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ PAGE = 1000
 
 
 class JoinedDatabase(ControlDatabase):
-    """A database whose sessions are all the one of a transaction under way, which alone commits."""
+    """A database whose sessions are all the one of a transaction in progress, which alone commits."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -95,7 +95,7 @@ class Kind(ABC, Generic[EntryT]):
 
     @abstractmethod
     def create(self, context: Context, entry: EntryT) -> None:
-        """Make an object."""
+        """Create an object."""
 
     @abstractmethod
     def change(self, context: Context, change: Change[EntryT]) -> None:

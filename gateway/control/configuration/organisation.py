@@ -70,7 +70,7 @@ class TeamEntry(TeamBody):
     """A team of a tenant."""
 
     tenant: Slug
-    name: str = Field(default="", max_length=200, description="For people; left out: the id")
+    name: str = Field(default="", max_length=200, description="Display name (default: the id)")
 
 
 class Teams(_Named[TeamEntry]):
@@ -103,7 +103,7 @@ class ProjectEntry(ProjectBody):
 
     tenant: Slug
     team: Slug
-    name: str = Field(default="", max_length=200, description="For people; left out: the id")
+    name: str = Field(default="", max_length=200, description="Display name (default: the id)")
 
 
 class Projects(_Named[ProjectEntry]):

@@ -1,4 +1,4 @@
-"""What the SCIM library reads and writes: a tenant's users and groups in the control database."""
+"""Storage of the SCIM library: a tenant's users and groups in the control database."""
 
 import re
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ class DirectoryStorage(ScimStorage):
 
     @contextmanager
     def operation(self) -> Iterator[None]:
-        """Make what one SCIM operation reads and writes one transaction. Raise its refusals as SCIM's errors."""
+        """Create what one SCIM operation reads and writes one transaction. Raise its refusals as SCIM's errors."""
         with _refusals_as_scim(), self._database.session() as session:
             self._session = session
             try:
@@ -93,7 +93,7 @@ class DirectoryStorage(ScimStorage):
         return SearchPage(len(matching), matching[start:stop])
 
     def create(self, resource_type: ResourceType, resource: Resource[Any]) -> Resource[Any]:
-        """Make an account or a team. Raise UniquenessException, InvalidValueException."""
+        """Create an account or a team. Raise UniquenessException, InvalidValueException."""
         with self._within() as session:
             if resource_type.name == USER:
                 stated = _person(resource)
@@ -106,7 +106,7 @@ class DirectoryStorage(ScimStorage):
     def update(
         self, resource_type: ResourceType, resource: Resource[Any], *, expected_version: str | None = None
     ) -> Resource[Any]:
-        """Make an account or a team what is stated now. Raise as `create` and `delete` do."""
+        """Create an account or a team what is stated now. Raise as `create` and `delete` do."""
         with self._within() as session:
             entry = self._expected(session, resource_type, str(resource.id), expected_version)
             if resource_type.name == USER:
@@ -134,7 +134,7 @@ class DirectoryStorage(ScimStorage):
                 yield self._session
 
     def _opened(self) -> Session:
-        assert self._session is not None, "an operation is under way"
+        assert self._session is not None, "an operation is in progress"
         return self._session
 
     def _entry(self, session: Session, resource_type: ResourceType, entry_id: str) -> DirectoryEntry:

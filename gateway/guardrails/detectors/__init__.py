@@ -1,1 +1,1 @@
-"""What guardrails look for, each a file."""
+"""Guardrail detectors, one per file."""

@@ -25,7 +25,7 @@ class AbuseWatch:
 
     def watch(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
         """Count a request. Raises AbuseThrottled."""
-        # A token of an identity provider is no key: all its holders together would look like one that is shared.
+        # A token of an identity provider is not a key: all its holders together would look like one that is shared.
         watch = self.watches.of(about.tenant, about.key_id) if about.key_id else None
         if watch is None:
             return ()

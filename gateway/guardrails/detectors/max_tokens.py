@@ -1,4 +1,4 @@
-"""How long answers may be: a limit where the caller states none, and the most that may be stated."""
+"""Limit answer length: a default if the caller sets none, and a maximum."""
 
 from collections.abc import Mapping, Sequence
 

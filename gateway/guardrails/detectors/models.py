@@ -1,4 +1,4 @@
-"""Which names may be asked for, beside what keys allow."""
+"""Allowed model names, in addition to keys' scopes."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,6 +1,6 @@
 """The moderation webhook: someone else's server judges the texts, in the shape of OpenAI's moderation endpoint.
 
-What it is sent is signed as other webhooks are. It has a time limit; the policy says what holds where it does not
+What it is sent is signed as other webhooks are. It has a time limit; the policy says what holds if it does not
 answer: `fail_closed`, as if it had found something, or `fail_open`, as if nothing.
 """
 
@@ -72,7 +72,7 @@ class Moderation:
         self.failures = 0
 
     async def look(self, shown: Sequence[Shown], about: About) -> Sequence[Finding]:
-        """Return one finding of the whole for each category; where nobody answers, what the policy says."""
+        """Return one finding of the whole for each category; if nobody answers, what the policy says."""
         settings = self._settings
         texts = [each.text for each in shown if each.text and (not settings.roles or each.role in settings.roles)]
         if not texts:

@@ -1,4 +1,4 @@
-"""Which fields a request may have."""
+"""Allowed fields of a request."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -86,7 +86,7 @@ def build(settings: Mapping[str, object], means: Means) -> PersonalData:
             raise ConfigurationError(f"settings.kinds: there is no {name[:40]!r}; there are {', '.join(known)}")
     for region in given.regions:
         if region not in phonenumbers.SUPPORTED_REGIONS:
-            raise ConfigurationError(f"settings.regions: {region[:10]!r} is no region such as US or DE")
+            raise ConfigurationError(f"settings.regions: {region[:10]!r} is not a region such as US or DE")
     if not given.kinds:
         raise ConfigurationError("settings.kinds is empty; leave it out for the usual ones")
     return PersonalData([_kind(name, given.regions) for name in known if name in given.kinds])

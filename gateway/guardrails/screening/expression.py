@@ -97,7 +97,7 @@ class ExpressionSet:
     __slots__ = ("_all", "_any", "_match")
 
     def __init__(self, sources: Sequence[str]) -> None:
-        """Raises ConfigurationError if RE2 does not take them."""
+        """Compile the patterns. Raise ConfigurationError if RE2 refuses them."""
         options = _options()
         found = _re2.Set(_ANYWHERE, options)
         for source in sources:

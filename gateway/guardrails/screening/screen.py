@@ -1,4 +1,4 @@
-"""One side's detectors as one look: an expression over all of them first, and then those alone that it leads to."""
+"""Screen a direction's texts: one combined expression first, then only the detectors that it points to."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How the text of a channel is written: as it is, or as JSON, where a character may be spelt by an escape."""
+"""Encodings of texts: plain, or JSON with escapes."""
 
 import re
 from collections.abc import Sequence

@@ -22,7 +22,7 @@ class StreamPlan:
     """What the streams of one policy share: its screen, and the expression for all that a match may begin with."""
 
     def __init__(self, screen: Screen) -> None:
-        """Raises ConfigurationError if an expression cannot be looked for in a stream."""
+        """Compile the expressions. Raise ConfigurationError if one cannot be matched in a stream."""
         self.screen = screen
         self.is_empty = not screen.patterns  # nothing is looked for
         begins = [f"(?:{found})" for one in screen.patterns if (found := beginnings_of(one))]

@@ -1,4 +1,4 @@
-"""What is going on of abuse at this gateway: an incident for each key and kind, from its first sighting to its end."""
+"""Current abuse incidents at this gateway: one per key and kind."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence

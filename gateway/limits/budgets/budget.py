@@ -1,4 +1,4 @@
-"""Counts of budgets: what is settled and what is reserved within the calendar period that is under way."""
+"""Counts of budgets: what is settled and what is reserved within the calendar period that is in progress."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
@@ -40,7 +40,7 @@ class BudgetCounter(EscrowCounter):
     """One budget's count of one subject. A reservation is settled in the period it was made in, however late.
 
     A soft budget counts and never refuses; one that does not bind now (not begun, or ended) counts nothing.
-    `on_settled` is called when more is settled in the period under way, `on_settled_late` when in an earlier one.
+    `on_settled` is called when more is settled in the period in progress, `on_settled_late` when in an earlier one.
     Raises ConfigurationError, when made or given another rule and not later, where the time zone is unknown.
     """
 
@@ -59,38 +59,38 @@ class BudgetCounter(EscrowCounter):
         zone_of(rule.time_zone)
         self._on_settled = on_settled
         self._on_settled_late = on_settled_late
-        self._period: PeriodLedger | None = None  # under way; `_ledger` too, unless the budget does not bind
+        self._period: PeriodLedger | None = None  # in progress; `_ledger` too, unless the budget does not bind
         self._past: tuple[PeriodLedger, ...] = ()
-        self._adjusted = 0  # by recounts, of what is settled in the period under way
+        self._adjusted = 0  # by recounts, of what is settled in the period in progress
         self._until_ns = _NEVER_NS
 
     @property
     def period_start_ns(self) -> int | None:
-        """Return when the period under way began (Unix); `None` if the budget does not bind."""
+        """Return when the period in progress began (Unix); `None` if the budget does not bind."""
         return None if self._period is None else self._period.period_start_ns
 
     @property
     def period_end_ns(self) -> int | None:
-        """Return when the period under way ends (Unix); `None` if it has no end or the budget does not bind."""
+        """Return when the period in progress ends (Unix); `None` if it has no end or the budget does not bind."""
         return None if self._period is None else self._period.period_end_ns
 
     @property
     def settled(self) -> int:
-        """Return what is settled in the period under way."""
+        """Return what is settled in the period in progress."""
         return 0 if self._period is None else self._period.settled
 
     @property
     def settled_by_all(self) -> int:
-        """Return what all gateways that share the budget have settled in the period under way: here, this one."""
+        """Return what all gateways that share the budget have settled in the period in progress: here, this one."""
         return self.settled
 
     @property
     def reserved(self) -> int:
-        """Return what is reserved in the period under way."""
+        """Return what is reserved in the period in progress."""
         return 0 if self._period is None else self._period.reserved
 
     def ledgers(self) -> Iterator[PeriodLedger]:
-        """Yield the periods whose totals may still move: past ones not yet settled for good, and the one under way.
+        """Yield the periods whose totals may still move: past ones not yet settled for good, and the one in progress.
 
         A past period is given until an hour after its end at the least, so that the one that keeps totals sees its
         last.
@@ -102,7 +102,7 @@ class BudgetCounter(EscrowCounter):
     def restore(self, period_start_ns: int, settled: int, overdraft: int = 0) -> bool:
         """Add what had been settled before this counter was opened; a second call replaces what the first added.
 
-        Says whether the total was taken: it is not where another period is under way by now.
+        Says whether the total was taken: it is not where another period is in progress by now.
         """
         if self._until_ns == _NEVER_NS:
             self._turn(period_start_ns)
@@ -119,7 +119,7 @@ class BudgetCounter(EscrowCounter):
 
     @property
     def overdraft(self) -> int:
-        """Return what was used in the period under way beyond what the budget could be charged."""
+        """Return what was used in the period in progress beyond what the budget could be charged."""
         return 0 if self._period is None else self._period.overdraft
 
     def overdraw(self, amount: int, now_ns: int) -> None:
@@ -134,7 +134,7 @@ class BudgetCounter(EscrowCounter):
             self._on_settled(self, period.settled + self._adjusted, period.settled + self._adjusted)
 
     def adopt(self, rule: BudgetSpec, now_ns: int) -> None:
-        """Go on under a changed rule. Where its period is another one, what is counted so far counts in that:
+        """Adopt a changed rule. Where its period is another one, what is counted so far counts in that:
         rather too much than an overspent budget."""
         zone_of(rule.time_zone)
         if now_ns >= self._until_ns:
@@ -180,7 +180,7 @@ class BudgetCounter(EscrowCounter):
             self._on_settled_late(self, mark, before, after)
 
     def state(self, now_ns: int) -> CounterState:
-        """Return how the budget stands. It resets when the period ends; nothing is used where it does not bind."""
+        """Return how the budget stands. It resets when the period ends; nothing is used if it does not bind."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         period = self._period
@@ -192,7 +192,7 @@ class BudgetCounter(EscrowCounter):
         return CounterState(self.rule.amount, used, period.reserved, reset_seconds)
 
     def is_idle(self, now_ns: int) -> bool:
-        """Return whether nothing is counted in the period under way, and no past period may still change."""
+        """Return whether nothing is counted in the period in progress, and no past period may still change."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         if self._past:
@@ -244,7 +244,7 @@ class BudgetCounter(EscrowCounter):
         self._until_ns = _ALWAYS_NS if end_ns is None else end_ns
 
     def _set_ceiling(self) -> None:
-        """Set how much may be settled and reserved in the period under way, by the rule and its recounts."""
+        """Set how much may be settled and reserved in the period in progress, by the rule and its recounts."""
         period, rule = self._period, self.rule
         if period is None:
             return

@@ -1,4 +1,4 @@
-"""What each budget has spent, kept on disk beside the journal, so that a restart forgets no cent and counts none twice.
+"""Totals of budgets on disk beside the journal, exact across restarts.
 
 Totals are written before the journal gives up the records that they contain. At a start the last totals are read and
 the records since then added: what was settled and not yet written down is found in the journal, whichever way the

@@ -1,4 +1,4 @@
-"""What budgets have spent, written to the control-plane database for everyone else to read."""
+"""Write budgets' spending to the control database for other processes."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final

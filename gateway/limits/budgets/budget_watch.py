@@ -69,7 +69,7 @@ class WatchedCounter(BudgetCounter, Protocol):
 
 
 Publish = Callable[[list[BudgetStanding], list[ThresholdPassed]], None]
-"""Writes standings and thresholds where others see them. Blocks; raises TollkeeperError where that cannot be now."""
+"""Writes standings and thresholds where others see them. Blocks; raises TollkeeperError if that cannot be now."""
 
 
 class BudgetWatch:
@@ -84,7 +84,7 @@ class BudgetWatch:
         self.is_away = False  # whoever publishes did not answer the last time
 
     def on_settled(self, counter: WatchedCounter, before: int, after: int) -> None:
-        """Note that what is spent of a budget, by all gateways as far as is known, has moved."""
+        """Record that what is spent of a budget, by all gateways as far as is known, has moved."""
         self._ledger.note(counter)
         self._moved.add(counter)
         rule = counter.rule
@@ -101,7 +101,7 @@ class BudgetWatch:
             self._note_passed(counter, start_ns, passed, after)
 
     def on_refused(self, counter: Counter) -> None:
-        """Note that a rule refused a request. A hard budget's first refusal is told, whatever thresholds it has.
+        """Record that a rule refused a request. A hard budget's first refusal is told, whatever thresholds it has.
 
         It may be below 100 %: a budget refuses what would not fit.
         """
@@ -128,7 +128,7 @@ class BudgetWatch:
             self._passed.append(passed)
 
     def on_settled_late(self, counter: WatchedCounter, period: StandingPeriod, before: int, after: int) -> None:
-        """Note that a period which has ended was charged once more: by what had begun in it."""
+        """Record that a period which has ended was charged once more: by what had begun in it."""
         self._ledger.note(counter)
         self._moved.add(counter)
 

@@ -63,7 +63,7 @@ class Counter(Protocol):
         """Return how much could be taken at this moment, with what is held for `claimant` now. May be negative."""
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
-        """Charge `amount` now, using up first what is held for `claimant`. The caller has just seen room for it."""
+        """Charge `amount` now, first from what is reserved for `claimant`. The caller has checked that it fits."""
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
         """End a charge of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
@@ -79,7 +79,7 @@ class QuickCounter(Counter, Protocol):
     """A counter of this process alone, which needs no second look: it is charged in the call that asks for room."""
 
     def undo(self, mark: Mark, amount: int) -> None:
-        """Undo what was just charged at once, as if it had not been."""
+        """Revert an immediate charge that was just made."""
 
     def resets_at_ns(self) -> int:
         """Return when what was charged just now will have left the window (Unix); without a window 0."""

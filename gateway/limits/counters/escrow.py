@@ -97,7 +97,7 @@ class EscrowCounter:
         return from_ns if self.room(now_ns) >= amount else None
 
     def _turn(self, now_ns: int) -> None:
-        """Begin what follows on `_until_ns`."""
+        """Start what follows on `_until_ns`."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # those whose counts are leased have two bases
@@ -113,7 +113,7 @@ class ConcurrencyCounter(EscrowCounter):
         self._ended = 0
 
     def adopt(self, rule: LimitSpec, now_ns: int) -> None:
-        """Go on under a changed rule. What runs goes on; new requests wait until it has room again."""
+        """Adopt a changed rule. What runs goes on; new requests wait until it has room again."""
         self.rule = rule
         self._ceiling = rule.amount
 
@@ -164,7 +164,7 @@ class ConversationCounter(EscrowCounter):
     __slots__ = ()
 
     def adopt(self, rule: LimitSpec, now_ns: int) -> None:
-        """Go on under a changed rule."""
+        """Adopt a changed rule."""
         self.rule = rule
         self._ceiling = rule.amount
 

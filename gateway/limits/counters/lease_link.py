@@ -1,4 +1,4 @@
-"""What the leased counters of one gateway know together: whether Redis is there, and who has something to tell it."""
+"""Shared state of a gateway's leased counters: whether Redis is reachable, and which counters have news for it."""
 
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
@@ -86,7 +86,7 @@ class Pace:
         self.last_ns = 0  # when something was last taken (monotonic)
 
     def take(self, amount: int, now_ns: int) -> None:
-        """Note that an amount was taken."""
+        """Record that an amount was taken."""
         self._taken += amount
         self.portion += (amount - self.portion) * 0.125
         self.last_ns = now_ns
@@ -120,7 +120,7 @@ class Consumption:
         self.last_ns = 0  # when anything was last taken (monotonic); 0: never
 
     def note(self, taken: int, level: int, reserved: int, now_ns: int) -> None:
-        """Note that an amount is about to be taken from a level, with so much reserved."""
+        """Record that an amount is about to be taken from a level, with so much reserved."""
         step = now_ns // (_STEP_SECONDS * _SECOND_NS)
         if step != self._step:
             self._end_step(step)

@@ -1,4 +1,4 @@
-"""What a gateway asks of Redis: room for one request, all lines or none; or what one counter reports."""
+"""Messages to Redis: reservations of one request, all or nothing, and reports of one counter."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

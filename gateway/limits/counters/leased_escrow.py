@@ -90,7 +90,7 @@ class Grant:
 
     @property
     def own(self) -> int:
-        """Return what this process has settled."""
+        """Return the amount that this process has settled."""
         return self.ledger.settled - self.restored
 
     @property
@@ -153,7 +153,7 @@ class Grant:
         return self.theirs + self.settled_before + self.own
 
     def target(self, now_ns: int) -> int:
-        """Return how much should be granted and not in use."""
+        """Return the amount that should be leased and unused."""
         if self.is_short or self._link.is_closing:
             return 0
         soon = min(self.pace.expected(_AHEAD_SECONDS, _KEPT_SECONDS, now_ns), self.counter.rule.amount)
@@ -277,7 +277,7 @@ class LeasedEscrow(EscrowCounter):
         return f"{self._link.prefix}{rule.metric}.{kind}:{rule.id}:{self.subject}"
 
     def amount_of(self, ledger: Ledger) -> int:
-        """Return how much all gateways may settle and reserve of one stretch of time."""
+        """Return the amount that all gateways together may settle and reserve in one period."""
         return self.rule.amount
 
     def room(self, now_ns: int, claimant: str = "") -> int:
@@ -290,7 +290,7 @@ class LeasedEscrow(EscrowCounter):
         return self.grant.room(mono_ns)
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
-        """Reserve `amount` now. The caller has just seen room for it."""
+        """Reserve `amount` now. The caller has checked that it fits."""
         mark = super().take(amount, now_ns, claimant)
         grant = self.grant
         grant.changed_ns = self._link.clock.now_ns(now_ns)
@@ -403,21 +403,21 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
         return CounterState(state.amount, state.used + self._adjusted, state.reserved, state.reset_seconds)
 
     def amount_of(self, ledger: Ledger) -> int:
-        """Return how much all gateways may settle and reserve of a period, recounts included."""
+        """Return the amount that all gateways together may settle and reserve in a period, including recounts."""
         if not isinstance(ledger, PeriodLedger):
             return self.rule.amount
         return max(self.rule.amount - self.rule.adjusted(self.subject, ledger.period_start_ns), 0)
 
     def overdraw(self, amount: int, now_ns: int) -> None:
-        """Record what was used and cannot be charged, because the budget lacks the room for it."""
+        """Record usage that exceeds the budget and cannot be charged to it."""
         super().overdraw(amount, now_ns)
         if self._period is not None:
             self.on_total(self.grant, self.grant.total, self.grant.total)
 
     def restore(self, period_start_ns: int, settled: int, overdraft: int = 0) -> bool:
-        """Add what had been settled under this gateway's name; of this and what Redis knows of it counts the greater.
+        """Restore what this gateway settled before a restart; Redis keeps the greater of it and its own count.
 
-        Says whether the total was taken: it is not where another period is under way by now.
+        Return whether it was restored: False if another period has started meanwhile.
         """
         is_taken = super().restore(period_start_ns, settled, overdraft)
         if is_taken:
@@ -426,7 +426,7 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
         return is_taken
 
     def adopt(self, rule: BudgetSpec, now_ns: int) -> None:
-        """Go on under a changed rule. Where its period is another one, Redis is told what counts in that."""
+        """Adopt a changed rule. If its period differs, its usage is sent to Redis under the new period."""
         super().adopt(rule, now_ns)
         for name, grant in list(self._grants.items()):
             if grant.key != self.key_of(grant.ledger):
@@ -434,7 +434,7 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
                 self._link.active.pop(grant, None)
 
     def on_total(self, grant: Grant, before: int, after: int) -> None:
-        """Report what all gateways have settled in the period under way."""
+        """Report the total that all gateways have settled in the current period."""
         if self._tell_total is not None and grant.ledger is self._period:
             self._tell_total(self, before + self._adjusted, after + self._adjusted)
 

@@ -140,10 +140,10 @@ class MemoryStore:
             await asyncio.sleep(until_beat(turn))
 
     async def close(self) -> None:
-        """Nothing is leased, so nothing is given back."""
+        """Do nothing: there are no leases to release."""
 
     def status(self) -> dict[str, object]:
-        """Return the number of counters and of places held."""
+        """Return the number of counters and of reserved retry slots."""
         now_ns = self._clock()
         places = 0
         for name, holder in list(self._holders.items()):

@@ -1,4 +1,4 @@
-"""What one gateway has not settled of one window, and what Redis knows of that: it is void once the gateway is dead.
+"""Unsettled amounts of one gateway in a window, as Redis knows them; they expire with the gateway.
 
 Redis counts these amounts like any others. Should this gateway not be heard of in time, they are taken back there;
 where it lives after all, it reports them again.

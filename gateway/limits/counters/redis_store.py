@@ -36,7 +36,7 @@ _GENERATION_NS: Final = 600 * _SECOND_NS
 _UNOWNED: Final = 3  # references to a counter that only the store has: its own, the sweep's, getrefcount's
 _BEATS_PER_LIFE: Final = 5
 _MOST_TRIES: Final = 3  # where what was granted has ended before the request could take it
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:#-]{0,99}")  # HOST:PORT#WORKER where nobody gave another
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:#-]{0,99}")  # HOST:PORT#WORKER if nobody gave another
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _AWAY: Final = "the shared counters are away"
 _LATE: Final = "the shared counters did not answer in time"
@@ -451,7 +451,7 @@ def _adopt(counter: _Leased, rule: Rule, now_ns: int) -> bool:
 
 
 def _beyond_the_rule(asked: Mapping[_Leased, int], now_ns: int) -> Shortage | None:
-    """Name the counter that could never have so much room, if there is one."""
+    """Return the counter whose amount is smaller than the request needs, if any."""
     for counter, amount in asked.items():
         is_counting_only = isinstance(counter, LeasedEscrow) and counter.is_counting_only
         if amount > counter.rule.amount and not is_counting_only:

@@ -170,7 +170,7 @@ class SlidingCounter:
             cell = cell.following
 
     def adopt(self, rule: LimitSpec, now_ns: int) -> None:
-        """Go on under a changed rule. Charges are kept; where its window has another length, places are not."""
+        """Adopt a changed rule. Charges are kept; where its window has another length, places are not."""
         if rule.window is not None and rule.window != self._window:
             self._regrid(rule.window, now_ns)
         self.rule = rule

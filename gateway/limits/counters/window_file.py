@@ -1,4 +1,4 @@
-"""What sliding windows hold, written to a file from time to time, so that a restart does not begin a day's limit again.
+"""Persist sliding windows periodically, so that a restart does not reset daily limits.
 
 What was charged between the last writing and a `kill -9` is forgotten: at most ten seconds of it. A clean stop writes
 everything. Windows of a second are not kept.

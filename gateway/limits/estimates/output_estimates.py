@@ -1,4 +1,4 @@
-"""How many output tokens a request will need: a quantile of what the tenant's earlier answers of that model took."""
+"""Estimate output tokens as a quantile of the tenant's earlier answers of the model."""
 
 import math
 from array import array

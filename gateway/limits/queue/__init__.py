@@ -1,1 +1,1 @@
-"""Who goes next in front of a pool: fair queueing between tenants, and its face to the event loop."""
+"""Fair queueing between tenants in front of a pool, for the event loop."""

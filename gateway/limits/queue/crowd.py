@@ -1,4 +1,4 @@
-"""Who has most waiting: when a queue is full, that tenant gives way, so that nobody can fill it against the others."""
+"""Find the tenant with most waiting requests: it is shed first when a queue is full."""
 
 from collections import OrderedDict
 

@@ -1,4 +1,4 @@
-"""How fast a queue drains at present: what `Retry-After` is computed from."""
+"""The current drain rate of a queue, from which `Retry-After` is computed."""
 
 from collections import deque
 from typing import Final
@@ -17,11 +17,11 @@ class DrainRate:
         self._last_per_second: float | None = None
 
     def note(self, now_ns: int) -> None:
-        """Note that a request has begun."""
+        """Record that a request has begun."""
         self._begun_ns.append(now_ns)
 
     def pause(self, now_ns: int) -> None:
-        """Note that nobody waits any more: what follows says nothing of the pool's pace until someone does."""
+        """Record that nobody waits any more: what follows says nothing of the pool's pace until someone does."""
         self._last_per_second = self.per_second(now_ns)
         self._begun_ns.clear()
 

@@ -1,4 +1,4 @@
-"""What the engine hosts behind a pool have room for, together: asked of them while a pool's queue decides."""
+"""Total free capacity of the engine hosts behind a pool."""
 
 from collections.abc import Callable
 from typing import Final
@@ -22,7 +22,7 @@ class EngineRooms:
         self._known: dict[str, tuple[int, PoolRoom | None]] = {}
 
     def room_of(self, pool: str) -> PoolRoom | None:
-        """Return a pool's room; `None` if a target is no engine host of ours, or none is ready."""
+        """Return a pool's room; `None` if a target is not an engine host of ours, or none is ready."""
         now_ns = self._monotonic_ns()
         known = self._known.get(pool)
         if known is not None and now_ns - known[0] < _FRESH_NS:

@@ -47,7 +47,7 @@ class FairQueue:
         self._now_ns = 0
 
     def arrive(self, request: QueuedRequest, now_ns: int) -> QueuedRequest | None:
-        """Let a request wait. Gives the one that is shed for it: itself, where nobody else gives way."""
+        """Let a request wait. Gives the one that is shed for it: itself, if nobody else gives way."""
         self._advance(now_ns)
         victim = None
         tenant = self._introduce(request)
@@ -87,7 +87,7 @@ class FairQueue:
         return request
 
     def begin_at_once(self, request: QueuedRequest, now_ns: int, room: PoolRoom | None = None) -> bool:
-        """Dispatch a newcomer where nobody waits and it fits; else do nothing and say so. The quick way."""
+        """Dispatch a newcomer if nobody waits and it fits; else do nothing and say so. The quick way."""
         load = self.load
         if self.waiting:
             return False
@@ -157,7 +157,7 @@ class FairQueue:
         return late
 
     def reconfigure(self, spec: QueueSpec) -> None:
-        """Go on under another spec with all that waits and runs. A queue made smaller sheds only for newcomers."""
+        """Adopt another spec with all that waits and runs. A queue made smaller sheds only for newcomers."""
         if spec == self.spec:
             return
         self.spec = spec
@@ -172,7 +172,7 @@ class FairQueue:
 
     @property
     def known_tenants(self) -> int:
-        """Count the tenants whose counters are remembered."""
+        """Return the number of tenants whose counters are remembered."""
         return len(self._tenants)
 
     def service_of(self, tenant: str) -> float:

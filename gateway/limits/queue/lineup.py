@@ -1,4 +1,4 @@
-"""Who is next: the lines of every level, lifting, ageing, and the rule for those who do not fit.
+"""Choose the next request: queues by level, priority ageing, and requests that do not fit.
 
 Claims are relative to those one waits with. Were a tenant to gather a claim while it waits for the lane of long
 prompts, or while better classes hold it up, it could spend it all at once on those who never kept it waiting.
@@ -29,7 +29,7 @@ class Lineup:
         self.adopt(spec)
 
     def adopt(self, spec: QueueSpec) -> None:
-        """Go on under another spec; the one that waits is to be placed again by `add_again`."""
+        """Adopt another spec; waiting requests must be placed again by `add_again`."""
         self._ageing_ns = int(spec.ageing_seconds * _SECOND_NS) if isfinite(spec.ageing_seconds) else None
         self._output_weight = spec.output_weight
         self._token_weight = max(spec.input_weight, spec.output_weight)
@@ -59,7 +59,7 @@ class Lineup:
             self._last_left[request.level] = tenant
 
     def lift(self, level: int, tenant: Tenant) -> None:
-        """Lift a tenant whose request is dispatched at once, where nobody waits."""
+        """Lift a tenant whose request is dispatched at once, if nobody waits."""
         last = self._last_left[level]
         if last is not tenant:
             if last is not None:

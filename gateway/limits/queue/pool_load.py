@@ -1,4 +1,4 @@
-"""What a pool holds at this moment, and what more it and each tenant's share of it has room for."""
+"""A pool's current load, and the remaining capacity for it and for each tenant's share."""
 
 from contracts.rules.limits import QueueSpec
 from gateway.limits.queue.request import PoolRoom, QueuedRequest
@@ -7,7 +7,7 @@ from gateway.limits.queue.tenant import Tenant
 
 
 class PoolLoad:
-    """Counts what is under way against the spec's bounds, or those that the pool itself states."""
+    """Counts what is in progress against the spec's bounds, or those that the pool itself states."""
 
     def __init__(self, spec: QueueSpec) -> None:
         self.in_flight = 0
@@ -18,7 +18,7 @@ class PoolLoad:
         self.adopt(spec)
 
     def adopt(self, spec: QueueSpec) -> None:
-        """Go on under another spec."""
+        """Adopt another spec."""
         self._spec = spec
         self._long_bound = spec.long_prompt_tokens
         self._set(None)
@@ -74,7 +74,7 @@ class PoolLoad:
         return self._long_bound is None or self.is_lane_open or not self.is_long(request)
 
     def is_capped(self, tenant: Tenant, request: QueuedRequest) -> bool:
-        """Return whether a tenant has too much under way to begin this too. Alone, it may be above the cap in
+        """Return whether a tenant has too much in progress to begin this too. Alone, it may be above the cap in
         tokens.
         """
         if self._cap is not None and tenant.in_flight >= self._cap:

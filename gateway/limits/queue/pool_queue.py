@@ -1,6 +1,6 @@
 """A pool's queue as requests meet it: enter and wait for a turn, tell what is produced, leave.
 
-Used within one event loop. A pool without a queue, and one with room where nobody waits, is entered at once.
+Used within one event loop. A pool without a queue, and one with room if nobody waits, is entered at once.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ class PoolQueue:
             self._serve()
 
     def reconfigure(self, spec: QueueSpec | None) -> None:
-        """Go on under another spec, with all that waits and runs; without one, everybody is let in."""
+        """Adopt another spec, with all that waits and runs; without one, everybody is let in."""
         self.spec = spec
         self._stated = None
         self.fair.reconfigure(spec or QueueSpec())

@@ -1,4 +1,4 @@
-"""What waits in front of a pool: one request, and the room that the pool has for it."""
+"""A request that waits for a pool, and the capacity that the pool has for it."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal

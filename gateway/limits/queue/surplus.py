@@ -1,4 +1,4 @@
-"""Who gives way: of a full queue the lowest class, and the one that has waited longer than its class's deadline."""
+"""Choose requests to shed: from a full queue the lowest class, and requests past their class's deadline."""
 
 from collections import OrderedDict
 from typing import Final
@@ -22,7 +22,7 @@ class Surplus:
         self.adopt(spec)
 
     def adopt(self, spec: QueueSpec) -> None:
-        """Go on under another spec: deadlines are counted again from each arrival."""
+        """Adopt another spec: deadlines are computed again from each arrival."""
         self._deadline_by_rank = {RANKS[name]: int(value * _SECOND_NS) for name, value in spec.deadline_seconds.items()}
         self._deadlines.clear()
         for request in self.requests():
@@ -78,7 +78,7 @@ class Surplus:
 
     @property
     def backlogged_tenants(self) -> int:
-        """Count the tenants with something waiting."""
+        """Return the number of tenants with something waiting."""
         return len(set().union(*self._newest))
 
     def waiting_ahead_of(self, rank: int) -> int:

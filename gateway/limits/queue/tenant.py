@@ -1,4 +1,4 @@
-"""One tenant in front of one pool: how much service it has had, what it has waiting, and what is under way."""
+"""One tenant in front of one pool: how much service it has had, what it has waiting, and what is in progress."""
 
 import heapq
 from typing import TYPE_CHECKING, Final
@@ -55,7 +55,7 @@ class Tenant:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing of it waits or is under way."""
+        """Return whether nothing of it waits or is in progress."""
         return not self.waiting and not self.in_flight
 
 
@@ -78,7 +78,7 @@ class Standing:
         heapq.heappush(self._heap, (request.sequence, request))
 
     def leave(self) -> None:
-        """Note that one request has left this line, wherever in it it stood."""
+        """Record that one request has left this line, wherever in it it stood."""
         self.waiting -= 1
         if len(self._heap) > 2 * self.waiting + 8:
             self._heap = [pair for pair in self._heap if self._is_here(pair[1])]

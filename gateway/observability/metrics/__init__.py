@@ -1,1 +1,1 @@
-"""What the data plane tells Prometheus: numbers it keeps anyway, rendered when they are asked for."""
+"""Prometheus metrics of the data plane, rendered from existing counters on a scrape."""

@@ -1,4 +1,4 @@
-"""What the answer cache does for requests, and what it holds, as metrics."""
+"""Metrics of the response cache: hits, misses, size."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final

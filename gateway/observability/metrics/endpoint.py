@@ -1,4 +1,4 @@
-"""Who may read the metrics, and the answer: on the data plane's port, or on a port of their own."""
+"""The metrics endpoint and its access rules: on the data plane's port, or on its own."""
 
 import asyncio
 from typing import Final
@@ -14,7 +14,7 @@ PATH: Final = "/metrics"
 
 
 class MetricsEndpoint:
-    """Answers `GET /metrics` for callers on this machine and for who sends the token as `Authorization: Bearer`."""
+    """Answers `GET /metrics` for local callers and callers with the bearer token."""
 
     def __init__(self, page: MetricsPage, access: DetailAccess) -> None:
         self._page = page
@@ -37,7 +37,7 @@ class MetricsEndpoint:
         exchange.send(200, CONTENT_TYPE, await self._page.rendered())
 
     def handle(self, exchange: Exchange) -> "asyncio.Task[None] | None":
-        """Answer on a port where there is nothing else."""
+        """Answer on a port if there is nothing else."""
         try:
             if exchange.path != PATH:
                 raise NotFound(f"there is only {PATH} here")

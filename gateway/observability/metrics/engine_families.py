@@ -1,4 +1,4 @@
-"""What engine hosts tell of their models and GPUs, and what is read off other inference servers, as metrics.
+"""Metrics of engine hosts' models and GPUs, and of third-party inference servers.
 
 What is not known has no series: a metric of 0 would say that it was measured.
 """

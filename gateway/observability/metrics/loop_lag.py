@@ -1,4 +1,4 @@
-"""How late the event loop is: what a request may wait for because another one computes."""
+"""Measure the event loop's lag: the delay that one request's computation causes for others."""
 
 import asyncio
 from typing import Final

@@ -1,4 +1,4 @@
-"""What autoscalers go by, for pools of inference servers that are not ours: queue, KV cache, time to first token."""
+"""Autoscaling signals of third-party inference servers: queue, KV cache, time to first token."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ class FirstTokenTimes:
         self._seen: dict[str, deque[tuple[float, _Stages]]] = {}
 
     def note(self, scrapes: Mapping[str, Scrape], at_seconds: float) -> None:
-        """Note what servers said at a time on a monotonic clock. One that started anew is looked at from then on."""
+        """Record what servers said at a time on a monotonic clock. One that started again is looked at from then on."""
         for gone in self._seen.keys() - scrapes.keys():
             del self._seen[gone]
         for name, scrape in scrapes.items():
@@ -82,5 +82,5 @@ def pool_families(snapshot: Snapshot, scrapes: Mapping[str, Scrape], first_token
 
 
 def _goes_on(before: _Stages, now: _Stages) -> bool:
-    """Return whether a server's sums went on: of one that started anew they are smaller."""
+    """Return whether a server's counters continued; after a restart they are smaller."""
     return len(before) == len(now) and all(one[1] <= other[1] for one, other in zip(before, now, strict=True))

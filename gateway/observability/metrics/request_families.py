@@ -15,7 +15,7 @@ from contracts.errors import (
     TollkeeperError,
     Unavailable,
 )
-from contracts.metering.usage import INPUT_LEAVES, LEAVES, TOKEN_LEAVES, UNIT_LEAVES
+from contracts.metering.usage import INPUT_LEAVES, LEAVES, OUTPUT_LEAVES, TOKEN_LEAVES, UNIT_LEAVES
 from contracts.pricing.money import PICO_USD_PER_USD
 from gateway.observability.metrics.exposition import Family, Sample, counter
 from gateway.observability.metrics.histogram import DURATION_SECONDS, FIRST_TOKEN_SECONDS, sum_of
@@ -34,8 +34,8 @@ _CAUSES: Final[tuple[tuple[type[TollkeeperError], str], ...]] = (
     (InvalidRequest, "invalid_request"),
     (TollkeeperError, "other"),
 )
-_INPUTS: Final = len(INPUT_LEAVES)  # the first of the LEAVES
-_TOKENS: Final = len(TOKEN_LEAVES)
+_INPUTS: Final = tuple(map(LEAVES.index, INPUT_LEAVES))
+_OUTPUTS: Final = tuple(map(LEAVES.index, OUTPUT_LEAVES))
 _BY_MODEL: Final = ("model", "pool")
 _LABELS: Final = ("api", "operation", "provider", "model", "pool", "outcome", "status")  # in the order of SeriesKey
 
@@ -159,9 +159,9 @@ def _sums(
 
 def _tokens(series: dict[SeriesKey, RequestSeries]) -> Iterator[Sample]:
     for labels, found in _grouped(series, _BY_MODEL):
-        for place, leaf in enumerate(TOKEN_LEAVES):
-            if total := sum(one.tokens[place] for one in found):
-                direction = "input" if place < _INPUTS else "output"
+        for leaf in TOKEN_LEAVES:
+            if total := sum(one.tokens[LEAVES.index(leaf)] for one in found):
+                direction = "input" if leaf in INPUT_LEAVES else "output"
                 yield {**labels, "direction": direction, "leaf": leaf}, total
 
 
@@ -225,8 +225,8 @@ def _tenant_families(tenants: list[tuple[str, TenantCounts]]) -> Iterator[Family
             ({"tenant": name, "direction": direction}, count)
             for name, found in tenants
             for direction, count in (
-                ("input", sum(found.tokens[:_INPUTS])),
-                ("output", sum(found.tokens[_INPUTS:_TOKENS])),
+                ("input", sum(found.tokens[place] for place in _INPUTS)),
+                ("output", sum(found.tokens[place] for place in _OUTPUTS)),
             )
         ),
     )

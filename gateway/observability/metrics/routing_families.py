@@ -1,4 +1,4 @@
-"""What pools that choose by a policy know of their replicas, as metrics. Pools that are asked in turn know nothing."""
+"""Metrics of what routing policies know of replicas. Pools that are used in turn have none."""
 
 from collections.abc import Iterator
 from typing import TypedDict, cast

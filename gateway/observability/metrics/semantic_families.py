@@ -1,4 +1,4 @@
-"""What became of prompts that routes look at, and what makes their vectors, as metrics."""
+"""Metrics of semantic routing: classified prompts, and the embedder."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What the gateway runs for its metrics: the endpoint, the loop's lag in the background, a port where one is set."""
+"""Run the gateway's metrics: endpoint, event loop lag, and a separate port if one is set."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ class MetricsService:
         return self._endpoint if self._server is None else None
 
     async def start(self, host: str) -> None:
-        """Begin to measure, and to listen. Raises ConfigurationError if the port cannot be had."""
+        """Start to measure, and to listen. Raises ConfigurationError if the port cannot be had."""
         if self._server is not None:
             await self._server.start(host, self._own_port, port_setting="TOLLKEEPER_METRICS_PORT")
         self._measuring = [

@@ -1,4 +1,4 @@
-"""Which targets are called and which are left alone, and what pools spend on further tries, as metrics."""
+"""Metrics of targets, circuit breakers and retry budgets."""
 
 from collections.abc import Iterator
 
@@ -36,13 +36,13 @@ def target_families(book: HealthBook) -> Iterator[Family]:
     yield Family(
         "tollkeeper_retry_budget_spent_total",
         "counter",
-        "Further tries that a pool's budget has borne.",
+        "Additional attempts that a pool's budget has borne.",
         [({"pool": pool.id}, pool.budget.spent) for pool in pools],
     )
     yield Family(
         "tollkeeper_retry_budget_refused_total",
         "counter",
-        "Further tries that were not made for lack of budget.",
+        "Additional attempts that were not made for lack of budget.",
         [({"pool": pool.id}, pool.budget.refused) for pool in pools],
     )
     yield Family(

@@ -76,7 +76,7 @@ def _url(target: TargetSpec) -> str:
 
 
 def _scraper(target: TargetSpec) -> Scraper:
-    """Make a scraper; over TLS with what the target's own `tls` settings say. Raises ConfigurationError."""
+    """Create a scraper; over TLS with what the target's own `tls` settings say. Raises ConfigurationError."""
     url = _url(target)
     if Origin.parse(url.partition("?")[0]).scheme != "https":
         return Scraper(url)

@@ -1,1 +1,1 @@
-"""What a request that has ended used, costs and is charged."""
+"""Usage, cost and charges of a request that has ended."""

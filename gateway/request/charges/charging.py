@@ -1,4 +1,4 @@
-"""What a request that has ended is to be charged with, metric by metric."""
+"""Compute the charges of a request that has ended, by metric."""
 
 from contracts.api.chat import GenerationRequest
 from gateway.limits.demand import GPU, INPUT, MONEY, NOTHING, ONE_REQUEST, OUTPUT, Amounts, amounts_of
@@ -54,7 +54,7 @@ def gpu_time_of(attempts: list[Attempt], unmeasured_ns: int) -> int:
 
 
 def _gpu_unmeasured(attempts: list[Attempt], grant: Grant, tokens_in: int, tokens_out: int) -> int:
-    """Return the GPU time to take for what was not measured: an estimate by the tokens if the request failed."""
+    """Return the GPU time to charge if it was not measured: an estimate from the tokens if the request failed."""
     held_ns = grant.reservation.reserved(GPU)
     if all([attempt.error is None for attempt in attempts if not attempt.is_free]):
         return held_ns

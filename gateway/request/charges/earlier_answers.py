@@ -1,4 +1,4 @@
-"""What a request pays for answers that it got and did not use: each was wanted, and made, and has its price."""
+"""Charges for answers that a request received and did not use (cascades): each is billed at its price."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What an answer used beyond its reservation, fetched from counters that are shared before it is charged.
+"""Usage beyond a request's reservation, fetched from shared counters before it is charged.
 
 Nobody sees an upstream's whole answer grow, and a stream may come in one piece. Where counters are leased, what is
 here at that moment says little of what there is: without asking, the rest would be charged to nobody.

@@ -1,4 +1,4 @@
-"""What each attempt used and costs: reported usage first, then what was counted on the way, then an estimate.
+"""Usage and cost of each attempt: reported usage first, then counted, then estimated.
 
 An attempt that failed before any token in a way that nobody bills is free (`failed_attempts.py`).
 """

@@ -1,4 +1,4 @@
-"""What is alike of all whole and streamed chats with one key for one model that keeps answers, for a second at most."""
+"""Facts shared by all chats with one key for one cached model, computed once and kept for a second."""
 
 from contracts.pricing.prices import Cost
 from contracts.recording.records import RequestRecord

@@ -1,4 +1,4 @@
-"""What requests of one kind are expected to take, and what their ends teach: fresh within a tenth of a second."""
+"""Expected usage of requests of one kind, learned from their ends within a tenth of a second."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What is alike of all chats that come with one key for one model in one API: worked out once, kept for a second."""
+"""Facts shared by all chats with one key for one model in one API, computed once and kept for a second."""
 
 from typing import Final
 
@@ -154,7 +154,7 @@ class KeptPlan:
 def make_plan(
     stages: Stages, shapes: KeptShapes, key: KeyEntry, operation: Operation, model_name: str, now_ns: int
 ) -> KeptPlan:
-    """Make the plan of chats with a key for a model, if they can do without the stages that it leaves out."""
+    """Create the plan of chats with a key for a model, if they can do without the stages that it leaves out."""
     snapshot = stages.directory.snapshot
     model = snapshot.models.get(model_name)
     ends = (now_ns + _KEPT_NS, snapshot.prices.unchanged_around(now_ns)[1], key.expires_at_ns, key.revoked_at_ns)
@@ -164,7 +164,7 @@ def make_plan(
     plan = None
     if model is not None and (not is_guarded or stages.guardrails.is_immediate(key.identity.tenant, model_name)):
         plan = _open(stages, shapes, key, operation, model, now_ns, is_guarded=is_guarded, is_watched=is_watched)
-    # A kept answer is given by a plan only where nobody else looks at it, and to chats in OpenAI's API.
+    # A kept answer is given by a plan only if nobody else looks at it, and to chats in OpenAI's API.
     is_kept = model is not None and operation is CHAT and not is_watched and not is_guarded
     cached = cache_plan_of(stages, key, model, snapshot, now_ns) if is_kept and model is not None else None
     until_ns = min(end for end in ends if end is not None)

@@ -1,4 +1,4 @@
-"""What packs the records of chats that are alike, kept from plan to plan: a plan lives a second, they live on."""
+"""Encoders of records of similar chats; they outlive the plans, which are kept for a second."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -202,4 +202,4 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         [call.mark for call in called] if called else _NOTHING,
         life.prompt_marks,
         provider_usage,
-    )
+    ) + fixed[13:]  # fields that were appended, and that no plan sets

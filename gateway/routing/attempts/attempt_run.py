@@ -28,7 +28,7 @@ from gateway.routing.health.target_health import TargetHealth, failure_words, is
 
 
 class AttemptRun:
-    """One attempt under way. `finish` must follow, whatever came before."""
+    """One attempt in progress. `finish` must follow, whatever came before."""
 
     __slots__ = (
         "_assembling",
@@ -160,7 +160,7 @@ class AttemptRun:
             self._placed.end(self.attempt.result, HedgeLost(f"{self.attempt.target.id!r} was not called"))
 
     def lose(self) -> None:
-        """Note that another was ahead: it was cancelled by us."""
+        """Record that another was ahead: it was cancelled by us."""
         self.attempt.error = HedgeLost(f"another target was ahead of {self.attempt.target.id!r}")
 
     def finish(self) -> None:

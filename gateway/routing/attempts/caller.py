@@ -12,7 +12,7 @@ from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
 from gateway.routing.attempts.attempt_run import AttemptRun
 from gateway.routing.attempts.means import Means, Sleep
-from gateway.routing.attempts.trial import Trial, is_charged
+from gateway.routing.attempts.trial import Trial, costs_a_retry
 from gateway.routing.health.health_book import HealthBook
 
 
@@ -68,7 +68,7 @@ class Caller:
         assert life.model is not None
         if life.rollout is not None and life.arm == "candidate" and life.model.id == life.rollout.candidate:
             return True  # to the incumbent, which has borne all of it before: no storm comes of that
-        return not is_charged(error) or self.health.pool(life.model.pool).budget.spend(self._clock.monotonic_ns())
+        return not costs_a_retry(error) or self.health.pool(life.model.pool).budget.spend(self._clock.monotonic_ns())
 
 
 def tell_how_far(error: TollkeeperError, life: RequestState) -> None:

@@ -1,4 +1,4 @@
-"""What every trial and race is made with."""
+"""Dependencies of every attempt and race."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Racer(msgspec.Struct, eq=False):
-    """One of the targets that are asked, and its call under way."""
+    """One of the targets that are asked, and its call in progress."""
 
     run: AttemptRun
     sink: RacingSink

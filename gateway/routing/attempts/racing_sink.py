@@ -1,4 +1,4 @@
-"""What a target that races another gives its answer to: kept back until it is ahead, dropped once it has lost."""
+"""The sink of one of several racing attempts (hedging): buffers output until it wins, drops output once it lost."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -11,9 +11,9 @@ from gateway.replies.progress import Progress
 
 
 class RacingSink:
-    """One racer's sink. `claim` is asked at its first output whether it is ahead of all others.
+    """The sink of one attempt. At its first token, `claim` returns whether it is the first of all attempts.
 
-    What comes before that output, such as what a target says of the usage, is kept and passed on with it.
+    Events before that token, such as usage, are buffered and passed on if the attempt wins.
     """
 
     def __init__(self, sink: Sink, progress: Progress, claim: Callable[[], bool]) -> None:
@@ -24,18 +24,18 @@ class RacingSink:
         self.state: Literal["racing", "ahead", "lost"] = "racing"
 
     def finish(self) -> bool:
-        """End an answer, which may have had no output; return whether it is the one that counts."""
+        """End an answer, which may be empty; return whether this attempt won."""
         return self._is_ahead()
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Accept an event: one without tokens does not yet decide."""
+        """Accept an event. One without tokens does not decide the race."""
         if self.state == "racing" and not any([delta.tokens for delta in deltas]):
             self._kept.append(lambda: self._sink.event(data, deltas, is_usage_only=is_usage_only))
         elif self._is_ahead():
             self._sink.event(data, deltas, is_usage_only=is_usage_only)
 
     def delta(self, delta: Delta) -> None:
-        """Accept a piece: one without tokens does not yet decide."""
+        """Accept a delta. One without tokens does not decide the race."""
         if self.state == "racing" and not delta.tokens:
             self._kept.append(lambda: self._sink.delta(delta))
         elif self._is_ahead():
@@ -61,31 +61,31 @@ class RacingSink:
         self._pass_or_keep(self._sink.native)
 
     def served(self, model: str, version: str) -> None:
-        """Record what answers."""
+        """Accept the name and version of the model that answers."""
         self._pass_or_keep(lambda: self._sink.served(model, version))
 
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Withdraw how to hold the producer: no client waits for one that is not ahead."""
+        """Accept the producer's pause and resume functions; client backpressure applies to the winner only."""
         self._pass_or_keep(lambda: self._sink.attach_flow(pause, resume))
 
     def answered_at(self, tier: str) -> None:
-        """Accept the service tier, which stands on the ledger the one that answers."""
+        """Record the service tier in this attempt's progress: each attempt is charged at its own tier."""
         self._progress.service_tier = tier
 
     def media_type(self, name: str) -> None:
-        """Accept of which type the reply is."""
+        """Accept the reply's media type."""
         self._pass_or_keep(lambda: self._sink.media_type(name))
 
     def report(self, usage: Usage, count_method: CountMethod) -> None:
-        """Record what is known of the usage, which stands on the ledger the one that answers."""
+        """Record the usage in this attempt's progress, whether it wins or loses."""
         self._progress.usage, self._progress.count_method = usage, count_method
 
     def account(self, result: Result) -> None:
-        """Record the account of a call that raises, which stands on the ledger the one that answers."""
+        """Record the result of a failed call in this attempt's progress, whether it wins or loses."""
         self._progress.account = result
 
     async def drained(self) -> None:
-        """Wait until the client has taken enough, where it is given anything."""
+        """Wait until the client has read enough; return at once unless this attempt won."""
         if self.state == "ahead":
             await self._sink.drained()
 

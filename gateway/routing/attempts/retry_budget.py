@@ -1,4 +1,4 @@
-"""How many further tries a pool may make: a share of its requests, and a few a second for a pool that has few."""
+"""The retry budget of a pool: a share of its requests, with a small minimum rate."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ _MOST_SAVED: Final = 100.0  # tries earned by earlier requests: what a quiet hou
 
 
 class RetryBudget:
-    """Tokens that requests earn and further tries spend (Finagle's RetryBudget, gRPC A6's retry throttling).
+    """Tokens that requests earn and additional attempts spend (Finagle's RetryBudget, gRPC A6's retry throttling).
 
     In any span of time at most `share` of its requests, `per_second` tries for each second begun, and what was saved
     before (100 tries) are granted.

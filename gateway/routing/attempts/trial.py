@@ -160,7 +160,7 @@ class Trial:
     def _may_go_on(self, *, resumes: bool, is_again: bool) -> bool:
         """Return whether the pool's budget bears a further try: of what may add to an overload, not of the rest."""
         assert self._failure is not None
-        if not is_again and (resumes or not is_charged(self._failure)):
+        if not is_again and (resumes or not costs_a_retry(self._failure)):
             return True
         return self._pool.budget.spend(self._means.clock.monotonic_ns())
 
@@ -246,7 +246,7 @@ class Trial:
         )
 
 
-def is_charged(error: TollkeeperError) -> bool:
+def costs_a_retry(error: TollkeeperError) -> bool:
     """Return whether another try after this error may add to an overload, so that the pool's budget has to bear it.
 
     One that was refused a connection or a place, or has lost its connection, is a request that others have to serve

@@ -10,9 +10,9 @@ from gateway.routing.health.health_book import HealthBook
 def turns(
     candidates: Sequence[TargetSpec], book: HealthBook, clock: Callable[[], int], *, is_begun: bool
 ) -> Iterator[TargetSpec]:
-    """Yield the candidates that may be called, in the order to call them. `is_begun`: the first is under way already.
+    """Yield the candidates that may be called, in the order to call them. `is_begun`: the first is in progress already.
 
-    They come as they are where nothing is wrong. Each is looked at when its turn comes: what has failed meanwhile, at
+    They come as they are if nothing is wrong. Each is looked at when its turn comes: what has failed meanwhile, at
     others' requests, is left out. Where all are away, the pool's policy says whether they are called all the same.
     `clock` gives monotonic nanoseconds.
     """

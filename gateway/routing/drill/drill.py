@@ -1,4 +1,4 @@
-"""Plays a provider's outage through: who answers meanwhile, what is lost, and when all is as before."""
+"""Simulate a provider's outage: which targets answer, which requests are lost, when routing recovers."""
 
 import asyncio
 from collections import Counter

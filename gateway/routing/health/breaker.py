@@ -20,7 +20,7 @@ class Leave(IntEnum):
     """Whether a call may be made now."""
 
     NO = 0
-    RATHER_NOT = 1  # only where nobody else may be called
+    RATHER_NOT = 1  # only if nobody else may be called
     PROBE = 2  # and its outcome decides
     YES = 3
 
@@ -73,11 +73,11 @@ class Breaker:
         self.opened = 0  # times
         self.successes = 0  # in this window, as the next
         self.failures_in_a_row = 0
-        self.slow_bar_ns: int | None = None  # a probe that takes longer is no good one
+        self.slow_bar_ns: int | None = None  # a probe that takes longer is not a good one
         self._failures = 0
         self._last_successes = 0
         self._last_failures = 0
-        self._probes = 0  # under way
+        self._probes = 0  # in progress
         self._good_probes = 0
         self._lost_probes = 0  # in a row
         self._pause_ns = 0
@@ -106,7 +106,7 @@ class Breaker:
         return (self.state == "open" and now_ns >= self.until_ns) or (self.state == "half_open" and not self._probes)
 
     def begin_probe(self) -> None:
-        """Accept the place of the one probe that may be under way, or begin one before its time."""
+        """Accept the place of the one probe that may be in progress, or begin one before its time."""
         if self.state == "open":
             self.state, self._good_probes = "half_open", 0
         self._probes += 1
@@ -195,7 +195,7 @@ class Breaker:
             self.state, self.is_calm, self.why, self._good_probes = "half_open", False, why, 0
 
     def turn(self, now_ns: int) -> None:
-        """Begin the next half of the window where it is time: what is older than the last half counts no more."""
+        """Start the next half of the window where it is time: what is older than the last half counts no more."""
         if now_ns - self._turned_ns < self.policy.window_seconds * _SECOND_NS / 2:
             return
         self._turned_ns = now_ns

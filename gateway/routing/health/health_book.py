@@ -132,9 +132,7 @@ class HealthBook:
 
     @property
     def is_degraded(self) -> bool:
-        """Return whether a target or a provider is left alone for its failures; one that only rests is as it should
-        be.
-        """
+        """Return whether a target's or a provider's circuit is open; a pause by Retry-After does not count."""
         own = any([one.breaker is not None and not one.breaker.is_calm for one in self._targets.values()])
         return own or any([not breaker.is_calm for breaker in self._providers.values()])
 

@@ -21,7 +21,7 @@ class HealthChanges:
         self._kept: deque[dict[str, object]] = deque(maxlen=_MOST)
 
     def note(self, name: str, breaker: Breaker) -> None:
-        """Note that a breaker has opened, or is closed again. `name` is "pool/target" or "provider NAME"."""
+        """Record that a breaker has opened, or is closed again. `name` is "pool/target" or "provider NAME"."""
         is_called = breaker.is_calm
         if is_called:
             _log.info("called again", extra={"target": name})

@@ -1,4 +1,4 @@
-"""How long something took lately: its quantiles within 10 %, from counts in buckets that grow by that much."""
+"""Recent latency quantiles within 10 %, from exponential histogram buckets."""
 
 import math
 from typing import Final
@@ -36,6 +36,6 @@ class Latencies:
         raise AssertionError("the count is the buckets' sum")
 
     def turn(self) -> None:
-        """Begin the next half of the window."""
+        """Start the next half of the window."""
         self._last, self._now = self._now, [0] * _BUCKETS
         self.count = sum(self._last)

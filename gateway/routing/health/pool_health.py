@@ -1,4 +1,4 @@
-"""What the targets of one pool share: its policy, its budgets, and how long its first tokens take."""
+"""State that a pool's targets share: routing policy, retry budget, and times to first token."""
 
 from statistics import median
 from typing import Final
@@ -11,7 +11,7 @@ from gateway.routing.health.target_health import TargetHealth
 _SECOND_NS: Final = 1_000_000_000
 _HEDGES_PER_SECOND: Final = 1.0  # beyond the share of a pool's requests
 _MOST_SLOW_SHARE: Final = 0.5  # of a pool may be left alone for being slow
-_WINDOW_SECONDS: Final = 30.0  # where there is no breaker that says
+_WINDOW_SECONDS: Final = 30.0  # if there is no breaker that says
 
 
 class PoolHealth:
@@ -54,7 +54,7 @@ class PoolHealth:
         self.hedging.requests += 1
 
     def note_probe(self) -> None:
-        """Note that one unavailable target is being probed; calls to the others go on as before."""
+        """Record that one unavailable target is being probed; calls to the others go on as before."""
         if self.is_probe_due:
             self.is_probe_due = False
             for health in self.targets.values():

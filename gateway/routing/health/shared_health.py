@@ -1,4 +1,4 @@
-"""What several gateways tell each other of targets that fail: another's word is looked into, not believed."""
+"""Gateways share failures of targets; a report from another gateway is verified before it counts."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""How one target does: whether it may be called, and how long it takes."""
+"""A target's health: whether it may be called, and its latency."""
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -26,7 +26,7 @@ _ABOUT_THE_PATH: Final = "upstream_not_found"  # says nothing of what else the t
 class TargetHealth:
     """One target's health, the same object as long as its specification is. Times are monotonic nanoseconds.
 
-    A rest is what a target asks for by Retry-After: it is called meanwhile only where nobody else may be.
+    A rest is what a target asks for by Retry-After: it is called meanwhile only if nobody else may be.
     """
 
     __slots__ = (
@@ -77,7 +77,7 @@ class TargetHealth:
         return leave
 
     def begin(self) -> tuple[Breaker, ...]:
-        """Begin a call; return the breakers whose probe it is, which a reload may replace before it has ended.
+        """Start a call; return the breakers whose probe it is, which a reload may replace before it has ended.
 
         One that is made although it is away, nobody else being there, is a probe as well.
         """
@@ -153,7 +153,7 @@ class TargetHealth:
         self.is_plain = not (self.is_away or self.ignores_limit or self.pool.is_probe_due)
 
     def note_limit(self, now_ns: int, *, is_ignored: bool) -> None:
-        """Note that an answer went beyond the max_tokens that the target was told, or ended there by itself."""
+        """Record that an answer went beyond the max_tokens that the target was told, or ended there by itself."""
         if is_ignored == self.ignores_limit:
             return
         self.ignores_limit = is_ignored
@@ -178,12 +178,12 @@ class TargetHealth:
         return bool(breakers) and all(one.state == "recovering" or one.wants_probe(now_ns) for one in breakers)
 
     def wait_ns(self, now_ns: int) -> int:
-        """Return how long it may be called again, 0 if that is now or when a probe under way has ended."""
+        """Return how long it may be called again, 0 if that is now or when a probe in progress has ended."""
         breakers = [one for one in (self.breaker, self.provider_breaker) if one is not None and one.state == "open"]
         return max([one.until_ns - now_ns for one in breakers] + [self.rests_until_ns - now_ns, 0])
 
     def mean_ns(self, is_whole: bool, least: int) -> float | None:
-        """Return how long whole answers, or first tokens, took on average; `None` if fewer than `least` are known."""
+        """Return the mean time (ns) of complete answers or first tokens; `None` with fewer than `least` samples."""
         count, spent = (self.wholes, self.wholes_ns) if is_whole else (self.firsts, self.firsts_ns)
         return spent / count if count >= least else None
 

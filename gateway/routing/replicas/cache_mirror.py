@@ -54,7 +54,7 @@ class CacheMirror:
 
     def __init__(self) -> None:
         self._mirrors: dict[Place, _Mirror] = {}
-        self._due: dict[Place, _Due] = {}  # also where nobody follows any more
+        self._due: dict[Place, _Due] = {}  # also if nobody follows any more
         self._asks: dict[str, Callable[[str], None]] = {}
         self.unreadable_records = 0
 
@@ -95,7 +95,7 @@ class CacheMirror:
     # what hosts' connections call
 
     def on_kv_host(self, url: str, ask: Callable[[str], None]) -> None:
-        """Begin with a host that has introduced itself; one whose models changed is asked where it has to be."""
+        """Start with a host that has introduced itself; one whose models changed is asked where it has to be."""
         self._asks[url] = ask
         for place, due in self._due.items():
             if place[0] == url:  # an ask may have been refused, as of a model not loaded yet: no answer will come

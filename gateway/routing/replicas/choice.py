@@ -1,4 +1,4 @@
-"""What was chosen for a request: whom to ask in which order, and the counting of those that are asked."""
+"""The chosen order of targets for a request, and the count of those in use."""
 
 from collections.abc import Sequence
 

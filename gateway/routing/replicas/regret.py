@@ -1,4 +1,4 @@
-"""What the alternatives to a choice were predicted to cost, kept for some requests and scored when the truth is known.
+"""Predictions for alternatives of a choice, kept for a sample of requests and scored at their end.
 
 A record then says, in its decision: what was predicted for the chosen replica and what came, and how the alternatives
 stood at that moment. Regret is what the prediction missed by, or the cheapest alternative was better by.

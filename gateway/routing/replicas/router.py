@@ -1,4 +1,4 @@
-"""Which targets may answer, best first: by the pool's policy, from what is known of its replicas."""
+"""Rank targets by the pool's policy, from the known state of its replicas."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence

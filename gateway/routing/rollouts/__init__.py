@@ -1,1 +1,1 @@
-"""What a gateway does for rollouts: who is led to which arm, what both did, copies to the candidate, the way back."""
+"""Rollouts at a gateway: assignment to arms, results of both, shadow requests, rollback."""

@@ -36,7 +36,7 @@ def _streamed(sent: bytes, most_characters: int) -> str | None:
         try:
             event = _decode(line[5:])
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            continue  # the stream's mark of its end, or what is no event
+            continue  # the stream's mark of its end, or what is not an event
         if isinstance(event, dict):
             is_stream = True
             for piece in _delta(event):

@@ -1,4 +1,4 @@
-"""Where gateways agree on rollouts: in the control database, or alone, in a file of the data directory."""
+"""Shared state of rollouts between gateways: in the control database, or in a local file."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How alike two answers are: by their words, in their order, or by what they mean."""
+"""Similarity of two answers: by words in order, or by embeddings."""
 
 import asyncio
 from array import array

@@ -1,4 +1,4 @@
-"""What this process knows of each live rollout: both arms' tallies, and whether the candidate is stopped here."""
+"""This process's state of live rollouts: both arms' tallies, and whether the candidate is stopped here."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -75,7 +75,7 @@ class RolloutBook:
         )
 
     def stop(self, spec: RolloutSpec, reason: str) -> None:
-        """Lead nobody to the candidate any more, until the rollout has changed; nothing where it has by now."""
+        """Lead nobody to the candidate any more, until the rollout has changed; nothing if it has by now."""
         page = self._pages.get(spec.id)
         if page is not None and page.spec == spec:
             page.stopped = reason

@@ -23,7 +23,7 @@ _MINUTE_NS: Final = 60 * 10**9
 
 
 class RolloutWatch:
-    """Judges by what all gateways see. Where they cannot be asked, by what is seen here: harm is stopped at once."""
+    """Judges by what all gateways see. If they cannot be asked, by what is seen here: harm is stopped at once."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class Rollouts:
             reply.copy_to(AnswerCopy(_MOST_COPIED_BYTES))
 
     async def look(self, life: RequestState, exchange: Exchange, reply: Reply | None) -> None:
-        """Note what a request says of its arm, before it is recorded. Raises nothing.
+        """Record what a request says of its arm, before it is recorded. Raises nothing.
 
         It waits for nothing, but for a copy's comparison.
         """
@@ -115,7 +115,7 @@ class Rollouts:
         return {"live": live, "copies_made": shadows.made, "copies_dropped": dict(shadows.dropped)}
 
     async def close(self) -> None:
-        """End copies under way, and let go of the board."""
+        """End copies in progress, and let go of the board."""
         await self.shadows.close()
         self._board.close()
 

@@ -1,4 +1,4 @@
-"""What one request says of the arm that it was led to, read off its life once it is settled."""
+"""The observation of a settled request for its rollout arm."""
 
 from typing import Final
 

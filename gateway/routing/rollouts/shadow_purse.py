@@ -1,4 +1,4 @@
-"""What copies of requests have cost today, and may still: at this gateway, and at the others as far as they say."""
+"""The daily allowance for shadow requests: cost so far at this gateway, and at the others as reported."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ def day_of(now_ns: int) -> str:
 
 
 class ShadowPurse:
-    """One day's money of one rollout, in pico-USD. What is under way counts as much as it may cost."""
+    """A rollout's daily allowance for shadow requests, in pico-USD. Requests in progress count at maximum cost."""
 
     def __init__(self) -> None:
         self.day = ""
@@ -24,7 +24,7 @@ class ShadowPurse:
 
     @property
     def here(self) -> int:
-        """Return what this gateway's copies have cost today, with what those under way may."""
+        """Return what this gateway's copies have cost today, with what those in progress may."""
         return (self._before or 0) + self._spent + self._held
 
     def take(self, day: str, amount: int, most: int) -> bool:

@@ -140,7 +140,7 @@ class Shadows:
         life.add_decision("shadow", said)
 
     async def close(self) -> None:
-        """End what is under way: nobody waits for it."""
+        """End what is in progress: nobody waits for it."""
         tasks = [task for of_one in self._under_way.values() for task in of_one]
         for task in tasks:
             task.cancel()

@@ -1,1 +1,1 @@
-"""Where a route leads a request: which of its entries may be used, in which order, and the way along them."""
+"""Resolve a route: usable entries, their order, and the attempts along them."""

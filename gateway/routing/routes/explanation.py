@@ -1,4 +1,4 @@
-"""Where a route would lead a request that someone describes: each entry with the reason why it is used, or is not."""
+"""Explain a route for a described request: each entry with the reason why it is used or not."""
 
 import time
 from collections.abc import Iterator

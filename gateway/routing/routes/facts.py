@@ -1,4 +1,4 @@
-"""What a route decides by: who asks, how much, when and where, and how its models do at present."""
+"""Facts that a route's conditions use: caller, size, time, region, and the current state of its models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ class Standing(Protocol):
         """Return whether a probe of a model whose answers come late is due, and this request may be it."""
 
     def begin_probe(self, model: ModelSpec) -> None:
-        """Note that the request is led to a late model as its probe."""
+        """Record that the request is led to a late model as its probe."""
 
     def leave_out(self, model: ModelSpec) -> None:
         """Count that the request is led elsewhere because the model is late."""

@@ -112,7 +112,7 @@ class HeldReply(Reply):
         """Wait for nothing: no client takes it yet."""
 
     def text(self) -> HeldText:
-        """Return the answer as it can be judged. Raises UpstreamBroken if it is no chat's."""
+        """Return the answer as it can be judged. Raises UpstreamBroken if it is not a chat's."""
         deltas = self._as_deltas()
         return HeldText(
             text="".join(delta.text for delta in deltas),

@@ -1,4 +1,4 @@
-"""How models would do with one request now, as the gateway's own counters, cards and measurements have it."""
+"""The current state of models for one request, from counters, price cards and measurements."""
 
 from collections.abc import Callable
 
@@ -81,7 +81,7 @@ class LiveStanding:
         return self._paces.is_probe_due(model.id, self._clock.monotonic_ns(), states_budget=states_budget)
 
     def begin_probe(self, model: ModelSpec) -> None:
-        """Note that the request is led to a late model as its probe."""
+        """Record that the request is led to a late model as its probe."""
         self._paces.begin_probe(model.id, self._clock.monotonic_ns())
 
     def leave_out(self, model: ModelSpec) -> None:

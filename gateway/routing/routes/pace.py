@@ -1,4 +1,4 @@
-"""How quick models answer, learned from requests while there are routes to be led by it.
+"""Recent speed of models, learned while routes use it.
 
 A model that is left because its answers come late would stay late for ever, as nothing new is learned of it. So a few
 requests are sent there as probes, and what a probe shows replaces what was known.
@@ -85,7 +85,7 @@ class PaceBook:
             pace.per_token.add((ended_ns - began_ns) / 1e9 / output_tokens)
 
     def leave_out(self, model: str) -> None:
-        """Count a request that is not led to a model because its answers come late."""
+        """Count a request that avoids a model because its answers are late."""
         pace = self._known.get(model)
         if pace is not None:
             pace.left_out += 1
@@ -106,7 +106,7 @@ class PaceBook:
         return pace.left_out >= PROBE_EVERY - 1 and now_ns - pace.probed_at_ns >= PROBE_PAUSE_NS
 
     def begin_probe(self, model: str, now_ns: int) -> None:
-        """Note that a request is led to a late model as its probe."""
+        """Record that a request is led to a late model as its probe."""
         pace = self._known.get(model)
         if pace is not None:
             pace.probed_at_ns, pace.left_out, pace.awaits_probe = now_ns, 0, True

@@ -1,4 +1,4 @@
-"""From a route to the models a request may be led to, best first, and the reasons why others are none of them."""
+"""Resolve a route to models, best first, with the reasons why others are excluded."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Whose turn it is among entries that share requests by weight."""
+"""Weighted round robin among entries."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from zlib import crc32
 
 from gateway.routing.routes.plan import Branch
 
-_MOST_KEPT: Final = 4_096  # routes, each set of weights its own; who is dropped begins anew
+_MOST_KEPT: Final = 4_096  # routes, each set of weights its own; who is dropped begins again
 
 _Shares = tuple[tuple[str, int], ...]  # (label, weight) each
 

@@ -1,1 +1,1 @@
-"""What a prompt is about and how hard it is, told by examples, for routes that choose by that."""
+"""Classify prompts by topic and complexity from examples, for semantic routes."""

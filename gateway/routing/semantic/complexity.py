@@ -34,7 +34,7 @@ _CODE = re.compile(r"```|[{};]\s*$|\bdef |\bclass |=>|->", re.MULTILINE)
 @cache
 def given_prompts() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the simple and the complex prompts that come with Tollkeeper."""
-    return read_prompts("simple_prompts.txt"), read_prompts("complex_prompts.txt")
+    return read_prompts("simple"), read_prompts("complex")
 
 
 def complexity_examples(spec: ComplexitySpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -110,7 +110,7 @@ def _ridge(features: FloatArray, aims: FloatArray) -> tuple[FloatArray, FloatArr
 
 
 def _logistic(scores: FloatArray, labels: NDArray[np.bool_]) -> tuple[float, float]:
-    """Fit slope and offset by Newton's method. Aims are a little off 0 and 1: few examples make nothing sure."""
+    """Fit slope and offset by Newton's method. Targets are slightly off 0 and 1 (Platt scaling) for few examples."""
     right, wrong = int(labels.sum()), int((~labels).sum())
     aims = np.where(labels, (right + 1) / (right + 2), 1 / (wrong + 2))
     slope, offset = 1.0, 0.0

@@ -1,4 +1,4 @@
-"""How well a route's examples read prompts whose meaning is known."""
+"""Evaluate a route's examples on labelled prompts."""
 
 from collections.abc import Sequence
 from typing import Final

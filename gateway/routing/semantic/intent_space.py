@@ -1,4 +1,4 @@
-"""How near texts are to the examples of each intent."""
+"""Similarity of texts to the examples of each intent."""
 
 from collections.abc import Sequence
 from typing import Final

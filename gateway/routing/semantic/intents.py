@@ -28,12 +28,12 @@ _HERE: Final = Path(__file__).parent
 @cache
 def everyday_prompts() -> tuple[str, ...]:
     """Return prompts of all kinds: what a route's intents are told apart from, beside one another."""
-    return read_prompts("everyday_prompts.txt")
+    return read_prompts("everyday")
 
 
-def read_prompts(file: str) -> tuple[str, ...]:
-    """Return the prompts in a file of this folder, one a line."""
-    return tuple((_HERE / file).read_text(encoding="utf-8").splitlines())
+def read_prompts(name: str) -> tuple[str, ...]:
+    """Return the prompts of a list in the folder `prompts`, one a line."""
+    return tuple((_HERE / "prompts" / f"{name}.txt").read_text(encoding="utf-8").splitlines())
 
 
 class _Examples(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What a route's examples teach: the classifiers made of them, and how well these do."""
+"""Classifiers trained from a route's examples, and their accuracy."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""How well a route's examples do, by cross-validation: each is read by what was learned without it."""
+"""Accuracy of a route's examples by cross-validation."""
 
 import msgspec
 

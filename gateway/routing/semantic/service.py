@@ -1,4 +1,4 @@
-"""What goes by meaning at one gateway: the embedder's process, and what reads prompts with it."""
+"""Semantic services of a gateway: the embedder's process, and the classifiers that use it."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from gateway.routing.semantic.reader import SemanticReader
 
 
 class SemanticService:
-    """The embedder and the reader of a gateway. No process is begun before something asks for a text's meaning."""
+    """A gateway's embedder process and classifier. The process is started at the first use."""
 
     def __init__(self, threads: int, timeout_ms: int) -> None:
         self.embedder = EmbedderChild(threads)

@@ -1,4 +1,4 @@
-"""How often readings are right: accuracy, abstention, and what is taken for what."""
+"""Accuracy, abstention and confusion of classifications."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-NONE_WORD: Final = "(none)"  # of what is no intent, and of what was left to the default
+NONE_WORD: Final = "(none)"  # of what is not an intent, and of what was left to the default
 
 
 class Tally(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Tally(msgspec.Struct, frozen=True):
 
     @property
     def accuracy(self) -> float | None:
-        """Return the share that was read right, which for what is no intent is abstention; `None` of nothing."""
+        """Return the share that was read right, which for what is not an intent is abstention; `None` of nothing."""
         return self._share(sum(count for (was, read), count in self.pairs.items() if was == read), self.count)
 
     @property

@@ -1,4 +1,4 @@
-"""Where to draw the line between scores of what belongs and of what does not."""
+"""Choose the score threshold that separates members of a class from others."""
 
 import numpy as np
 

@@ -98,7 +98,7 @@ def test_pauses_after_failures_double_up_to_half_a_minute_and_a_success_ends_the
     replica, now = replica_at(), 2 * SECOND
     pauses = []
     for _ in range(7):
-        for _ in range(3):  # those under way when it went count once
+        for _ in range(3):  # those in progress when it went count once
             replica.end(begin(replica, 10, now), now, has_failed=True)
         pauses.append((replica.suspect_until_ns - now) // SECOND)
         now = replica.suspect_until_ns

@@ -16,7 +16,7 @@ from analytics.prices.card_list import CardList
 from analytics.scope import Scope
 from backends.store.client import StoreClient
 from contracts.access.identity import Identity
-from contracts.metering.usage import Usage
+from contracts.metering.usage import LEAVES, Usage
 from contracts.pricing.prices import PriceCard
 from contracts.recording.records import RequestRecord
 
@@ -66,6 +66,20 @@ def tenant(record: Callable[[Sequence[RequestRecord]], None]) -> str:
         ]
     )
     return name
+
+
+def test_tokens_of_every_kind_count_in_a_session_and_its_turns(
+    reader: StoreClient, record: Callable[[Sequence[RequestRecord]], None]
+) -> None:
+    name = f"t-{uuid4().hex[:8]}"
+    usage = Usage(**{leaf: 1 << place for place, leaf in enumerate(LEAVES)})
+    record([turn(name, 0, usage=usage)])
+    (session,) = agent_sessions(reader, scope_of(name))
+    (by_repository,) = agent_groups(reader, scope_of(name), by="repo")
+    (only,) = session_turns(reader, scope_of(name), name, "key_1", "s1", CardList((), ()))
+    for found in (session, by_repository, only):
+        assert (found.input_tokens, found.output_tokens) == (usage.input_tokens, usage.output_tokens), found
+        assert found.cached_tokens == usage.cache_read_tokens, found
 
 
 def scope_of(tenant: str) -> Scope:

@@ -25,7 +25,7 @@ usages = st.one_of(
 
 
 def request(moment: datetime, **fields: object) -> RequestRecord:
-    """Make a record that came at a moment."""
+    """Create a record that came at a moment."""
     values: dict[str, object] = {
         "request_id": uuid4().bytes,
         "started_at_ns": int(moment.timestamp()) * 10**9 + moment.microsecond * 1000,

@@ -67,9 +67,9 @@ def test_a_cost_without_anybody_to_take_it_is_left() -> None:
         ([SharedRule("a", "commitment", usd="1")], "needs a term"),
         ([SharedRule("a", "commitment", usd="1", starts=date(2051, 1, 1), ends=date(2051, 1, 1))], "needs a term"),
         ([SharedRule("a", "fixed", usd="1", provider="azure")], "`provider` belongs to source commitment"),
-        ([SharedRule("a", "fixed", usd="twelve")], "no amount in USD"),
+        ([SharedRule("a", "fixed", usd="twelve")], "not an amount in USD"),
         ([SharedRule("a", "fixed", usd="-1")], "give an amount from 0"),
-        ([SharedRule("a", "fixed", usd="NaN")], "no amount in USD"),
+        ([SharedRule("a", "fixed", usd="NaN")], "not an amount in USD"),
     ],
 )
 def test_rules_that_cannot_be_are_refused_by_name(rules: list[SharedRule], said: str) -> None:

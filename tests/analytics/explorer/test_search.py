@@ -66,7 +66,7 @@ def test_pages_orders_and_outcomes_that_are_none_are_refused(scope: Scope) -> No
         with pytest.raises(InvalidRequest, match="pages are 1 to 200"):
             RequestQuestion.of(scope, Search(), None, "newest", page)
     assert RequestQuestion.of(scope, Search(), None, "newest", 200).page_parameters()["row_offset"] == 199 * 50
-    with pytest.raises(InvalidRequest, match="no outcome"):
+    with pytest.raises(InvalidRequest, match="not an outcome"):
         read_outcome("fine")
     with pytest.raises(InvalidRequest, match="cannot be sorted by"):
         read_sort("colour")

@@ -172,7 +172,7 @@ def test_a_directory_that_cannot_be_written_is_named(
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot be written to .*TOLLKEEPER_EXPORT_DIRECTORY"):
         Desk(control_database, reader, tmp_path / "file").at(day)
-    with pytest.raises(ConfigurationError, match="'xml' is no form of an export"):
+    with pytest.raises(ConfigurationError, match="'xml' is not a form of an export"):
         ExportPlan(tmp_path, "xml")
 
 

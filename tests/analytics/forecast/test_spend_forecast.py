@@ -18,7 +18,7 @@ WEEK = (1.0, 1.1, 1.05, 1.0, 0.9, 0.3, 0.25)
 
 
 def spent(days: int, *, seed: int = 0, noise: float = 0.1) -> list[int]:
-    """Make days of spending that end yesterday: a week's shape and some noise."""
+    """Create days of spending that end yesterday: a week's shape and some noise."""
     source = random.Random(seed)
     first = TODAY - timedelta(days=days)
     return [

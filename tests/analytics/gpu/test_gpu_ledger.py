@@ -179,7 +179,7 @@ def test_who_makes_the_peak_pays_for_it() -> None:
     assert by_peak["spiky"] == 250
     assert split_idle(400, "reservation", {}, {"flat": 0.25}) == {"flat": 100, "": 300}
     assert split_idle(400, "platform", {"flat": flat}, {}) == {"": 400}
-    with pytest.raises(InvalidRequest, match="'anyone' is no idle policy"):
+    with pytest.raises(InvalidRequest, match="'anyone' is not an idle policy"):
         idle_policy("anyone")
 
 

@@ -40,7 +40,7 @@ def test_a_sent_plan_comes_to_the_same_and_tells_its_stages() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"what_if": {"replicas": "many"}}'])
 def test_what_is_no_job_is_refused(data: bytes) -> None:
-    with pytest.raises(InvalidRequest, match="this is no plan"):
+    with pytest.raises(InvalidRequest, match="this is not a plan"):
         PlanJob.of_bytes(data)
 
 

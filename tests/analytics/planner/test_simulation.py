@@ -129,7 +129,7 @@ def test_a_request_larger_than_every_cache_is_refused_and_counted() -> None:
 
 
 def test_blocks_that_do_not_fit_the_cache_are_refused_by_name() -> None:
-    with pytest.raises(InvalidRequest, match="24 tokens are no whole blocks of 16"):
+    with pytest.raises(InvalidRequest, match="24 tokens are not whole blocks of 16"):
         Simulation([SMALL]).run(Workload([PlannedRequest(0, 5, 1)], "odd", 24))
 
 

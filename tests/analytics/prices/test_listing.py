@@ -39,7 +39,7 @@ def test_a_card_that_does_not_fit_is_named_and_the_others_stay() -> None:
 
 def test_a_percentage_is_on_every_price_and_in_the_version() -> None:
     own = adjusted(card("list", "0.000015"), "acme", -10)
-    assert (own.version, own.tenant, own.rates) == ("list@acme-10", "acme", {"input_text": 14})  # 13.5 is no price
+    assert (own.version, own.tenant, own.rates) == ("list@acme-10", "acme", {"input_text": 14})  # 13.5 is not a price
     assert adjusted(card("list"), percent=10).version == "list+10" and adjusted(card("list")) == card("list")
     assert as_new_price(own).usd_per_mtok == {"input_text": Decimal("0.000014")}
 

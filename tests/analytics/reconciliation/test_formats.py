@@ -292,7 +292,7 @@ TWO = focus(focus_row(), focus_row("0.7"))
         (page(usage())[:-40], "the file may be cut short"),
         (page(usage(), has_more=True), "column has_more: the API has further pages"),
         (page(usage(), start=THIRD + 40 * 86_400), "line 1, column start_time: 2026-12-13 is not in 2026-11"),
-        (page(usage(input_tokens=-1)), "line 1, column input_tokens: '-1' is no count of tokens"),
+        (page(usage(input_tokens=-1)), "line 1, column input_tokens: '-1' is not a count of tokens"),
         (page(usage(input_tokens=1.5)), "line 1, column input_tokens"),
         (page(usage(input_cached_tokens=2_000)), "more tokens are cached than there are"),
         (page(usage(model=None)), "column model: it is empty"),
@@ -300,9 +300,9 @@ TWO = focus(focus_row(), focus_row("0.7"))
         (page(usage(object="organization.usage.vector_stores.result")), "has no usage that is recorded"),
         (
             page(usage(object="organization.usage.images.result", images=-1)),
-            "column images: '-1' is no count of images",
+            "column images: '-1' is not a count of images",
         ),
-        (page(usage(object="organization.usage.images.result")), "column images: 'None' is no count of images"),
+        (page(usage(object="organization.usage.images.result")), "column images: 'None' is not a count of images"),
         (page(usage(), usage()), "line 2, column all: it repeats line 1"),
         (
             page(cost(1, "gpt-4o, input"), cost(1, "gpt-4o, output", "eur")),
@@ -310,14 +310,14 @@ TWO = focus(focus_row(), focus_row("0.7"))
         ),
         (page(cost(-1, "gpt-4o, input")), "line 1, column amount.value: '-1' is below 0"),
         (page(cost(1, None)), "grouped by line_item"),
-        (page(cost("much", "gpt-4o, input")), "'much' is no amount of money"),  # type: ignore[arg-type]
+        (page(cost("much", "gpt-4o, input")), "'much' is not an amount of money"),  # type: ignore[arg-type]
         (
             anthropic("costs", {"amount": "1", "currency": "USD", "token_type": "magic", "cost_type": "tokens"}),
             "'magic'",
         ),
         (focus(focus_row(), focus_row(currency="EUR")), "line 3, column BillingCurrency: EUR, but line 2 is in USD"),
         (focus(focus_row("-0.1")), "line 2, column BilledCost: '-0.1' is below 0 on a charge of Usage"),
-        (focus(focus_row("x")), "line 2, column BilledCost: 'x' is no amount"),
+        (focus(focus_row("x")), "line 2, column BilledCost: 'x' is not an amount"),
         (focus(focus_row(day="2026-12-03")), "line 2, column ChargePeriodStart: 2026-12-03 is not in 2026-11"),
         (focus(focus_row(), focus_row()), "line 3, column all: it repeats line 2"),
         (focus(focus_row(), focus_row()[:60]), "line 3, column 7: the row has 6 columns, the header has 14"),
@@ -331,7 +331,7 @@ TWO = focus(focus_row(), focus_row("0.7"))
         (CUR.replace("pricing/unit", "secret") + cur_row() + "\n", "column pricing_unit: the column is missing"),
         (CUR + cur_row(product="AmazonEC2") + "\n", "no line of a model's usage; 1 lines are of other services"),
         (json.dumps(google(cost=-1)), "column cost: '-1' is below 0"),
-        (json.dumps(google(currency="usdollar")), "is no currency code"),
+        (json.dumps(google(currency="usdollar")), "is not a currency code"),
         (json.dumps(google(invoice={"month": "202612"})), "column invoice.month"),
         (json.dumps(google(usage={"amount": -5, "unit": "count"})), "column usage.amount"),
     ],
@@ -344,7 +344,7 @@ def test_a_bad_file_is_refused_with_line_and_column(text: str, words: str) -> No
 
 
 def test_files_that_are_no_text_or_of_an_unknown_format_are_refused() -> None:
-    with pytest.raises(UnreadableBill, match="no text in UTF-8"):
+    with pytest.raises(UnreadableBill, match="not text in UTF-8"):
         read_bill(b"\x1f\x8b\x08\x00")
     with pytest.raises(UnreadableBill, match="the format 'excel' is unknown"):
         read_bill(TWO.encode(), form="excel")

@@ -36,7 +36,7 @@ def test_it_keeps_what_a_dictionary_keeps(steps: list[tuple[str, int, str]]) -> 
 
 @pytest.mark.parametrize("number", [-1, 2**63, 10**30])
 def test_a_number_that_no_entry_has_is_refused(number: int) -> None:
-    with pytest.raises(ValueError, match="no entry's number"):
+    with pytest.raises(ValueError, match="not an entry's number"):
         EntryHashes()[number] = "0" * 64
 
 

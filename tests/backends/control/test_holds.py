@@ -1,4 +1,4 @@
-"""Holds travel to gateways as rules do: with a revision, read when they moved, left out where they cannot be read."""
+"""Holds travel to gateways as rules do: with a revision, read when they moved, left out if they cannot be read."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -103,7 +103,7 @@ def test_scopes_reach_the_data_plane_as_a_policy_that_equal_keys_share(database:
 
 @pytest.mark.parametrize("network", ["10.0.0.1/8", "10.0.0.0/33", "localhost", "", "10.0.0.0/8,::1"])
 def test_what_is_no_network_is_refused(database: ControlDatabase, network: str) -> None:
-    with pytest.raises(InvalidRequest, match="which is no network") as refused, database.session() as session:
+    with pytest.raises(InvalidRequest, match="which is not a network") as refused, database.session() as session:
         make(session, 10, addresses=["::1", network])
     assert refused.value.param == "addresses"
 

@@ -128,7 +128,7 @@ def test_limits_of_another_tenant_are_not_found(database: ControlDatabase) -> No
         ({"level": "tag", "subject": "=x"}, "subject", "name=value"),
         ({"level": "user"}, "subject", "needs a subject"),
         ({"subject": "acme"}, "subject", "takes no subject"),
-        ({"model": "none"}, "model", "no model, route or MCP tool"),
+        ({"model": "none"}, "model", "not a model, route or MCP tool"),
         ({"metric": "joules"}, "metric", "'joules' is unknown"),
         ({"metric": "concurrency"}, "window", "takes no window"),
         ({"window": None}, "window", "needs a window"),

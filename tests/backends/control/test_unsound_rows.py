@@ -62,7 +62,7 @@ def test_a_sound_database_has_no_faults(database: ControlDatabase) -> None:
         ('{"tiers": []}', "KeyError"),
         ('{"usd_per_mtok": {"input_text": "cheap"}}', "InvalidOperation"),
         ('{"usd_per_mtok": {"input_text": "-1"}}', ">= 0, not -1"),
-        ('{"usd_per_mtok": {"tokens": "1"}}', "no usage leaf"),
+        ('{"usd_per_mtok": {"tokens": "1"}}', "not a usage leaf"),
         ("[]", "AttributeError"),
         ("null", "AttributeError"),
     ],

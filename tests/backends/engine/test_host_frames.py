@@ -1,4 +1,4 @@
-"""What is no message of the wire ends the connection it came on, and no other."""
+"""What is not a message of the wire ends the connection it came on, and no other."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

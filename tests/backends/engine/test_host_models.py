@@ -130,7 +130,7 @@ async def test_a_hub_that_cannot_be_reached_is_said_so(start_host: StartHost, mo
     running = await start_host()
     client = await running.client()
     answer = await client.call("load", "far", "somebody/something")
-    assert "no hub" in answer.error_message and "local directory" in answer.error_message
+    assert "cannot be reached" in answer.error_message and "local directory" in answer.error_message
 
 
 async def test_unloading_lets_requests_end_and_aborts_those_that_take_too_long(start_host: StartHost) -> None:

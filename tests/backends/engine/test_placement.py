@@ -1,4 +1,4 @@
-"""Where models go: never where they do not fit, never at the cost of one that serves, and for no more than needed."""
+"""Where models go: never if they do not fit, never at the cost of one that serves, and for no more than needed."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Which GPUs a process may use, and what is said where there is none."""
+"""Which GPUs a process may use, and what is said if there is none."""
 
 import ctypes
 from types import SimpleNamespace

@@ -106,7 +106,7 @@ def new_sink() -> type[MemorySink]:
 
 @pytest.fixture
 def call_of() -> Callable[[bytes], ModelCall]:
-    """Make a call from a body as an application sends it."""
+    """Create a call from a body as an application sends it."""
 
     def make(body: bytes) -> ModelCall:
         request: ChatRequest = read_chat("application/json", body)

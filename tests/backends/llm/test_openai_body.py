@@ -1,4 +1,4 @@
-"""What is sent to an OpenAI-compatible server: the caller's bytes where nothing is changed, else only what must be."""
+"""What is sent to an OpenAI-compatible server: the caller's bytes if nothing is changed, else only what must be."""
 
 import json
 from collections.abc import Callable

@@ -26,7 +26,7 @@ patient = settings(deadline=None)
 
 
 def steps_of(engine: StepModel, count: int, *, seed: int = 0, noise: float = 0.0, stalls: float = 0.0) -> list[Step]:
-    """Make steps of a mixed load: the time `engine` predicts, log-normal noise, and a share of 180 ms stalls."""
+    """Create steps of a mixed load: the time `engine` predicts, log-normal noise, and a share of 180 ms stalls."""
     source = random.Random(seed)
     steps = []
     for _ in range(count):
@@ -37,7 +37,7 @@ def steps_of(engine: StepModel, count: int, *, seed: int = 0, noise: float = 0.0
 
 
 def random_rows(source: random.Random) -> tuple[StepRow, ...]:
-    """Make decodes, prefill chunks, or both."""
+    """Create decodes, prefill chunks, or both."""
     kind = source.choice(("decode", "decode", "mixed", "prefill"))
     rows: list[StepRow] = []
     if kind != "prefill":

@@ -17,7 +17,7 @@ LIFECYCLES: dict[str, Lifecycle] = {"load": "load", "warmup": "warmup", "sleep":
 
 
 def record(stretch: Stretch, sequence: int = 0, rows: list[StepRow] | None = None, engine: str = "e1") -> StepRecord:
-    """Make the record an engine host writes for a stretch."""
+    """Create the record an engine host writes for a stretch."""
     rows = rows or []
     return StepRecord(
         engine=engine,

@@ -85,7 +85,7 @@ async def test_a_hit_that_cannot_be_stored_says_so_and_is_good(gateway, kit, ups
         patched.setattr(ResponseStore, "add", full)
         outcome, said = await asked()
     assert (outcome, said["store"], said["tollkeeper"]["not_stored"]["message"]) == ("hit", False, "the disk is full")
-    assert (await asked())[1]["store"] is True  # what could not be stored once is no part of what is kept
+    assert (await asked())[1]["store"] is True  # what could not be stored once is not a part of what is kept
 
 
 async def test_what_could_not_be_stored_is_not_kept_either(gateway, kit, monkeypatch):

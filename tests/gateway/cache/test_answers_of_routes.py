@@ -99,13 +99,13 @@ def test_no_answer_leaves_the_regions_that_a_request_is_pinned_to(made: list[Any
         life = life_of(model, snapshot, pin)
         reply = Replies(region)
         life.exchange = exchange
-        visit = cache.begin(life)
-        if drive(cache.answer(life, reply, visit)):  # type: ignore[arg-type]
+        lookup = cache.begin(life)
+        if drive(cache.answer(life, reply, lookup)):  # type: ignore[arg-type]
             assert reply.given is not None
             assert pin is None or reply.given[9:-2].decode() in pin
         else:
             life.last_attempt.target = TargetSpec("t", "p", "scripted", region=region)
-        cache.end(life, reply, visit, None)  # type: ignore[arg-type]
+        cache.end(life, reply, lookup, None)  # type: ignore[arg-type]
     assert cache.state()["under_way"] == 0
 
 

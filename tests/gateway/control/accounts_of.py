@@ -8,7 +8,7 @@ PASSWORD = "correct horse battery"
 
 
 def sign_in_as(owner: TestClient, email: str, role: str, tenant: str | None = None, team: str | None = None) -> Any:
-    """Make an account and give its row, and a client with a session of it."""
+    """Create an account and give its row, and a client with a session of it."""
     body = {"email": email, "name": email.partition("@")[0].title(), "role": role, "tenant": tenant, "team": team}
     made = owner.post("/v1/accounts", json={**body, "password": PASSWORD})
     assert made.status_code == 201, made.text

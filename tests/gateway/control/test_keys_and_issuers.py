@@ -48,7 +48,14 @@ def test_a_key_and_its_budget_are_made_together_or_not_at_all(
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "param", "words"),
     [
-        ("POST", "", {"name": "x", "addresses": ["10.0.0.1/8"]}, 400, "addresses", "'10.0.0.1/8', which is no network"),
+        (
+            "POST",
+            "",
+            {"name": "x", "addresses": ["10.0.0.1/8"]},
+            400,
+            "addresses",
+            "'10.0.0.1/8', which is not a network",
+        ),
         ("POST", "", {"name": "x", "addresses": []}, 400, "addresses", "empty"),
         ("POST", "", {"name": "x", "priority": "royal"}, 400, "priority", "'royal'"),
         ("POST", "", {"name": "x", "max_reasoning_effort": "all"}, 400, "max_reasoning_effort", "'all'"),
@@ -117,7 +124,7 @@ def test_an_identity_provider_is_taken_changed_and_dropped(
         ({"tenant_claim": "org"}, 400, "tenant", "either tenant or tenant_claim"),
         ({"tenant": "nobody"}, 404, None, "'nobody'"),
         ({"models": ["none"]}, 400, "models", "'none'"),
-        ({"addresses": ["x"]}, 400, "addresses", "no network"),
+        ({"addresses": ["x"]}, 400, "addresses", "not a network"),
     ],
 )
 def test_an_identity_provider_that_would_let_anyone_in_is_refused(

@@ -180,7 +180,7 @@ def test_a_pools_queue_is_set_shown_and_taken_away(owner: TestClient) -> None:
         (LIMITS, {**PER_MINUTE, "subject": "x\x00"}, 400, "subject", ["pattern"]),
         (LIMITS, {**PER_MINUTE, "level": "project", "subject": "unknown"}, 400, "subject", ["'unknown'"]),
         (LIMITS, {**PER_MINUTE, "level": "team", "subject": "none"}, 400, "subject", ["'none'", "no such team"]),
-        (LIMITS, {**PER_MINUTE, "model": "none"}, 400, "model", ["'none'", "no model, route or MCP tool"]),
+        (LIMITS, {**PER_MINUTE, "model": "none"}, 400, "model", ["'none'", "not a model, route or MCP tool"]),
         (LIMITS, {**PER_MINUTE, "id": "mine"}, 400, "id", ["not a field"]),
         ("/v1/tenants/nobody/limits", PER_MINUTE, 404, None, ["tenant 'nobody' does not exist"]),
         (BUDGETS, {**MONTHLY, "amount_usd": "0"}, 400, "amount_usd", ["gt 0"]),

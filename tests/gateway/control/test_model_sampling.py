@@ -1,4 +1,4 @@
-"""How models sample, over the control plane: set, shown, taken away, read by gateways, and refused where it is none."""
+"""How models sample, over the control plane: set, shown, taken away, read by gateways, and refused if it is none."""
 
 import pytest
 from fastapi.testclient import TestClient

@@ -234,7 +234,7 @@ def test_a_password_is_never_kept(directory: TestClient, owner: TestClient) -> N
 
 
 def session_of(owner: TestClient, email: str) -> str:
-    """Begin a session as a sign-in by the identity provider does, and return its token."""
+    """Start a session as a sign-in by the identity provider does, and return its token."""
     assert isinstance(owner.app, FastAPI)
     state, secret = owner.app.state, new_secret()
     with state.database.session() as session:

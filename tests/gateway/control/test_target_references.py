@@ -1,4 +1,4 @@
-"""What the control plane refuses in targets: references to what is no provider's key, and settings of no use."""
+"""What the control plane refuses in targets: references to what is not a provider's key, and settings of no use."""
 
 import pytest
 from fastapi.testclient import TestClient
@@ -73,7 +73,7 @@ def test_a_moderation_webhook_is_held_to_the_same(pool: TestClient) -> None:
     ("settings", "says"),
     [
         ({"headers": {"x-a": "one\r\nx-b: two"}}, "line end"),
-        ({"headers": {"x-a\r\nx-b": "one"}}, "no header's name"),
+        ({"headers": {"x-a\r\nx-b": "one"}}, "not a header's name"),
         ({"headers": {"Host": "elsewhere"}}, "the gateway's own"),
         ({"headers": {"Api-Key": "sk-in-clear"}}, "is a credential"),
         ({"headers": {"x-a": 1}}, "headers"),

@@ -40,7 +40,7 @@ def test_a_token_ends_with_its_account(owner: TestClient) -> None:
     told = owner.get("/v1/audit", params={"action": "user.delete"}).json()["data"][0]["detail"]
     assert sorted(told["tokens"]) == sorted((mine["id"], by_token["id"]))
     again, _ = sign_in_as(owner, "ann@example.com", "admin")
-    assert again["id"] != account["id"] and state(owner, mine) == (401, "revoked")  # a name is no account
+    assert again["id"] != account["id"] and state(owner, mine) == (401, "revoked")  # a name is not an account
 
 
 def test_a_token_is_refused_while_its_account_is_kept_out(owner: TestClient) -> None:

@@ -94,7 +94,7 @@ def clock() -> Clock:
 
 
 def passed(database: ControlDatabase, url: str, new: NewBudget | None = None, threshold: int = 50) -> str:
-    """Make a budget whose threshold was passed; return the budget's id."""
+    """Create a budget whose threshold was passed; return the budget's id."""
     with database.session() as session:
         if not organisation.list_tenants(session):
             organisation.create_tenant(session, AUTHOR, "acme", "Acme")

@@ -27,7 +27,7 @@ def stage(detector, **more):
         ({"stages": [stage("pii", colour="red")]}, "colour"),
         ({"stages": [stage("nothing_like_it")]}, "there is no detector 'nothing_like_it'; there are"),
         ({"stages": [stage("pii", settings={"kinds": ["shoe_size"]})]}, "there is no 'shoe_size'"),
-        ({"stages": [stage("pii", settings={"regions": ["Atlantis"]})]}, "no region"),
+        ({"stages": [stage("pii", settings={"regions": ["Atlantis"]})]}, "not a region"),
         ({"stages": [stage("secrets", settings={"min_entropy_bits": 9})]}, "min_entropy_bits"),
         ({"stages": [stage("deny")]}, "give keywords or expressions"),
         ({"stages": [stage("deny", settings={"keywords": [" "]})]}, "keywords[0]"),

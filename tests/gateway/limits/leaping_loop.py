@@ -48,7 +48,7 @@ class LeapingLoop(PatientLoop):
         return round((self.time() - self._began) * 1e9)
 
     def leap(self) -> None:
-        """Begin to leap: from now on whatever comes from outside is waited for within `in_real_time`."""
+        """Start to leap: from now on whatever comes from outside is waited for within `in_real_time`."""
         self._is_leaping = True
         self._decide()
 

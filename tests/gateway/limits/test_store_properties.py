@@ -49,7 +49,7 @@ class Promise:
 
 @dataclass
 class Books:
-    """A schedule under way, with everything that was charged in it."""
+    """A schedule in progress, with everything that was charged in it."""
 
     counting: Counting
     window: Window

@@ -138,7 +138,7 @@ async def _notify(call: Call, name: str, meta: dict[str, Any]) -> None:
 
 
 def conformance_server() -> RawMcp:
-    """Make the server."""
+    """Create the server."""
     schema = {"type": "object", "properties": {}}
     tools = [{"name": name, "description": f"Tool {name}.", "inputSchema": schema} for name in TOOLS]
     return RawMcp(answer, tools)

@@ -72,7 +72,7 @@ async def test_a_stream_comes_piece_by_piece_with_thoughts_and_exact_usage(gatew
     (usage,) = [chunk.usage for chunk in chunks if chunk.usage is not None]
     assert (usage.prompt_tokens, usage.completion_tokens) == (22, 15)
     (record,) = gateway.requests()
-    assert (record.usage, record.count_method) == (USED, "reported"), "thinking that nobody counted is no estimate"
+    assert (record.usage, record.count_method) == (USED, "reported"), "thinking that nobody counted is not an estimate"
 
 
 async def test_thinking_tokens_that_are_reported_are_reasoning(gateway: Any, upstream: Upstream) -> None:

@@ -113,7 +113,7 @@ async def test_a_key_in_anthropics_header_has_a_plan_as_well(messages, upstream,
     assert (await ask(body(), **{"Authorization": "", "x-api-key": "tk-" + "x" * 43})).status == 401
     assert (await ask(body(), **{"Authorization": ""})).status == 401
     assert (await ask(body(), **{"Authorization": f"x-api-key {kit.KEY}"})).status == 401
-    # What is no key is not what the key beside it is known by.
+    # What is not a key is not what the key beside it is known by.
     for blank in ("\xa0", "tk", "\x1f"):
         await ask(body(), **{"Authorization": "", "x-api-key": blank, "api-key": kit.KEY})
         assert (await ask(body(), **{"Authorization": "", "x-api-key": blank})).status in (400, 401)

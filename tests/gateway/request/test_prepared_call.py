@@ -12,7 +12,7 @@ import pytest
 from tests.gateway.host_process import MODEL
 from tests.gateway.request.pair import OWN, RULES, Pair, requests_in_memory, told
 
-# What the host measures anew each time, and what differs with the length of the head.
+# What the host measures again each time, and what differs with the length of the head.
 MEASURED = (*OWN, "ttft_ns", "gaps", "gpu", "queue_ns", "response_bytes", "model")
 
 

@@ -58,7 +58,7 @@ class Scene:
             )
 
     def record(self, event: str = "stored", hashes: tuple[int, ...] = (), **more) -> bytes:
-        """Make the next event of the host, which does it."""
+        """Create the next event of the host, which does it."""
         if event == "stored":
             self.blocks.update(hashes)
         elif event == "removed":

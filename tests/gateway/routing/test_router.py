@@ -1,4 +1,4 @@
-"""The router gives candidates that may be called, best first, and counts what is sent while it is under way."""
+"""The router gives candidates that may be called, best first, and counts what is sent while it is in progress."""
 
 import random
 import uuid

@@ -42,11 +42,11 @@ class Sdk:
         self._is_async = is_async
 
     async def do(self, call: Callable[[Any], Any]) -> Any:
-        """Make a call with the client."""
+        """Create a call with the client."""
         return await call(self.client) if self._is_async else await asyncio.to_thread(call, self.client)
 
     async def all(self, call: Callable[[Any], Any]) -> list[Any]:
-        """Make a call that gives a stream or pages, and return all of it."""
+        """Create a call that gives a stream or pages, and return all of it."""
         if not self._is_async:
             return await asyncio.to_thread(lambda: list(call(self.client)))
         found = call(self.client)

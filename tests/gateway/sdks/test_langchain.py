@@ -26,7 +26,7 @@ async def clients(monkeypatch):
 
 @pytest.fixture
 def chat(engine, clients):
-    """Make a model of langchain's for one of ours."""
+    """Create a model of langchain's for one of ours."""
 
     def make(model: str = CHAT, **more: Any) -> ChatOpenAI:
         fields: dict[str, Any] = {"temperature": 0, "max_tokens": 40, "max_retries": 0, **clients, **more}

@@ -1,4 +1,4 @@
-"""Where the metrics are, and what is said where they cannot be read."""
+"""Where the metrics are, and what is said if they cannot be read."""
 
 import httpx
 import pytest

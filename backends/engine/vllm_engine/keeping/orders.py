@@ -1,4 +1,4 @@
-"""How a request tells vLLM's scheduler what to keep of its prompt, and is told what was kept: plain lists both ways."""
+"""Messages between a request and vLLM's scheduler about pinning a prompt: plain lists both ways."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

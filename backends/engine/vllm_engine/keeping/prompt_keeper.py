@@ -34,11 +34,11 @@ class PromptKeeper:
 
     @property
     def kept(self) -> int:
-        """Count the blocks that are kept."""
+        """Return the number of blocks that are kept."""
         return len(self._holds)
 
     def expect(self, request: Any) -> None:
-        """Note what vLLM's Request wants kept."""
+        """Record what vLLM's Request wants kept."""
         if read_order(request.sampling_params) is None:
             return
         if len(self._expected) >= _MOST_ENDED:
@@ -89,7 +89,7 @@ class PromptKeeper:
             self._manager.__dict__.pop("allocate_slots", None)
 
     def _allocate_kept(self, request: Any, num_new_tokens: int, *rest: Any, **options: Any) -> Any:
-        """Allocate; where there is no room, with blocks that are only kept.
+        """Allocate; if there is no room, with blocks that are only kept.
 
         A request that waits is given them only where it can begin with them. One that runs would otherwise preempt
         another.

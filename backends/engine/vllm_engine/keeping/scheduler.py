@@ -62,6 +62,6 @@ class KeepingAsyncScheduler(_Keeping, AsyncScheduler):  # type: ignore[misc]
 
 
 def make_scheduler(*, vllm_config: Any, **options: Any) -> Any:
-    """Make the one that vLLM would have made, and a keeper in it."""
+    """Create the one that vLLM would have made, and a keeper in it."""
     kind = KeepingAsyncScheduler if vllm_config.scheduler_config.async_scheduling else KeepingScheduler
     return kind(vllm_config=vllm_config, **options)

@@ -1,1 +1,1 @@
-"""What vLLM tells of its prefix cache, in our own names of blocks."""
+"""vLLM's prefix cache events, translated to our block keys."""

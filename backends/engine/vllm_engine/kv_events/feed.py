@@ -14,7 +14,7 @@ class KvWire(Protocol):
     """The way to vLLM's publisher. Nothing waits."""
 
     def receive(self) -> tuple[int, bytes] | None:
-        """Return the next batch with its number, `None`: none has come."""
+        """Return the next batch with its number; `None` if there is none yet."""
 
     def ask_again(self, first: int) -> None:
         """Ask for the batches from a number on once more, as far as they are kept."""
@@ -91,7 +91,7 @@ class KvFeed:
             self._settle(found)
 
     def _settle(self, found: list[bytes | None]) -> None:
-        """Go on with what there is."""
+        """Continue with the events that have arrived."""
         self._asked_ns = None
         for number in sorted(self._ahead):
             if number != self._next:

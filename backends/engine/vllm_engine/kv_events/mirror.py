@@ -1,4 +1,4 @@
-"""What vLLM's prefix cache holds, under the names that routers know blocks by.
+"""A mirror of vLLM's prefix cache under the block keys that routers use.
 
 vLLM's hashes begin with a random number and cannot be computed elsewhere; its events carry the token ids, the salt
 and the adapter's name, which is what our names are made of (contracts.engine.block_keys).
@@ -120,7 +120,7 @@ class KvMirror:
         return root_key(salt, adapter), (self._tenants.get(salt, ""), adapter)
 
     def _hold(self, engine_hash: EngineHash, key: bytes, label: Label) -> bool:
-        """Note one more copy of a block; return whether it is the first."""
+        """Record one more copy of a block; return whether it is the first."""
         held = self._held.get(engine_hash)
         if held is None:
             held = self._held[engine_hash] = _Held(key, label)

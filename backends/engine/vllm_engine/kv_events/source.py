@@ -1,4 +1,4 @@
-"""What the engine asks of the one that follows vLLM's cache; and the answers of nobody, where it cannot be followed."""
+"""The interface of cache event sources, with a null implementation."""
 
 import logging
 import shutil
@@ -36,7 +36,7 @@ class KvSource(Protocol):
         """Return what the cache holds. Raises Unavailable if that is not known."""
 
     def forget(self) -> None:
-        """Note that vLLM was told to forget every prefix; its own word of it comes with its next step."""
+        """Record that vLLM was told to forget every prefix; its own word of it comes with its next step."""
 
     def facts(self) -> Facts:
         """Return counters."""
@@ -52,7 +52,7 @@ class NoKvEvents:
     why: str = "this engine does not tell what its cache holds"
 
     def note_salt(self, salt: str, tenant: str) -> None:
-        """Note nothing."""
+        """Record nothing."""
 
     def take(self, *, more_follows: bool = False) -> list[KvRecord]:
         """Return no changes."""
@@ -155,7 +155,7 @@ class KvPlace:
         }
 
     def follow(self, log: KvEventLog) -> KvFollower:
-        """Begin to follow."""
+        """Start to follow."""
         return KvFollower(KvFeed(self._wire), KvMirror(log), self._remove)
 
     def close(self) -> None:

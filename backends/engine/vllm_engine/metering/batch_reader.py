@@ -1,4 +1,4 @@
-"""What was in a step, read from the scheduler's own order for it: who, how many tokens, of which kind.
+"""Read a step's composition from the scheduler's output: sequences, tokens, kinds.
 
 Knows vLLM's `SchedulerOutput` by the names of its fields alone, so it runs and is tested without vLLM.
 """
@@ -166,7 +166,7 @@ class BatchReader:
             steady.step = 0
 
     def _expect_steady(self, step: Composition, batch: ScheduledBatch) -> None:
-        """Note who decodes, if that is all that happens: the next batch may be the same."""
+        """Record who decodes, if that is all that happens: the next batch may be the same."""
         steady = self._steady = Steady()
         if not step.logits and not step.drafted and not batch.scheduled_new_reqs:
             steady.names = list(batch.scheduled_cached_reqs.req_ids)
@@ -200,7 +200,7 @@ class BatchReader:
         self.begun.append(Begun(self._keys, new.req_id, prefill, tenant if isinstance(tenant, str) else ""))
 
     def _note_hit(self, sequence: _Sequence, new: NewRequest) -> None:
-        """Keys of a prefix that several sequences hit are read from memory once, and then from the GPU's cache."""
+        """Record a prefix hit: its keys are read from memory once for all sequences of the batch, then from cache."""
         blocks = new.block_ids[0] if new.block_ids else ()
         count = min(new.num_computed_tokens // self._block_size, len(blocks))
         if count:

@@ -1,4 +1,4 @@
-"""What is in a step: rows as parallel columns, made for every step of an engine, so that little is made for each."""
+"""The composition of a step as parallel columns, kept small because one is created per step."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a vLLM worker tells its host about the steps it ran: msgpack arrays, one frame a datagram.
+"""Messages of a vLLM worker to its host about its steps: msgpack arrays, one per datagram.
 
 Columns of a step run parallel to `keys`; one that is empty is zero (for `logits`: one) in every row. Times are the
 monotonic clock in nanoseconds, which all processes of a Linux machine share.
@@ -31,9 +31,9 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class MeasuredStep(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One step as one rank's GPU ran it. Numbers begin at 1 and have no holes; other ranks than 0 send no columns.
+    """A step as measured on one rank's GPU. Numbers start at 1 without gaps; only rank 0 sends columns.
 
-    `again`: the rows are those of the step before, each a token further; no column is sent then.
+    `again`: the rows are those of the previous step, each one token further; no columns are sent.
     """
 
     number: int

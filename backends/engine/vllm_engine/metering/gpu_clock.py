@@ -1,4 +1,4 @@
-"""Where a step lies in time, from pooled GPU events that are never waited for."""
+"""Time GPU steps with pooled CUDA events, without synchronising."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

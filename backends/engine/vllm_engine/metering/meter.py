@@ -87,22 +87,22 @@ class VllmMeter:
             ) from error
         os.chmod(self._path, 0o600)
         # vLLM's processes inherit it. In vLLM's own configuration it would be part of what compiled code is kept by,
-        # so that every start would compile anew.
+        # so that every start would compile again.
         if options.path is None:
             os.environ[SOCKET_VARIABLE] = str(self._path)
 
     @property
     def socket_path(self) -> Path:
-        """Return where the workers send to."""
+        """Return the path of the socket that workers send to."""
         return self._path
 
     def lifecycle(self, phase: Lifecycle | None) -> None:
-        """Note that the engine loads, warms up or sleeps from now on, or with `None` that it serves."""
+        """Record that the engine loads, warms up or sleeps from now on, or with `None` that it serves."""
         self.collect()  # the workers' own marks are older
         self._book.lifecycle(phase)
 
     def queue(self, at_ns: int, *, runnable: bool) -> None:
-        """Note whether anything could run from now on."""
+        """Record whether anything could run from now on."""
         self._book.queue(at_ns, runnable=runnable)
 
     def begin(self, request_id: bytes, tenant: str, prompt_tokens: int, payer_id: bytes = b"") -> None:

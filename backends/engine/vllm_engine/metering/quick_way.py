@@ -32,7 +32,7 @@ class StepRing(ReadRing, Protocol):
         """Accept none any more."""
 
     def begin(self, batch: object, /) -> bool:
-        """Begin a step if it is as awaited; else all is as it was, and none is awaited any more."""
+        """Start a step if it is as awaited; else all is as it was, and none is awaited any more."""
 
     def end(self) -> bool:
         """Stop the clock of the step that was begun here; false where none was."""
@@ -41,7 +41,7 @@ class StepRing(ReadRing, Protocol):
         """Forget the step that was begun here; false where none was."""
 
     def take(self) -> int:
-        """Count the steps that have ended since the last call; from then on they can be read."""
+        """Return the number of steps that have ended since the last call; from then on they can be read."""
 
 
 @dataclass(frozen=True, slots=True)

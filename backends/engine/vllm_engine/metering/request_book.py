@@ -1,4 +1,4 @@
-"""What each request has been charged so far, and whether all its steps are in."""
+"""GPU time charged to each request so far, and whether all its steps have arrived."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -83,7 +83,7 @@ class RequestBook:
         self._by_key[begun.key] = request
 
     def note_ended(self, ended: Ended, recorded: int) -> None:
-        """Note that a sequence is in no step after its last one; `recorded` is the last step that is in."""
+        """Record that a sequence is in no step after its last one; `recorded` is the last step that is in."""
         request = self._by_key.get(ended.key)
         if request is None:
             return

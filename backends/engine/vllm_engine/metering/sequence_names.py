@@ -1,4 +1,4 @@
-"""Whose a sequence is, by the name that vLLM's scheduler knows it by."""
+"""Map vLLM scheduler sequence names to requests."""
 
 import hashlib
 import re

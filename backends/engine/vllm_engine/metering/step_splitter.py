@@ -64,7 +64,7 @@ class StepSplitter:
 
     @property
     def backlog(self) -> int:
-        """Count the steps that have come and are not recorded."""
+        """Return the number of steps that have come and are not recorded."""
         return len(self._queue)
 
     def feed(self, frame: MeterFrame) -> None:

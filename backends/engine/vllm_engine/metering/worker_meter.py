@@ -99,14 +99,14 @@ class WorkerMeter:
         self._anchor(self._current)
 
     def forward_done(self) -> None:
-        """Note the end of the forward pass, as far as it was launched."""
+        """Record the end of the forward pass, as far as it was launched."""
         step = self._current
         if isinstance(step, MeteredStep) and step.events is not None and step.tokens >= _PREFILL_TOKENS:
             step.events.middle.record(self._stream)
             step.has_forward = True
 
     def launched(self) -> None:
-        """Note the end of the forward pass, and use that the GPU has something to do."""
+        """Record the end of the forward pass, and use that the GPU has something to do."""
         step = self._current
         if step is None:
             return
@@ -214,7 +214,7 @@ class WorkerMeter:
         self._unanchored, self._anchored_ns = 0, step.launched_ns
 
     def _fold(self) -> None:
-        """Make a run of what the ring has taken. With the lock: sequences hear of it."""
+        """Create a run of what the ring has taken. With the lock: sequences hear of it."""
         count = self.ring.take() if self.ring is not None else 0
         if count:
             self._pending.append(self._reader.steady_run(count))
@@ -264,7 +264,7 @@ class WorkerMeter:
         return measured
 
     def _done(self) -> int:
-        """Count the steps and runs at the front up to the newest step that the GPU has done."""
+        """Return the number of steps and runs at the front up to the newest step that the GPU has done."""
         pending = list(self._pending)  # a copy: the worker may launch a step meanwhile
         count = len(pending)
         if self._has_drafts:

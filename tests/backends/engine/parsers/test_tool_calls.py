@@ -1,4 +1,4 @@
-"""Tool calls told apart from text, wherever the text is cut; what is no call is text, and nothing is lost."""
+"""Tool calls told apart from text, wherever the text is cut; what is not a call is text, and nothing is lost."""
 
 import json
 

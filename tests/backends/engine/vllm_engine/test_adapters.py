@@ -87,7 +87,7 @@ def test_a_broken_file_is_named(make_engine, tmp_path, damage):
     path = adapter(tmp_path / "a")
     (path / "adapter_model.safetensors").write_bytes(damage.encode("latin-1"))
     engine, _ = make_engine()
-    with pytest.raises(ConfigurationError, match="adapter_model.safetensors is no safetensors file"):
+    with pytest.raises(ConfigurationError, match="adapter_model.safetensors is not a safetensors file"):
         engine.load_adapter("x", path)
 
 

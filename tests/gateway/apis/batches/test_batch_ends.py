@@ -49,7 +49,7 @@ async def test_a_cancelled_batch_keeps_what_was_done_and_names_the_rest(start, e
     done = await ended(client, batch)
     assert done.status == "cancelled" and done.cancelled_at is not None
     good, bad = await results(client, done.output_file_id), await results(client, done.error_file_id)
-    assert len(good) == done.request_counts.completed == len(gateway.requests()) >= 2, "what was under way is kept"
+    assert len(good) == done.request_counts.completed == len(gateway.requests()) >= 2, "what was in progress is kept"
     assert len(bad) == done.request_counts.failed == 40 - len(good)
     for line in bad.values():
         assert line["response"] is None and line["error"]["code"] == "batch_cancelled"

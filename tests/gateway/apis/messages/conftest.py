@@ -26,7 +26,7 @@ def words() -> type[Words]:
 
 @pytest.fixture
 async def sdk() -> AsyncIterator[Sdk]:
-    """Make clients of a gateway; `fields` are the SDK's."""
+    """Create clients of a gateway; `fields` are the SDK's."""
     clients: list[anthropic.AsyncAnthropic] = []
 
     def make(gateway: Any, **fields: Any) -> anthropic.AsyncAnthropic:

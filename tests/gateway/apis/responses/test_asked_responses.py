@@ -16,7 +16,7 @@ from contracts.api.responses import (
     ResponseRequest,
 )
 from contracts.errors import InvalidRequest, TollkeeperError
-from gateway.apis.responses.items import listed_items
+from gateway.apis.responses.asked import listed_items
 from gateway.apis.responses.reading import item_of, read_asked
 from gateway.apis.responses.translation import chat_of, check_items
 

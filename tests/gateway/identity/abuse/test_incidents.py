@@ -130,7 +130,7 @@ def test_the_keys_that_are_watched_are_bounded() -> None:
     for number in range(1, 4):
         watches.of("acme", str(number))
     assert len(watches) == 3
-    assert watches.of("acme", "0") is not first  # it begins anew
+    assert watches.of("acme", "0") is not first  # it begins again
 
 
 def test_a_malformed_policy_is_refused() -> None:

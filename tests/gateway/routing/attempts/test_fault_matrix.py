@@ -137,7 +137,7 @@ async def test_a_breaker_leaves_alone_what_fails_and_nobody_else(matrix):
         if fault in AFTER_A_TOKEN:
             cut = ("error after 1 token", [("bad", "first", "error", code)])
             assert told == [cut, cut, ("whole", alone)], fault
-        elif fault == "429":  # not ill, but asking for a rest: of a second, where it does not say
+        elif fault == "429":  # not ill, but asking for a rest: of a second, if it does not say
             assert told == [fallen_back, ("whole", alone), ("whole", alone)], fault
         elif fault == "429_told":
             assert told[0] == fallen_back and told[1:] == [("whole", alone)] * 2, fault

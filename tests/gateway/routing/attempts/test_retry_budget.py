@@ -1,4 +1,4 @@
-"""Further tries are a share of a pool's requests, and a few a second: never more, whatever fails."""
+"""Additional attempts are a share of a pool's requests, and a few a second: never more, whatever fails."""
 
 import pytest
 from hypothesis import given

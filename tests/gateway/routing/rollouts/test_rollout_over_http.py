@@ -61,7 +61,7 @@ def arms(gateway):
 
 
 async def settled(gateway):
-    """Wait for the copies under way."""
+    """Wait for the copies in progress."""
     for tasks in gateway.gateway.rollouts.shadows._under_way.values():
         await asyncio.gather(*tasks)
 

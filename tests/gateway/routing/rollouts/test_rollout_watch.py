@@ -91,7 +91,7 @@ async def test_a_step_follows_when_its_time_and_its_requests_are_over_and_not_be
     about.board.done.clear()
     about.spec = about.at(1)
     about.now_ns += 10 * MINUTE
-    assert await about.look() == [], "requests are counted anew, and the last step is a person's to end"
+    assert await about.look() == [], "requests are counted again, and the last step is a person's to end"
     about.see(10)
     assert await about.look() == []
     about.spec = about.at(1, promotes=True, stepped_at_ns=0)
@@ -193,5 +193,5 @@ def test_a_days_money_is_counted_over_gateways_restarts_and_midnight():
     assert not purse.take("2026-11-22", 1, 100)
     purse.settle(20, 5)
     assert purse.here == 35 and purse.take("2026-11-22", 15, 100)
-    assert purse.take("2026-11-23", 80, 100), "what is under way counts on, the rest begins anew"
+    assert purse.take("2026-11-23", 80, 100), "what is in progress counts on, the rest begins again"
     assert not purse.take("2026-11-23", 6, 100)

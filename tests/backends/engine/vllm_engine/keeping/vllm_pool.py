@@ -94,7 +94,7 @@ class Manager:
         return table
 
     def run(self, request):
-        """Begin a waiting request with what is cached of it, as the scheduler does; `None`: there is no room."""
+        """Start a waiting request with what is cached of it, as the scheduler does; `None`: there is no room."""
         blocks = SimpleNamespace(blocks=(self.hits(request),))
         return self.allocate_slots(request, request.num_tokens, new_computed_blocks=blocks, num_lookahead_tokens=0)
 

@@ -1,4 +1,4 @@
-"""Fits beside the host: adopted when they are there, and no harm where they cannot be had."""
+"""Fits beside the host: adopted when they are there, and no harm if they cannot be had."""
 
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool

@@ -1,4 +1,4 @@
-"""Service level objectives on the latency page: their error budgets, burn rates, and how a budget was used up."""
+"""SLOs on the latency page: state, burn rates, and error budgets over time."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -20,8 +20,8 @@ from dashboard.views.time_charts import Line, line_frame, lines
 from dashboard.visit import Visit
 
 _KEPT_SECONDS: Final = 15
-_STATUS: Final = {"kept": "✓ kept", "burning": "▲ burning", "broken": "✗ broken", "no_requests": "no requests"}
-_LOWEST_PERCENT: Final = -100.0  # of the chart of a budget: a budget used a hundred times over would hide the rest
+_STATUS: Final = {"kept": "✓ met", "burning": "▲ burning", "broken": "✗ missed", "no_requests": "no requests"}
+_LOWEST_PERCENT: Final = -100.0  # of the chart of a budget: a budget overspent a hundred times would hide the rest
 _MAX_BARS: Final = 200.0
 BURN_HELP: Final = (
     "How many times faster than allowed the error budget was used up: 1 uses it up exactly at the window's end. "
@@ -30,8 +30,8 @@ BURN_HELP: Final = (
 )
 
 
-def draw_promises(visit: Visit) -> None:
-    """Draw how objectives stand now, whatever the range above."""
+def draw_slos(visit: Visit) -> None:
+    """Draw the current state of objectives, independent of the selected range."""
     st.markdown("### SLOs")
     promised = visit.read_control(promises, visit.scope.tenant)
     if not promised.objectives:
@@ -47,7 +47,7 @@ def draw_promises(visit: Visit) -> None:
         return
     found = visit.read_slow(standings, promised, AskedAt(visit.now), keep_seconds=_KEPT_SECONDS)
     if isinstance(found, Pending):
-        note("Objectives are being judged …")
+        note("Objectives are being evaluated …")
         return
     _standing_table(found)
     _burn_table(found)
@@ -67,7 +67,7 @@ def _standing_table(found: Sequence[Standing]) -> None:
         help="State of each objective over its own window, until now. Same figures as `tollkeeper slos report`.",
         columns={
             "Status": st.column_config.TextColumn(
-                help="Broken: the budget is used up. Burning: it is being used up fast enough to alert."
+                help="missed: the error budget is used up. burning: it is being used up fast enough to alert."
             ),
             "Target": number("Target %", format="%.5g", help="Percentage of requests that should be good"),
             "Good": number("Good %", format="%.4g", help="Percentage of requests that were good in the window"),
@@ -76,7 +76,7 @@ def _standing_table(found: Sequence[Standing]) -> None:
                 format="%.1f",
                 min_value=0,
                 max_value=100,
-                help="What is left of the bad requests that the target allows; below 0 it is overspent",
+                help="Remaining share of the allowed bad requests; below 0: overspent",
             ),
             "Allowed": number("Bad allowed", format="%.1f", help="Bad requests that the target allows so far"),
             "Bad": number("Bad so far", format="localized", help="Bad requests in the window"),
@@ -87,7 +87,7 @@ def _standing_table(found: Sequence[Standing]) -> None:
 
 
 def standing_frame(found: Sequence[Standing]) -> Table:
-    """Return a row per objective. Shares are per cent; missing where no request counts."""
+    """Return a row per objective. Shares are percentages; `None` without requests."""
     rows = []
     for standing in found:
         shown: dict[str, Any] = standing.as_json()
@@ -95,7 +95,7 @@ def standing_frame(found: Sequence[Standing]) -> Table:
             {
                 "Objective": standing.objective.id,
                 "Status": _STATUS[standing.status],
-                "SLO": promise_text(standing.objective),
+                "SLO": slo_text(standing.objective),
                 "About": about_text(standing.objective),
                 "Target": float(standing.objective.target_percent),
                 "Good": shown["good_percent"],
@@ -121,7 +121,7 @@ def _burn_table(found: Sequence[Standing]) -> None:
 
 
 def burn_frame(found: Sequence[Standing]) -> Table:
-    """Return a row per objective and a column per window of each pair: times too fast, missing without requests."""
+    """Return a row per objective and a column per window of each pair: burn rate, `None` without requests."""
     rows = []
     for standing in found:
         row: dict[str, object] = {"Objective": standing.objective.id}
@@ -140,11 +140,11 @@ def _history(visit: Visit, promised: Promises, found: Sequence[Standing]) -> Non
     names = [standing.objective.id for standing in found]
     worst = min(found, key=lambda each: _remaining(each)).objective.id
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        st.markdown("### How a budget was used up", width="content")
+        st.markdown("### Error budget over time", width="content")
         chosen = select("objective", "Objective", names, default=worst, width=260)
     history = visit.read_slow(budget_history, promised, chosen, AskedAt(visit.now), keep_seconds=60)
     if isinstance(history, Pending):
-        note("The budget's history is being read …")
+        note("The error budget's history is loading …")
         return
     steps = [point.at for point in history.points]
     left = [None if point.remaining_share is None else point.remaining_share * 100 for point in history.points]
@@ -164,7 +164,7 @@ def _history(visit: Visit, promised: Promises, found: Sequence[Standing]) -> Non
     )
 
 
-def promise_text(objective: Objective) -> str:
+def slo_text(objective: Objective) -> str:
     """Return what an objective promises of a request."""
     times = {"ttft": "first token", "inter_token": "token", "end_to_end": "answer"}
     limits = [f"{times[name]} in {format(value, 'f')} ms" for name, value in objective.thresholds_ms.items()]
