@@ -378,14 +378,14 @@ def test_finance_makes_a_card_of_units_for_a_region_by_the_form(
     assert card["card"]["usd_per_unit"] == {"image": "0.04", "image.hd": "0.08"} and not card["card"]["usd_per_mtok"]
     rows = page(prices_page).dataframe[0].value.to_dict("records")
     (row,) = (row for row in rows if row["Version"] == "dall-e/1")
-    assert (row["Other rules"], row["For"], row["Input"]) == ("image $0.04, image.hd $0.08", "eu", None)
+    assert (row["Other rules"], row["For"]) == ("image $0.04, image.hd $0.08", "eu")
 
 
 @pytest.mark.parametrize(
     ("units", "is_standard", "said"),
     [
-        ("image", False, "'image' is no price by unit; write UNIT=USD such as image=0.04"),
-        ("image=cheap", False, "'image=cheap' is no price by unit"),
+        ("image", False, "'image' is not a price by unit; write UNIT=USD such as image=0.04"),
+        ("image=cheap", False, "'image=cheap' is not a price by unit"),
         ("picture=0.04", False, "picture"),
         ("image=-1", False, "greater than or equal to 0"),
         ("image=0.04", True, "standard cost card is for every provider, region and tenant, and has no image"),

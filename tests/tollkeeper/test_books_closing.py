@@ -121,7 +121,7 @@ def test_a_closed_month_is_corrected_by_a_credit_note_alone(books: Books) -> Non
     assert (note["kind"], note["corrects"], note["payable"]) == ("credit_note", number, "-10.00")
     left = refused("books", "credit", number, "--usd", "1", "--reason", "more", *books.place)
     assert "0.003000000000 USD are left" in left
-    for amount, said_of_it in (("0", "above 0"), ("-1", "above 0"), ("nan", "finite"), ("x", "no amount")):
+    for amount, said_of_it in (("0", "above 0"), ("-1", "above 0"), ("nan", "finite"), ("x", "not an amount")):
         assert said_of_it in refused("books", "credit", number, f"--usd={amount}", "--reason", "x", *books.place)
     assert "is not taken back" in refused("books", "reverse", credit["id"], "--reason", "x", *books.place)
     register = said("books", "list", "--tenant", books.tenant, *books.data)
@@ -186,7 +186,8 @@ def test_two_people_end_what_needs_two_people(books: Books, monkeypatch: pytest.
     assert (ended["two_person"], ended["one_person_asked_by"]) == (False, "")
     with books.database.session() as session:
         details = [row.detail for row in session.scalars(select(AuditEntry)) if row.action == "book.profile"]
-    assert details[-1]["before"]["is_two_person"] is True and details[-1]["after"]["is_two_person"] is False
+    changed: Any = details[-1]
+    assert changed["before"]["is_two_person"] is True and changed["after"]["is_two_person"] is False
 
 
 def test_a_tenant_s_calendar_stays_while_its_books_are_kept_by_it(books: Books) -> None:
