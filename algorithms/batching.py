@@ -18,7 +18,7 @@ class Batched(Protocol):
 
     @property
     def handle(self) -> int:
-        """Return the name of the sequence in its engine."""
+        """Return the sequence's number in its engine."""
 
     @property
     def order(self) -> Order:

@@ -102,7 +102,7 @@ class Scope:
 
     @property
     def grain(self) -> Grain:
-        """Return the name of the finest rollup worth reading that is still kept.
+        """Return the finest rollup worth reading whose rows are still kept.
 
         Minutes up to 6 hours (kept for 7 days), hours up to 14 days (kept for 90), else days (kept for good).
         """

@@ -14,6 +14,7 @@ BENCHMARKS: Final = (
     "gpu_cancelled",
     "identity",
     "admission",
+    "shared_counters",
     "high_availability",
     "endpoint_picker",
     "fairness",

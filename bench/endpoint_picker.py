@@ -12,21 +12,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import grpc.aio
 import yaml
 
-from backends.endpoints.kubernetes_watch import KubernetesApi
 from backends.ext_proc.messages import METHOD, SERVICE, ProcessingRequest, ProcessingResponse
 from backends.ext_proc.server import ExtProcServer
+from bench.fleet.connection import Connection, chat_request
+from bench.fleet.gateway import GatewayProcess
 from bench.report import Report, run_bench
-from gateway.config.directory import Directory
-from gateway.config.discovery import DiscoveringSource
-from gateway.config.file import FileSource
-from gateway.request.clock import Clock
 from tests.backends.endpoints.api_server import ApiServer, slice_of
 from tests.ports import find_free_ports
 
@@ -37,6 +34,23 @@ _QUICK_PICKS: Final = 800
 _ROUNDS: Final = 8
 _REPLICAS: Final = 16
 _LEAVINGS: Final = 20
+_CALLERS: Final = 4
+_RECENT_SECONDS: Final = 0.5  # an endpoint that leaves is one that is asked
+_BETWEEN_LEAVINGS_SECONDS: Final = 0.3
+_COMPLETION: Final = json.dumps(
+    {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4},
+    }
+).encode()
+_ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
+    len(_COMPLETION),
+    _COMPLETION,
+)
 _KEY: Final = "tk-" + "A" * 43
 
 
@@ -157,44 +171,88 @@ def serve_empty(port: int) -> None:
     asyncio.run(serve())
 
 
+class _Endpoints:
+    """Model servers on one port of several addresses of loopback, and when each was asked last."""
+
+    def __init__(self) -> None:
+        self.asked_at: dict[str, float] = {}
+        self.port = 0
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "0.0.0.0", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        address = writer.get_extra_info("sockname")[0]
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                await reader.readexactly(int(head.partition(b"content-length:")[2].split()[0]))
+                self.asked_at[address] = time.monotonic()
+                writer.write(_ANSWER)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+
 async def _leave(folder: Path) -> list[float]:
-    """Return how long each endpoint that left was still among a gateway's targets, in seconds."""
-    server = ApiServer()
-    file = folder / "gateway.yaml"
-    file.write_text(yaml.safe_dump(_configuration("kubernetes:models/vllm:http")))
-    for number in range(_LEAVINGS):
-        server.put(slice_of(f"s{number}", f"10.0.0.{number + 1}"))
-    source = FileSource(file, b"")
-    found = DiscoveringSource(source, source.load(), KubernetesApi(server.url))
-    directory = Directory(found, found.first, Clock(), 1e9, lambda: None)
-    loop = asyncio.get_running_loop()
-    changes: set[asyncio.Task[None]] = set()
-
-    def look() -> None:
-        changes.add(asyncio.create_task(directory.refresh()))
-
-    found.on_change = lambda: _soon(loop, look)
-    polling = asyncio.create_task(directory.run())
-    gone = []
+    """Return how long after it left its Service each endpoint was asked for the last time, in seconds."""
+    server, endpoints = ApiServer(), _Endpoints()
+    await endpoints.start()
+    addresses = [f"127.0.1.{number + 1}" for number in range(_LEAVINGS)]
+    for address in addresses:
+        server.put(slice_of(address, address, port=endpoints.port))
+    settings = {"TOLLKEEPER_KUBERNETES_URL": server.url}
+    gateway = GatewayProcess("gateway", folder, _configuration("kubernetes:models/vllm:http"), environment=settings)
+    left_at: dict[str, float] = {}
+    calling: list[asyncio.Task[None]] = []
     try:
-        while server.watching == 0:
-            await asyncio.sleep(0.01)
-        for number in range(_LEAVINGS - 1):
-            began = time.monotonic()
-            server.delete(f"s{number}")
-            name = f"vllm@10.0.0.{number + 1}:8000"
-            while any(target.id == name for target in directory.snapshot.pools["p"].targets):
+        await gateway.start()
+        calling = [asyncio.create_task(_call(gateway.port)) for _ in range(_CALLERS)]
+        for address in addresses[:-1]:
+            while time.monotonic() - endpoints.asked_at.get(address, 0.0) > _RECENT_SECONDS:
                 await asyncio.sleep(0.001)
-            gone.append(time.monotonic() - began)
+                _raise_failures(calling)
+            left_at[address] = time.monotonic()
+            server.delete(address)
+            await asyncio.sleep(_BETWEEN_LEAVINGS_SECONDS)
+        await asyncio.sleep(MUST_GONE_SECONDS)
+        _raise_failures(calling)
     finally:
-        polling.cancel()
-        await directory.close()
-        server.close()
-    return gone
+        for task in calling:
+            task.cancel()
+        await asyncio.gather(*calling, return_exceptions=True)
+        gateway.kill()
+        endpoints.close()
+        await asyncio.to_thread(server.close)
+    return [max(endpoints.asked_at[address] - at, 0.0) for address, at in left_at.items()]
 
 
-def _soon(loop: asyncio.AbstractEventLoop, call: Any) -> None:
-    loop.call_soon_threadsafe(call)
+async def _call(port: int) -> None:
+    """Ask again and again, at a gateway; raise RuntimeError at a failure."""
+    connection, number = await Connection.open(port), 0
+    try:
+        while True:
+            number += 1
+            text = f"question {number}"
+            answer = await connection.ask(
+                chat_request(_KEY, {"model": "m", "messages": [{"role": "user", "content": text}]})
+            )
+            if answer.status != 200:
+                raise RuntimeError(f"the gateway answered {answer.status}: {answer.body.decode()[:300]}")
+            await asyncio.sleep(0.005)
+    finally:
+        connection.close()
+
+
+def _raise_failures(calling: Sequence["asyncio.Task[None]"]) -> None:
+    for task in calling:
+        if task.done():
+            task.result()
 
 
 def _configuration(discover: str | None) -> dict[str, Any]:

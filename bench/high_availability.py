@@ -2,12 +2,14 @@
 
 Real servers on loopback: a Redis Cluster of three primaries, Sentinels with a primary and two replicas, a PostgreSQL
 primary with a synchronous standby, and such a pair under Patroni with etcd. Each primary is killed and frozen under
-load, round after round. A run that was interrupted goes on where it was with `--state FILE`.
+load, round after round; so is each part of an installation of four gateways, two control planes and two collectors. A
+run that was interrupted goes on where it was with `--state FILE`.
 """
 
 import argparse
 import asyncio
 import json
+import random
 import sys
 import threading
 import time
@@ -21,7 +23,9 @@ from sqlalchemy import text
 
 from backends.control.database import ControlDatabase
 from backends.counters.address import CountersAddress
+from bench.fleet.doubled import Doubled
 from bench.fleet.failover import FailoverLoad, How
+from bench.fleet.losses import PARTS, lose_each_part
 from bench.fleet.patroni import PatroniPair, running_patroni
 from bench.fleet.patroni import is_installed as is_patroni_installed
 from bench.report import Report, run_bench
@@ -37,31 +41,51 @@ _GATEWAYS: Final = 4
 _AMOUNT: Final = 4000
 _QUICK_AMOUNT: Final = 1500
 _ROUNDS: Final = 5
+_KINDS: Final = ("redis", "postgresql", "patroni", "doubled")
 _WAYS: Final[tuple[How, ...]] = ("killed", "frozen")
 _STATEMENT_SECONDS: Final = 60
 _POSTGRES: Final = Path("/usr/lib/postgresql")
+_DOUBLED_ZERO: Final = {
+    "lost": "acknowledged requests without a record",
+    "doubled": "rows",
+    "different": "answers' tokens",
+    "rollup_difference": "requests and tokens",
+    "budget_exceeded": "pico-USD",
+    "outside_policy": "answers of 5xx",
+    "changes_lost": "acknowledged changes",
+}
+_DOUBLED_SHOWN: Final = {
+    "refused_by_policy": "answers of 503 while Redis was away",
+    "broken": "connections of callers",
+    "changes_refused": "changes to be repeated",
+    "shared_batches": "batches at two collectors",
+}
 
 
 def measure(report: Report) -> None:
     """Kill and freeze each primary under load."""
     rounds = 1 if report.quick else report.options.rounds
     state = Rounds(report.options.state)
-    if RedisServer.is_installed():
-        for name, made in (("redis_cluster", _cluster), ("sentinel", WatchedRedis)):
-            _measure_redis(report, state, name, made, rounds)
-    else:
-        report.add_absent("redis", "", "there is no redis-server: apt-get install redis-server")
-    binaries = sorted(_POSTGRES.glob("*/bin/postgres"))
-    if binaries:
-        _measure_postgres(report, state, binaries[-1].parent, rounds)
-    else:
-        report.add_absent("postgresql", "", "there is no PostgreSQL: apt-get install postgresql")
-    if binaries and is_patroni_installed():
-        _measure_patroni(report, state, binaries[-1].parent, rounds)
-    else:
-        report.add_absent("patroni", "", "there is no Patroni or no etcd: apt-get install patroni etcd-server")
-    for part in ("two_collectors", "clickhouse_replicas"):
-        report.add_absent(part, "", "not rehearsed by this benchmark")
+    has_redis, binaries = RedisServer.is_installed(), sorted(_POSTGRES.glob("*/bin/postgres"))
+    missing = {
+        "redis": "" if has_redis else "there is no redis-server: apt-get install redis-server",
+        "postgresql": "" if binaries else "there is no PostgreSQL: apt-get install postgresql",
+        "patroni": ""
+        if is_patroni_installed()
+        else "there is no Patroni or no etcd: apt-get install patroni etcd-server",
+    }
+    needs = {"redis": ("redis",), "postgresql": ("postgresql",), "patroni": ("postgresql", "patroni")}
+    needs["doubled"] = ("redis", "postgresql")
+    for kind in [report.options.only] if report.options.only else _KINDS:
+        if reasons := [missing[each] for each in needs[kind] if missing[each]]:
+            report.add_absent(kind, "", "; ".join(reasons))
+        elif kind == "redis":
+            for name, made in (("redis_cluster", _cluster), ("sentinel", WatchedRedis)):
+                _measure_redis(report, state, name, made, rounds)
+        else:
+            measured = {"postgresql": _measure_postgres, "patroni": _measure_patroni, "doubled": _measure_doubled}
+            measured[kind](report, state, binaries[-1].parent, rounds)
+    report.add_absent("clickhouse_replicas", "", "the embedded engine has no Keeper, so no replicas")
 
 
 class Rounds:
@@ -217,6 +241,32 @@ def _lose_patroni_leader(pair: PatroniPair, how: How) -> Round:
     return {"lost": len(writer.acknowledged - _kept(leader.url("postgres"))), "recovered": recovered}
 
 
+def _measure_doubled(report: Report, state: Rounds, binaries: Path, rounds: int) -> None:
+    """Lose each part of an installation of which all but the store runs twice or more."""
+    for how in _WAYS:
+        run = partial(_doubled_round, binaries, how)
+        found = [state.done(f"doubled-{how}-{number}", run) for number in range(rounds)]
+        name, asked = f"doubled_{how}", int(sum(one["asked"] for one in found))
+        for what, unit in _DOUBLED_ZERO.items():
+            value = sum(one[what] for one in found)
+            report.add(f"{name}_{what}", value, unit, must=0, better="lower", n=asked)
+        for what, unit in _DOUBLED_SHOWN.items():
+            report.add(f"{name}_{what}", sum(one[what] for one in found), unit, n=asked)
+        report.add(f"{name}_budget_used", min(one["budget_used"] for one in found), "of the budget", n=rounds)
+        for part in PARTS:
+            longest = max(one[f"{part}_recovered"] for one in found)
+            report.add(f"{name}_{part}_recovered_max", longest, "s", n=rounds)
+
+
+def _doubled_round(binaries: Path, how: How) -> Round:
+    async def run() -> Round:
+        source = random.Random()
+        async with Doubled(source, binaries) as installation:
+            return await lose_each_part(installation, source, how)
+
+    return asyncio.run(run())
+
+
 class _Writer:
     """Writes numbers, one transaction each, and keeps which were acknowledged."""
 
@@ -274,6 +324,7 @@ def _report_rounds(report: Report, name: str, found: list[Round]) -> None:
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", choices=_KINDS, default="", help="rehearse one kind alone")
     parser.add_argument("--rounds", type=int, default=_ROUNDS, help=f"rounds of each kind (default {_ROUNDS})")
     parser.add_argument(
         "--state", type=Path, default=None, help="file of finished rounds, to go on after an interruption"

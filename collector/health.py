@@ -40,7 +40,7 @@ class Health:
         )
 
     def status(self) -> Status:
-        """Return the name of the worst that is wrong."""
+        """Return the worst status."""
         if self._state.is_disk_full:
             return "disk_full"
         if self._state.spool.is_full:

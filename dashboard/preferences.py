@@ -50,7 +50,7 @@ class Preferences:
 
 @cache
 def _zones() -> frozenset[str]:
-    """Return the name of the zones that this machine knows: a walk over a directory, and every page's run asks."""
+    """Return the known time zones, cached: they are read from a directory, and every page needs them."""
     return frozenset(available_timezones())
 
 

@@ -185,5 +185,5 @@ def forget_control_answers() -> None:
 def question_key(
     question: Callable[..., Any], reach: Reach, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> Hashable:
-    """Return the name of a question with its arguments and reach, which must be hashable."""
+    """Return a cache key of a query with its arguments and reach, which must be hashable."""
     return (question.__module__, question.__qualname__, reach, arguments, tuple(sorted(options.items())))

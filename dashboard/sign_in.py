@@ -96,7 +96,7 @@ async def ticket(request: Request) -> Response:
 
 
 def with_session(request: Request, response: Response, token: str) -> Response:
-    """Add the session's cookie: not for scripts, not for requests that other sites begin."""
+    """Add the session cookie: HttpOnly and SameSite."""
     response.headers["Cache-Control"] = "no-store"
     is_https = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
     response.set_cookie(

@@ -190,7 +190,7 @@ def is_same_name(typed: str, name: str) -> bool:
 
 
 def sentence(text: str) -> str:
-    """Return a message from outside as Markdown that begins with a capital letter."""
+    """Return an external message as escaped Markdown, capitalised."""
     return escaped(text[:1].upper() + text[1:])
 
 

@@ -43,7 +43,7 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """Return the name of the columns."""
+        """Return the names of the columns."""
         return list(self._columns)
 
     @property

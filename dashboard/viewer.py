@@ -36,7 +36,7 @@ class Viewer:
 
     @property
     def team(self) -> str | None:
-        """Return the one team of it this viewer sees; `None`: all."""
+        """Return the only team that this viewer sees; `None`: all teams."""
         return self.reach.team
 
     @property

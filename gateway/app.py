@@ -108,7 +108,7 @@ class Gateway:
         secrets = SecretFiles(settings.data / "secrets")
         pepper = key_pepper(settings, secrets)
         self._detail_access = DetailAccess(settings.metrics_token, settings.data)
-        source, stated = source_of(settings, pepper)
+        source, stated, unseen_seconds = source_of(settings, pepper)
         self._source = source
         found = DiscoveringSource(source, stated, settings.kubernetes_api)
         self._discovery = found.discovery
@@ -116,6 +116,8 @@ class Gateway:
         first = self._first = found.first
         prepare = self._prepare if isinstance(source, FileSource) else None
         self.directory = Directory(found, first, self._clock, settings.stale_keys_seconds, self._on_change, prepare)
+        if unseen_seconds is not None:
+            self.directory.begin_away(unseen_seconds)
         self._reloading: asyncio.Task[None] | None = None
         self._letting_go: asyncio.Task[None] | None = None
         self._books = books = Accounting(settings, first, self._clock)

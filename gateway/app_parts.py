@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from backends.audit.options import audit_root
 from backends.secrets.secret_files import SecretFiles
-from contracts.errors import ConfigurationError
+from contracts.errors import ConfigurationError, ControlUnavailable
 from contracts.recording.ids import uuid7
 from contracts.serving.configuration import Snapshot
 from gateway.config.directory import SnapshotSource
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 def key_pepper(settings: GatewaySettings, secrets: SecretFiles) -> bytes:
     """Return what keys are recognised by, made if the installation is new.
 
-    Raises ConfigurationError if it is not the one that the control database knows, ControlUnavailable.
+    While the control database is away it is the one that is there: a kept snapshot is signed with it. Raises
+    ConfigurationError if it is not the one that the database knows, ControlUnavailable if there is none.
     """
     if settings.gateway_config is None:
         from backends.control.database import ControlDatabase  # here: as below
@@ -46,22 +47,35 @@ def key_pepper(settings: GatewaySettings, secrets: SecretFiles) -> bytes:
         try:
             database.check_schema()
             check_secrets(database, secrets, (KEY_PEPPER,))
+        except ControlUnavailable:
+            if secrets.get(KEY_PEPPER) is None:
+                raise
         finally:
             database.close()
     return secrets.get_or_create("key_pepper").encode()
 
 
-def source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource, Snapshot]:
-    """Return where snapshots come from, and the first. Raises ConfigurationError, ControlUnavailable."""
+def source_of(settings: GatewaySettings, pepper: bytes) -> tuple[SnapshotSource, Snapshot, float | None]:
+    """Return where snapshots come from, the first, and for how many seconds its source has not been seen.
+
+    That is `None` if the source itself gave it. Of a database on another machine the last snapshot is kept in the data
+    directory. Raises ConfigurationError, ControlUnavailable.
+    """
     if settings.gateway_config is not None:
         file = FileSource(settings.gateway_config, pepper)
-        return file, file.load()
+        return file, file.load(), None
     from gateway.config.database_source import (
         DatabaseSource,  # here: the edge deployment runs without SQLAlchemy in memory
     )
 
-    database = DatabaseSource(settings.database_address)
-    return database, database.load()
+    keeper = None
+    if not settings.database_address.startswith("sqlite"):  # a file is there, or so is nothing of the directory
+        from backends.control.kept_snapshot import SnapshotKeeper
+
+        keeper = SnapshotKeeper(settings.own("snapshot"), pepper)
+    database = DatabaseSource(settings.database_address, keeper)
+    first = database.load()
+    return database, first, database.kept_age_seconds
 
 
 def budget_publisher(settings: GatewaySettings, name: str) -> "BudgetPublisher | None":

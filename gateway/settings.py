@@ -10,7 +10,7 @@ from pydantic_settings import SettingsConfigDict
 
 from backends.audit.options import AuditOptions
 from backends.channels.inward import NetworksText
-from backends.counters.address import CountersAddress
+from backends.counters.address import CountersAddress, RedisMeans
 from backends.endpoints.kubernetes_watch import KubernetesApi, check_api
 from backends.llm.encoding_room import RoomBounds
 from backends.network.connection_table import ConnectionLimits
@@ -146,10 +146,13 @@ class GatewaySettings(LogSettings):
             raise ValueError(several_need_redis(self.workers))
         try:
             check_api(self.kubernetes_api)
-            _ = self.redis_url and self.redis_address
-            _ = self.answer_cache_redis_url and self.answers_address
+            addresses = [self.redis_address] if self.redis_url else []
+            addresses += [self.answers_address] if self.answer_cache_redis_url else []
+            self._redis_means.require_use(addresses)
         except ConfigurationError as error:
             raise ValueError(error.message) from error
+        if self.redis_replicas is not None and not self.redis_url:
+            raise ValueError("TOLLKEEPER_REDIS_REPLICAS has no use without TOLLKEEPER_REDIS_URL; set both or neither")
         if self.worker > self.workers:
             raise ValueError(f"TOLLKEEPER_WORKER is {self.worker} of TOLLKEEPER_WORKERS {self.workers}")
         return self
@@ -231,19 +234,17 @@ class GatewaySettings(LogSettings):
     @property
     def redis_address(self) -> CountersAddress:
         """Return where the shared counters are. Raises ConfigurationError if the settings cannot be used."""
-        tls = TlsFiles(self.redis_certificate, self.redis_key, self.redis_ca)
-        return CountersAddress(
-            self.redis_url, self.redis_replicas, tls, self.redis_sentinel_user, self.redis_sentinel_password
-        )
+        return self._redis_means.address(self.redis_url, self.redis_replicas)
 
     @property
     def answers_address(self) -> CountersAddress:
         """Return where gateways share kept answers. Raises ConfigurationError if the settings cannot be used."""
-        is_encrypted = self.answer_cache_redis_url.startswith("rediss")
-        tls = TlsFiles(self.redis_certificate, self.redis_key, self.redis_ca) if is_encrypted else TlsFiles()
-        is_watched = "+sentinel:" in self.answer_cache_redis_url
-        sentinels = (self.redis_sentinel_user, self.redis_sentinel_password) if is_watched else ("", "")
-        return CountersAddress(self.answer_cache_redis_url, 0, tls, *sentinels)
+        return self._redis_means.address(self.answer_cache_redis_url, 0)
+
+    @property
+    def _redis_means(self) -> RedisMeans:
+        tls = TlsFiles(self.redis_certificate, self.redis_key, self.redis_ca)
+        return RedisMeans(tls, self.redis_sentinel_user, self.redis_sentinel_password)
 
     @property
     def tls(self) -> TlsSettings | None:

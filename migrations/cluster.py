@@ -23,7 +23,10 @@ _OF_STORED: Final = re.compile(
     r"^\s*(MODIFY COLUMN (IF EXISTS )?\w+ CODEC|(ADD|MATERIALIZE|DROP) (INDEX|PROJECTION))\b"
 )
 _NEXT_CHANGE: Final = re.compile(r",\n(?= {4}\w)")  # what one change lists is indented further
-_WINDOW: Final = "non_replicated_deduplication_window"
+_WINDOW: Final = re.compile(r"\bnon_replicated_deduplication_window = (\d+)")
+# One server remembers a batch by number alone, Keeper for an hour if not told otherwise: a collector that was away for
+# longer in the middle of a batch would store it again. A week is as long as `content` is kept.
+_WINDOW_SECONDS: Final = "replicated_deduplication_window_seconds = 604800"
 
 
 class ClusterRendering:
@@ -87,7 +90,7 @@ class ClusterRendering:
         self._sharded.add(name)
         local = plain.replace(f"EXISTS {name}", f"EXISTS {name}_local {self._on}", 1)
         local = _ENGINE.sub(lambda found: f"ENGINE = Replicated{found[1]}MergeTree{found[2] or ''}", local)
-        local = local.replace(_WINDOW, "replicated_deduplication_window")
+        local = _WINDOW.sub(rf"replicated_deduplication_window = \1, {_WINDOW_SECONDS}", local)
         over = (
             f"CREATE TABLE IF NOT EXISTS {name} {self._on} AS {name}_local\n"
             f"ENGINE = Distributed('{self._cluster}', currentDatabase(), {name}_local, cityHash64({_shard_by(plain)}))"

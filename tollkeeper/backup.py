@@ -157,7 +157,8 @@ def restore(opened: OpenInstallation, backup: Path, found: Backup, say: Callable
     migrations = read_migrations()
     address = opened.store.address
     try:
-        migrate_store(address, migrations[: found.store.migration], wait_seconds=0, say=say_nothing)
+        begun = migrations[: found.store.migration]
+        migrate_store(address, begun, wait_seconds=0, say=say_nothing, cluster=opened.cluster)
     except NewerSchema as error:
         raise ConfigurationError(
             f"the store at {address.shown_url} is beyond migration {found.store.migration:04}, at which the backup was "
@@ -167,7 +168,7 @@ def restore(opened: OpenInstallation, backup: Path, found: Backup, say: Callable
     load_control(opened.database, backup / _CONTROL, found.control, say)
     load_store(opened.store, backup / _STORE, found.store, say)
     migrate_database(url, say=say, secrets=opened.secrets)
-    migrate_store(address, migrations, wait_seconds=0, say=say)
+    migrate_store(address, migrations, wait_seconds=0, say=say, cluster=opened.cluster)
 
 
 def restore_audit(backup: Path, root: Path, say: Callable[[str], None]) -> None:

@@ -119,7 +119,7 @@ class ControlClient:
 
 
 def _warn_of_unreadable(answer: Mapping[str, Any]) -> None:
-    """Return the name of the rows that a list could not show, apart from what it shows."""
+    """Print the rows that a list could not show, to stderr."""
     for row in answer.get("unreadable") or ():
         print(
             f"tollkeeper: row {row['id']} of {row['table']} is not shown: {row['reason']}; see `tollkeeper rows list`",

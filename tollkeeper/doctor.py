@@ -181,7 +181,7 @@ def _check_disk(data: Path) -> Check:
 
 
 def _check_pieces(data: Path) -> Iterator[Check]:
-    """Return the name of what was gone at a start and was made new."""
+    """Yield what was missing at a start and was created again."""
     for loss in Pieces(data).losses():
         yield Check("data", "warn", loss.sentence, "once it is settled: tollkeeper doctor --forget-losses")
 

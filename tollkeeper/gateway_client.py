@@ -18,7 +18,7 @@ def metrics_token(data: Path) -> str:
 
 
 async def first_model(gateway: str, key: str, preferred: Sequence[str] = ()) -> str | None:
-    """Return the name of a model that this key may use, the first preferred one if it may use any of those.
+    """Return a model that this key may use, the first preferred one if it may use any of those.
 
     `None` if the gateway refuses the key or serves it nothing.
     """

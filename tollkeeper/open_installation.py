@@ -22,13 +22,17 @@ _ANSWER_SECONDS: Final = 3600  # a copy or a check reads whole tables
 
 @dataclass(frozen=True, slots=True)
 class OpenInstallation:
-    """An installation's store and control database, and what keeps the collector in step."""
+    """An installation's store and control database, and what keeps the collector in step.
+
+    `cluster` is what TOLLKEEPER_STORE_CLUSTER names, over whose nodes new tables are spread; empty: one server.
+    """
 
     store: StoreClient
     database: ControlDatabase
     turns: StoreTurns
     location: StoreLocation
     secrets: SecretFiles
+    cluster: str = ""
 
     def in_store(self, address: StoreAddress) -> StoreClient:
         """Return a client of another store, patient enough for a copy."""
@@ -47,7 +51,8 @@ def open_installation(
     with open_store(data, store_url, environment, makes=makes) as (client, settings):
         database = ControlDatabase(settings.database_address)
         try:
-            yield OpenInstallation(client, database, StoreTurns(data), StoreLocation(data), settings.secrets)
+            turns, location = StoreTurns(data), StoreLocation(data)
+            yield OpenInstallation(client, database, turns, location, settings.secrets, settings.store_cluster)
         finally:
             database.close()
 

@@ -106,20 +106,24 @@ def move(
     to_data: Annotated[
         Path | None, typer.Option("--to-data", help="Data directory of the other store, if that is an embedded one.")
     ] = None,
+    to_cluster: Annotated[
+        str, typer.Option("--to-cluster", help="Name of the ClickHouse cluster there to spread the tables over.")
+    ] = "",
     data: Data = DEFAULT_DATA,
     store_url: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
     """Copy everything into another store while this one is in use, then switch the collector.
 
-    The other store's password is in TOLLKEEPER_STORE_MOVE_PASSWORD, or with --to-data in its secrets.
+    With --to-cluster the other store is a cluster with a Keeper. The other store's password is in
+    TOLLKEEPER_STORE_MOVE_PASSWORD, or with --to-data in its secrets.
     """
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         secrets = SecretFiles((to_data or data) / "secrets")
         password = os.environ.get(TARGET_PASSWORD)
         address = StoreAddress.resolve(to, to_database, "writer", secrets, user=to_user, password=password)
         say = said_to_people(as_json)
-        migrate_store(address, read_migrations(), wait_seconds=0, say=say_nothing)
+        migrate_store(address, read_migrations(), wait_seconds=0, say=say_nothing, cluster=to_cluster)
         target = opened.in_store(address)
         try:
             report = move_store(opened.store, target, opened.turns, opened.location, say)

@@ -1,1 +1,1 @@
-"""Detectors that compute from a text alone: hidden instructions, prompt injection, markers that must not come out."""
+"""Detectors that need only a text: hidden instructions, prompt injection, canary tokens."""

@@ -194,7 +194,7 @@ class Replica:
     # what happens
 
     def take_room(self, room: Room) -> None:
-        """Record what its engine says of itself."""
+        """Record the engine's reported capacity."""
         self._room = room
         self._settle()
 

@@ -71,9 +71,9 @@ def _literal(text: str) -> str:
 
 
 def read_search(text: str) -> Search:
-    """Read what was typed. Terms are parted by spaces; quotes keep a value with spaces together.
+    """Parse search text. Terms are separated by spaces; quotes keep a value with spaces together.
 
-    Raises InvalidRequest, naming the term, on a name that is none and a value that cannot be.
+    Raise InvalidRequest, naming the term, on an unknown name or an invalid value.
     """
     if len(text) > MAX_SEARCH_CHARACTERS:
         raise InvalidRequest(

@@ -31,7 +31,7 @@ class KvRoom:
 
     @property
     def cached_blocks(self) -> int:
-        """Return the number of blocks that are only kept for later."""
+        """Return the number of blocks that are cached only."""
         return len(self._idle) * self.unit_blocks
 
     def blocks_for(self, tokens: int) -> int:

@@ -156,7 +156,7 @@ class _Run:
         self._place(sequence, request.at_ns + self._wire_ns)
 
     def _place(self, sequence: SimulatedSequence, now: float) -> None:
-        """Ask the router, and send the request to the first that is there."""
+        """Rank the replicas by the router, and send the request to the first available one."""
         fleet, at = self._fleet, int(now)
         request = self._requests[sequence.course]
         ask = Ask(sequence.length, sequence.keys, self._workload.unit_tokens, self._expected_output, request.session)

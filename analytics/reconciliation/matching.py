@@ -414,7 +414,7 @@ def _late(work: _Work, later: _Work, source: Cell, goal: Cell, tokens: int) -> N
 
 
 def _match_tokens(work: _Work, *, is_missing: bool, is_used: bool) -> None:
-    """Return the name of what is left of the tokens."""
+    """Assign a cause to the remaining difference of tokens."""
     for cell, tokens in sorted(work.left.items()):
         worth, left = work.worth(cell), tokens
         if is_missing and left < 0:

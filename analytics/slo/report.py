@@ -24,7 +24,7 @@ class Standing:
 
     @property
     def status(self) -> Status:
-        """Return the name of the worst: broken (the budget is used up), burning, kept; or that nothing counted."""
+        """Return the worst state: broken (the budget is used up), burning or kept; or no_requests."""
         remaining = self.budget.remaining_share
         if remaining is None:
             return "no_requests"

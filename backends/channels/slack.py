@@ -22,7 +22,7 @@ class Slack:
 
 
 def message_of(notice: Notice) -> dict[str, object]:
-    """Write the message: `text` and one section, with what Slack reads as markup escaped."""
+    """Return the message: `text` and one section, with Slack markup escaped."""
     title = _escaped(title_of(notice))
     text = "\n".join([f"*{title}*", *(f"• {_escaped(line)}" for line in lines_of(notice))])[:_MAX_SECTION]
     return {"text": title, "blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": text}}]}

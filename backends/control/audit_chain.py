@@ -90,7 +90,7 @@ def note_entry(session: Session, entry: AuditEntry) -> None:
 
 
 def chain_pending(session: Session) -> None:
-    """Chain the transaction's entries, in the order of their numbers. For a session's `before_commit`."""
+    """Append the transaction's entries to the hash chain, in order. A `before_commit` hook."""
     pending: list[AuditEntry] = session.info.pop(_PENDING, [])
     entries = sorted((entry for entry in pending if entry in session), key=lambda entry: entry.id)
     if not entries:

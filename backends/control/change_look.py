@@ -18,7 +18,7 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class ChangeLook:
-    """For one reader of one database, in one thread at a time."""
+    """Detects changes for one reader of a database. Not thread-safe."""
 
     def __init__(
         self,

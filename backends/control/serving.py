@@ -261,7 +261,7 @@ def get_model(session: Session, model_id: str) -> Model:
 
 
 def set_model_active(session: Session, author: Author, model_id: str, is_active: bool) -> Model:
-    """Offer a model to applications, or withdraw it and keep its definition. Raises Conflict if a route needs it."""
+    """Activate or deactivate a model. Raise Conflict if a route needs it."""
     begin_change(session, author, "model.update", model_id, {"is_active": is_active})
     model = get_model(session, model_id)
     with routes_kept(session):

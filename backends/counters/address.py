@@ -1,5 +1,6 @@
 """The Redis URL of the shared counters: validated, and shown without its credentials."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal
@@ -49,11 +50,6 @@ class CountersAddress:
         parts = self._parts
         if parts.scheme not in _SCHEMES:
             raise ConfigurationError(f"the Redis URL begins with {parts.scheme!r}; give {_FORMS}")
-        if self.tls.paths and not self.is_encrypted:
-            raise ConfigurationError(
-                f"the Redis URL {self.shown} is without TLS, so TOLLKEEPER_REDIS_CA and the certificate have no use; "
-                "begin the URL with rediss, or leave them out"
-            )
         if parts.scheme == "unix":
             if parts.netloc or not parts.path.strip("/"):
                 raise ConfigurationError(f"the Redis URL {self.shown} names no socket; give {_FORMS}")
@@ -63,11 +59,6 @@ class CountersAddress:
                 raise ConfigurationError(
                     f"the Redis URL {self.shown} has parameters, which are not read; leave them out"
                 )
-        if (self.sentinel_user or self.sentinel_password) and self.kind != "sentinel":
-            raise ConfigurationError(
-                f"the Redis URL {self.shown} names no Sentinels, so TOLLKEEPER_REDIS_SENTINEL_PASSWORD and _USER "
-                "have no use; begin the URL with redis+sentinel, or leave them out"
-            )
         if self.sentinel_user and not self.sentinel_password:
             raise ConfigurationError(
                 "a user for the Sentinels needs its password; set TOLLKEEPER_REDIS_SENTINEL_PASSWORD"
@@ -171,6 +162,42 @@ class CountersAddress:
         if self._parts.scheme.endswith("+sentinel"):
             return "/".join(self._path[1:]) or "0"
         return "/".join(self._path) or "0"
+
+
+@dataclass(frozen=True)
+class RedisMeans:
+    """What every Redis of an installation is reached with, as far as its URL has a use for it."""
+
+    tls: TlsFiles = TlsFiles()
+    sentinel_user: str = ""
+    sentinel_password: str = field(default="", repr=False)
+
+    def address(self, url: str, replicas: int | None) -> CountersAddress:
+        """Return the address of one Redis: with TLS's files or the Sentinels' password only if the URL asks for them.
+
+        Raises ConfigurationError as CountersAddress does.
+        """
+        scheme = url.partition(":")[0].lower()
+        tls = self.tls if scheme.startswith("rediss") else TlsFiles()
+        is_watched = scheme.endswith("+sentinel")
+        user, password = (self.sentinel_user, self.sentinel_password) if is_watched else ("", "")
+        return CountersAddress(url, replicas, tls, user, password)
+
+    def require_use(self, addresses: Sequence[CountersAddress]) -> None:
+        """Raise ConfigurationError if something is given that none of the addresses has a use for."""
+        shown = " and ".join(address.shown for address in addresses)
+        named = f"the Redis URL {shown or '(none is set)'}"
+        if self.tls.paths and not any(address.is_encrypted for address in addresses):
+            raise ConfigurationError(
+                f"{named} is without TLS, so TOLLKEEPER_REDIS_CA and the certificate have no use; "
+                "begin the URL with rediss, or leave them out"
+            )
+        has_credentials = bool(self.sentinel_user or self.sentinel_password)
+        if has_credentials and not any(address.kind == "sentinel" for address in addresses):
+            raise ConfigurationError(
+                f"{named} names no Sentinels, so TOLLKEEPER_REDIS_SENTINEL_PASSWORD and _USER have no use; "
+                "begin the URL with redis+sentinel, or leave them out"
+            )
 
 
 def _host(text: str, default: int) -> Host:

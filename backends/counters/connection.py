@@ -3,7 +3,8 @@ better.
 """
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
@@ -14,6 +15,9 @@ from backends.counters.primary import Primary
 from backends.counters.script import batch_script
 from contracts.errors import CountersSilent, CountersUnavailable
 
+_log = logging.getLogger(__name__)
+
+_KEEPS_ALL: Final = "noeviction"
 _MOST_PATIENCE: Final = 8  # times the first: each try after one without an answer waits twice as long
 _CONFIRMED_SHARE: Final = 0.6  # of the patience, for replicas
 
@@ -31,6 +35,7 @@ class CountersConnection:
         self._timeout_seconds = self._patience_seconds = timeout_seconds
         self._turn = asyncio.Lock()
         self._primary = Primary(address, tag, _MOST_PATIENCE * timeout_seconds)
+        self._has_seen_memory = False
 
     async def run_batch(self, keys: Sequence[str], payload: bytes) -> bytes:
         """Run the script. Raise CountersUnavailable if no answer came: the batch may have been done or not.
@@ -89,7 +94,22 @@ class CountersConnection:
         if self.address.confirming_replicas:
             milliseconds = max(round(self._patience_seconds * 1000 * _CONFIRMED_SHARE), 1)
             commands.append(("WAIT", self.address.confirming_replicas, milliseconds))
-        return await self._primary.call(commands)
+        if self._has_seen_memory:
+            return await self._primary.call(commands)
+        *results, memory = await self._primary.call([*commands, ("INFO", "memory")])
+        if isinstance(memory, dict):  # a user may be allowed to count and not to look
+            self._has_seen_memory = True
+            self._warn_of_eviction(memory)
+        return results
+
+    def _warn_of_eviction(self, memory: Mapping[str, Any]) -> None:
+        """Log that Redis may forget counters by itself, if its settings say so."""
+        policy = memory.get("maxmemory_policy", _KEEPS_ALL)
+        if memory.get("maxmemory") and policy != _KEEPS_ALL:
+            _log.warning(
+                "redis may evict counters, and what is evicted starts at zero",
+                extra={"url": self.address.shown, "policy": policy, "remedy": f"set maxmemory-policy {_KEEPS_ALL}"},
+            )
 
     async def close(self) -> None:
         """Close the connection."""

@@ -56,7 +56,7 @@ class Answer:
 
 
 class Parcel(Protocol):
-    """One item of a batch."""
+    """One command of a batch."""
 
     @property
     def lines(self) -> int:

@@ -96,6 +96,7 @@ class SharedAnswers:
         self._waiting_bytes = 0
         self._pump: asyncio.Task[None] | None = None
         self._away_until = -1.0
+        self._is_reported = False  # that Redis is away
 
     @property
     def is_away(self) -> bool:
@@ -180,6 +181,9 @@ class SharedAnswers:
         if failure:
             self._note_failure(failure)
             await self._primary.forget()
+        elif self._is_reported and not self.is_away:
+            self._is_reported = False
+            _log.info("answers_shared_again")
         return results
 
     def _deliver(self, errands: list[_Errand], results: list[Any]) -> None:
@@ -201,7 +205,8 @@ class SharedAnswers:
         return SharedAnswer(opened[_TTL_BYTES:], max(ttl_ms - left_ms, 0) * _MS, ttl_ms * _MS)
 
     def _note_failure(self, reason: str) -> None:
-        if self._away_until < 0:
+        if not self._is_reported:  # the log summarises outages that follow each other within a minute
+            self._is_reported = True
             _log.warning("answers_not_shared", extra={"reason": reason})
         self.counts.failures += 1
         self._away_until = self._monotonic() + _AWAY_SECONDS

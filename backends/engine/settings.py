@@ -60,7 +60,9 @@ class EngineHostSettings(LogSettings):
     engine_sleep_after_seconds: float | None = Field(default=None, gt=0)  # idle models that can sleep; not set: never
     engine_unload_after_seconds: float | None = Field(default=None, gt=0)  # idle ones; the next request loads them
     engine_warm: str = ""  # names with commas between them: models that are never put to sleep or unloaded
-    engine_sleep_level: Literal[1, 2] = 1  # 1: weights to host memory; 2: dropped, and read again to wake
+    engine_sleep_level: int = Field(
+        default=1, ge=1, le=2
+    )  # 1: weights to host memory; 2: dropped, and read again to wake
     engine_slow_ratio: float = Field(default=3.0, ge=0)  # this many times slower than at first: unhealthy; 0: never
     gpu_telemetry: bool = True
     gpu_dcgm_url: str = ""  # of dcgm-exporter's metrics, for activity that the driver itself does not tell

@@ -221,7 +221,7 @@ def _agent_step(request: ChatRequest) -> _AgentCall | str | None:
 
 
 def _call_tool(step: _AgentCall, sink: Sink) -> tuple[str, int, int]:
-    """Call a tool; return why the answer ended, how many tokens were made, and how many of these were reasoning."""
+    """Call a tool; return finish reason, generated tokens, and reasoning tokens among them."""
     function = {"name": step.name, "arguments": step.arguments}
     call = {"index": 0, "id": f"call_{step.number}", "type": "function", "function": function}
     made = _count_words(step.arguments) or 1

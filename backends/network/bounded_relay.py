@@ -34,7 +34,7 @@ class BoundedRelay:
         self._thread.start()
 
     def stop(self) -> None:
-        """Accept nothing more, and close what is open. Blocks."""
+        """Stop accepting, and close open connections. Blocks."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

@@ -38,7 +38,7 @@ def is_loopback(text: str) -> bool:
 
 
 def listens_on_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a listener on this address or name."""
+    """Return whether a listener on this address or name is reachable from this machine only."""
     return host == "localhost" or is_loopback(host)
 
 

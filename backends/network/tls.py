@@ -194,7 +194,7 @@ class _ToldSide(ssl.SSLObject):
 
 
 def tls_refusal(place: str, error: ssl.SSLError) -> UpstreamUnreachable:
-    """Return the error for a target with which no secure connection came about."""
+    """Return the error for a target after a failed TLS handshake."""
     return UpstreamUnreachable(f"TLS with {place} failed: {tls_failure(error)}")
 
 

@@ -106,7 +106,7 @@ class BatchWork:
     # before the first request
 
     async def forget_lines(self, batch_id: str) -> None:
-        """Drop the lines that an unfinished reading of the input has left."""
+        """Delete lines that an interrupted parse of the input left."""
         await self._guarded(batch_id, lambda connection: connection.execute(_lines_of(batch_id)))
 
     async def add_lines(self, batch_id: str, lines: Sequence[NewLine]) -> None:

@@ -96,7 +96,7 @@ class FileStore:
     async def list(
         self, owner: Owner, now_unix: int, *, limit: int, after: str = "", ascending: bool = False, purpose: str = ""
     ) -> list[StoredFile]:
-        """Return up to `limit` of an owner's files in the order of their making, from behind the one named on."""
+        """Return up to `limit` of an owner's files in order of creation, after the given one."""
         found = select(_files).where(*_visible(owner, now_unix)).limit(limit)
         found = found.order_by(_files.c.id if ascending else _files.c.id.desc())
         if after:

@@ -1,4 +1,4 @@
-"""Runs the provider host: its environment, its library, its socket, and its orderly end."""
+"""Run the provider host: environment, LiteLLM, socket, and graceful shutdown."""
 
 import asyncio
 import logging

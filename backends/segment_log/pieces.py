@@ -44,7 +44,7 @@ class Loss(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """Return what is missing, what it held when it was last seen, and what to do."""
+        """Return a sentence: the missing file, its last known contents, and the remedy."""
         held = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in sorted(self.held.items()))
         return (
             f"{self.path} was missing at {self.found_at} and was made new; last seen {self.seen_at}"

@@ -9,8 +9,9 @@ import msgspec
 import zstandard
 
 from backends.store.client import StoreClient
+from backends.store.copies import drop_copies
 from backends.store.digests import TableDigest
-from backends.store.snapshot import drop_copies, snapshot_of
+from backends.store.snapshot import snapshot_of
 from backends.store.tables import HISTORY, list_tables
 from backends.store.transfer import load_table, read_table, require_empty
 from backends.store.turns import StoreTurns

@@ -58,6 +58,9 @@ _SERVER_FAILED: Final = frozenset(
 # Else the server writes every answer to a file before it sends it. If its disk is full it then sends nothing at all,
 # with status 200. An error in the middle of an answer is recognised by its tag.
 _UNBUFFERED: Final = {"wait_end_of_query": "0"}
+# On a cluster a table that is joined, or looked up in, is on all shards: each is sent what it needs of it, which the
+# server refuses by default. And what is inserted is there when the statement ends, not some time later.
+_OVER_SHARDS: Final = {"distributed_product_mode": "global", "distributed_foreground_insert": 1}
 STORE_DISK_FULL: Final = "store_disk_full"
 _NO_SPACE: Final = 243
 _NO_SPACE_TEXT: Final = "No space left on device"  # in errors of files, whose number does not tell it from others
@@ -91,7 +94,7 @@ class StoreClient:
         """Return the rows of a SELECT as dicts by column name. `{name:Type}` in `sql` is bound by the server."""
         try:
             result = self._connected().query(
-                sql, parameters=dict(parameters or {}), settings={**_UNBUFFERED, **(settings or {})}
+                sql, parameters=dict(parameters or {}), settings={**_UNBUFFERED, **_OVER_SHARDS, **(settings or {})}
             )
             return [dict(zip(result.column_names, row, strict=True)) for row in result.result_rows]
         except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
@@ -110,7 +113,7 @@ class StoreClient:
         """
         try:
             result = self._connected().query(
-                sql, parameters=dict(parameters or {}), settings={**_UNBUFFERED, **(settings or {})}
+                sql, parameters=dict(parameters or {}), settings={**_UNBUFFERED, **_OVER_SHARDS, **(settings or {})}
             )
             return dict(zip(result.column_names, result.result_columns, strict=True))
         except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
@@ -124,7 +127,7 @@ class StoreClient:
         settings: Mapping[str, object] | None = None,
     ) -> "pandas.DataFrame":
         """Return the result of a SELECT as a data frame, with its columns also where it has no rows."""
-        bound, chosen = dict(parameters or {}), {**_UNBUFFERED, **(settings or {})}
+        bound, chosen = dict(parameters or {}), {**_UNBUFFERED, **_OVER_SHARDS, **(settings or {})}
         try:
             client = self._connected()
             frame = client.query_df(sql, parameters=bound, settings=chosen)
@@ -144,7 +147,9 @@ class StoreClient:
     ) -> object:
         """Run a statement that gives no rows, or one value."""
         try:
-            return self._connected().command(sql, parameters=dict(parameters or {}), settings=dict(settings or {}))
+            return self._connected().command(
+                sql, parameters=dict(parameters or {}), settings={**_OVER_SHARDS, **(settings or {})}
+            )
         except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
             raise self._translated(error, "a command") from error
 
@@ -187,7 +192,7 @@ class StoreClient:
             source = cast(
                 IOBase,
                 self._connected().raw_stream(
-                    sql, parameters=dict(parameters or {}), settings=dict(settings or {}), fmt=form
+                    sql, parameters=dict(parameters or {}), settings={**_OVER_SHARDS, **(settings or {})}, fmt=form
                 ),
             )
             with closing(source):

@@ -17,4 +17,4 @@ def count_where(client: StoreClient, table: StoreTable, where: str, bound: Mappi
 
 def delete_where(client: StoreClient, table: StoreTable, where: str, bound: Mapping[str, object]) -> None:
     """Delete a table's rows; returns when they are gone."""
-    client.command(f"ALTER TABLE {quoted(table.name)} DELETE WHERE {where}", bound, settings=SYNC)
+    client.command(f"ALTER TABLE {table.changed} DELETE WHERE {where}", bound, settings=SYNC)

@@ -1,4 +1,4 @@
-"""The embedded engine's `config.xml` and `users.xml`, written afresh at each start with mode 0600.
+"""The embedded engine's `config.xml` and `users.xml`, rewritten at each start with mode 0600.
 
 Passwords stand in them as SHA-256 only. The engine reads both once, at start, from its working directory.
 """

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from backends.store.client import StoreClient
+from backends.store.copies import attach, drop_copy, make_beside
 from backends.store.deletion import SYNC, count_where, delete_where
 from backends.store.tables import COPY_PREFIX, StoreTable, list_tables, list_views, quoted
-from backends.store.transfer import attach
 from backends.store.turns import StoreTurns
 
 _NAMELESS_LABELS: Final = "CAST(map() AS Map(LowCardinality(String), String))"
@@ -133,7 +133,7 @@ def _update(
     rows = count_where(client, table, where, bound)
     if rows:
         values = ", ".join(f"`{name}` = {value}" for name, value in emptied.items() if name in table.columns)
-        client.command(f"ALTER TABLE {quoted(table.name)} UPDATE {values} WHERE {where}", bound, settings=SYNC)
+        client.command(f"ALTER TABLE {table.changed} UPDATE {values} WHERE {where}", bound, settings=SYNC)
         say(f"{table.name}: {rows} rows without a name now")
     return rows
 
@@ -144,7 +144,7 @@ def _forget_in_steps(client: StoreClient, steps: StoreTable, bound: dict[str, st
     rows = count_where(client, steps, where, bound)
     if rows:
         client.command(
-            f"ALTER TABLE {quoted(steps.name)} UPDATE "
+            f"ALTER TABLE {steps.changed} UPDATE "
             f"request_ids = arrayMap((id, name) -> if(name = {{tenant:String}}, {_NO_REQUEST}, id), request_ids, "
             "arrayResize(tenants, length(request_ids), '')), "
             "tenants = arrayMap(name -> if(name = {tenant:String}, '', name), tenants) "
@@ -170,15 +170,14 @@ def _sum_up_anew(client: StoreClient, turns: StoreTurns, say: Callable[[str], No
         beside = f"{COPY_PREFIX}anew_{target.name}"
         columns = ", ".join(f"`{name}`" for name in target.columns)
         with turns.held():
-            client.command(f"DROP TABLE IF EXISTS {quoted(beside)} SYNC")
-            client.command(f"CREATE TABLE {quoted(beside)} AS {quoted(target.name)}")
+            make_beside(client, target, beside)
             client.command(
                 f"INSERT INTO {quoted(beside)} ({columns}) SELECT {columns} FROM ({view.select})",
                 settings={"max_partitions_per_insert_block": 0},
             )
-            client.command(f"TRUNCATE TABLE {quoted(target.name)}")
-            attach(client, target.name, beside)
-            client.command(f"DROP TABLE IF EXISTS {quoted(beside)} SYNC")
+            client.command(f"TRUNCATE TABLE {target.changed}")
+            attach(client, target, beside)
+            drop_copy(client, target, beside)
         say(f"{target.name}: summed up anew")
 
 

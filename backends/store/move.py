@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from backends.store.client import StoreClient
+from backends.store.copies import drop_copies
 from backends.store.location import StoreLocation
-from backends.store.snapshot import cut, drop_copies, snapshot_of
-from backends.store.tables import StoreTable, list_tables
+from backends.store.snapshot import cut, snapshot_of
+from backends.store.tables import StoreTable, find_cluster, list_tables
 from backends.store.transfer import copy_arrivals, load_table, read_table, require_empty
 from backends.store.turns import StoreTurns
 from contracts.errors import ConfigurationError
@@ -36,40 +37,48 @@ def move_store(
 ) -> MoveReport:
     """Copy everything into an empty, migrated store and lead the collector there; a line per table through `say`.
 
-    Until the last step nothing has changed for anyone: after a failure the old store goes on, and the new one is to
-    be emptied before another try. Raises CopyDiffers, ConfigurationError on stores that do not fit, StoreUnavailable.
+    The target may be a cluster, not the source. Until the last step nothing has changed for anyone: after a failure
+    the old store goes on, and the new one is to be emptied before another try. Raises CopyDiffers, ConfigurationError
+    on stores that do not fit, StoreUnavailable.
     """
     if source.address.url == target.address.url and source.address.database == target.address.database:
         raise ConfigurationError(f"the store is at {source.address.shown_url} already; name another with --to")
+    if cluster := find_cluster(source):
+        raise ConfigurationError(
+            f"the store at {source.address.shown_url} is the cluster {cluster!r}: its nodes' clocks do not say in one "
+            "order what arrived, so it cannot be moved while it is in use. Use a backup instead: `tollkeeper backup`"
+        )
     drop_copies(target)
-    tables = _common_tables(source, target)
+    pairs = _common_tables(source, target)
+    tables = [here for here, _ in pairs]
     require_empty(target, tables, f"the store at {target.address.shown_url}")
     rows: dict[str, int] = {}
     with snapshot_of(source, turns, tables) as snapshot:
         upto = snapshot.at
-        for table in tables:
+        for table, there in pairs:
             digest = snapshot.digest(source, table)
-            load_table(target, table, read_table(source, table, snapshot.rows_of(table)), digest)
+            load_table(target, there, read_table(source, table, snapshot.rows_of(table)), digest)
             rows[table.name] = digest.rows
             say(f"{table.name}: {digest.rows} rows copied, checksum {digest.checksum:016x} on both sides")
-    bases = [table for table in tables if table.is_base]
+    bases = [pair for pair in pairs if pair[0].is_base]
     arrived = 0
     for _ in range(_MOST_ROUNDS):
         with turns.held():
             after, upto = upto, cut(source)
-        came = sum(copy_arrivals(source, target, table, after, upto) for table in bases)
+        came = sum(copy_arrivals(source, target, pair, after, upto) for pair in bases)
         arrived += came
         if came <= _FEW_ROWS:
             break
     with turns.held():
         last = cut(source)
-        arrived += sum(copy_arrivals(source, target, table, upto, last) for table in bases)
+        arrived += sum(copy_arrivals(source, target, pair, upto, last) for pair in bases)
         location.write(source.address, target.address)
     say(f"{arrived} rows arrived meanwhile and were copied; the collector writes to {target.address.shown_url} now")
     return MoveReport(rows, arrived)
 
 
-def _common_tables(source: StoreClient, target: StoreClient) -> list[StoreTable]:
+def _common_tables(source: StoreClient, target: StoreClient) -> list[tuple[StoreTable, StoreTable]]:
+    """Return each table as it is here and as it is there. Raises ConfigurationError if one differs."""
     here, there = list_tables(source), {table.name: table for table in list_tables(target)}
     for table in here:
         if table.name not in there or there[table.name].columns != table.columns:
@@ -77,4 +86,4 @@ def _common_tables(source: StoreClient, target: StoreClient) -> list[StoreTable]
                 f"table {table.name} is not the same at {target.address.shown_url}; both stores must be migrated by "
                 "the same version: run `python -m migrations` on each"
             )
-    return here
+    return [(table, there[table.name]) for table in here]

@@ -10,12 +10,14 @@ import msgspec
 
 from backends.store.checks.rollups import SKETCH_TOLERANCE, RollupPair, comparable_rows, pair_of, plain_type
 from backends.store.client import StoreClient
+from backends.store.copies import drop_copies
 from backends.store.retention import RetentionRule, list_rules
-from backends.store.snapshot import cut, drop_copies, snapshot_of
+from backends.store.snapshot import cut, snapshot_of
 from backends.store.tables import (
     COPY_PREFIX,
     RollupView,
     StoreTable,
+    find_cluster,
     list_tables,
     list_views,
     quoted,
@@ -134,6 +136,11 @@ def rebuild(client: StoreClient, turns: StoreTurns, plan: RebuildPlan, say: Call
 
 
 def _find(client: StoreClient, rollup: str) -> tuple[RollupView, StoreTable, StoreTable]:
+    if cluster := find_cluster(client):
+        raise ConfigurationError(
+            f"the store is the cluster {cluster!r}, on which no rollup can be rebuilt; correct the rows by hand, or "
+            "restore a backup into an empty store"
+        )
     views = {view.target: view for view in list_rollups(client)}
     view = views.get(rollup)
     if view is None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from backends.store.client import StoreClient
 from backends.store.deletion import count_where, delete_where
-from backends.store.tables import AskedStore, StoreTable, list_tables, quoted, time_column
+from backends.store.tables import AskedStore, StoreTable, list_tables, time_column
 from contracts.errors import InvalidRequest, NotFound
 
 _TABLE: Final = "retention"
@@ -65,7 +65,7 @@ def set_table_days(client: StoreClient, table: str, keep_days: int) -> None:
         raise InvalidRequest(f"{keep_days} days cannot be kept; give at least 1")
     when = f"toDateTime({time_column(found)})"
     begins = f"greatest({when}, toDateTime(ingested_at))" if found.is_base else when
-    client.command(f"ALTER TABLE {quoted(table)} MODIFY TTL {begins} + INTERVAL {keep_days} DAY")
+    client.command(f"ALTER TABLE {found.changed} MODIFY TTL {begins} + INTERVAL {keep_days} DAY")
 
 
 def apply_rules(client: StoreClient, now: datetime, say: Callable[[str], None]) -> int:

@@ -12,13 +12,11 @@ from datetime import datetime
 from typing import Final
 
 from backends.store.client import StoreClient
+from backends.store.copies import clone_table, drop_copies, keep_expired
 from backends.store.digests import TableDigest, digest_of
-from backends.store.tables import CLAIMS, COPY_PREFIX, StoreTable, list_tables, quoted, rows_of
+from backends.store.tables import CLAIMS, COPY_PREFIX, StoreTable, list_tables, rows_of
 from backends.store.turns import StoreTurns
 
-_LEFTOVERS: Final = (
-    "SELECT name FROM system.tables WHERE database = currentDatabase() AND startsWith(name, {prefix:String})"
-)
 _NOW: Final = "SELECT now64(3) AS at"
 
 
@@ -34,7 +32,7 @@ class StoreSnapshot:
         """Return what follows FROM for a table's rows as they were: none, where it had none and was not cloned."""
         if table.name not in self.filled:
             return rows_of(table, where="0")
-        if table.name == CLAIMS:  # the order of its blocks is not in a clone; what came later is left out
+        if not _is_cloned(table):  # the order of its blocks is not in a clone; what came later is left out
             until = f"ingested_at <= toDateTime64('{self.at:%Y-%m-%d %H:%M:%S.%f}', 6, 'UTC')"
             return rows_of(table, where=until)
         return rows_of(table, clone_of(table))
@@ -60,9 +58,9 @@ def snapshot_of(
             with turns.held():
                 filled = [table for table in chosen if has_rows(client, table.name)]
                 snapshot = StoreSnapshot(chosen, frozenset(table.name for table in filled), cut(client))
-                cloned = [table for table in filled if table.name != CLAIMS]
+                cloned = [table for table in filled if _is_cloned(table)]
                 for table in cloned:
-                    client.command(f"CREATE TABLE {quoted(clone_of(table))} CLONE AS {quoted(table.name)}")
+                    clone_table(client, table, clone_of(table))
             for table in cloned if is_copied else ():
                 keep_expired(client, table, clone_of(table))
             yield snapshot
@@ -73,6 +71,10 @@ def snapshot_of(
 def clone_of(table: StoreTable) -> str:
     """Return the name of a table's clone."""
     return f"{COPY_PREFIX}of_{table.name}"
+
+
+def _is_cloned(table: StoreTable) -> bool:
+    return table.name != CLAIMS or table.shards is not None
 
 
 def cut(client: StoreClient) -> datetime:
@@ -94,16 +96,3 @@ def has_rows(client: StoreClient, name: str) -> bool:
     """Return whether a table holds anything."""
     (row,) = client.query("SELECT count() AS rows FROM {name:Identifier}", {"name": name})
     return bool(row["rows"])
-
-
-def keep_expired(client: StoreClient, table: StoreTable, copy: str) -> None:
-    """Let a copy keep what expires meanwhile: it is compared with what was copied."""
-    if table.ttl:
-        client.command("ALTER TABLE {copy:Identifier} REMOVE TTL", {"copy": copy})
-
-
-def drop_copies(client: StoreClient) -> None:
-    """Drop every table that a snapshot or a copy has made."""
-    names = [quoted(str(row["name"])) for row in client.query(_LEFTOVERS, {"prefix": COPY_PREFIX})]
-    if names:
-        client.command(f"DROP TABLE IF EXISTS {', '.join(names)} SYNC")

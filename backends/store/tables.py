@@ -15,7 +15,7 @@ CLAIMS: Final = "batch_claims"
 _TABLES: Final = """
 SELECT name, engine, engine_full, sorting_key, partition_key
 FROM system.tables
-WHERE database = currentDatabase() AND engine LIKE '%MergeTree'
+WHERE database = currentDatabase() AND (engine LIKE '%MergeTree' OR engine = 'Distributed')
 ORDER BY name
 """
 _COLUMNS: Final = """
@@ -30,7 +30,10 @@ FROM system.tables
 WHERE database = currentDatabase() AND engine = 'MaterializedView'
 ORDER BY name
 """
+# What stands before the tables of a cluster's shards, as the server spells it.
+_DISTRIBUTED: Final = re.compile(r"^Distributed\('([\w.-]+)', '\w+', '(\w+)', (.+)\)$")
 _COLLAPSING: Final = re.compile(r"(Aggregating|Replacing|Summing|Collapsing)")
+_AGGREGATE: Final = re.compile(r"^(Simple)?AggregateFunction\((\w+)(\([^)]*\))?, ")
 _NAME: Final = r"(?:`?\w+`?\.)?`?(\w+)`?"
 _TARGET: Final = re.compile(rf"^CREATE MATERIALIZED VIEW {_NAME} TO {_NAME}")
 _SOURCE: Final = re.compile(rf"\bFROM {_NAME}")
@@ -55,8 +58,25 @@ class AskedStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Shards:
+    """Where a cluster has a table's rows: in the table `local` of every node, on the shard that `by` names."""
+
+    cluster: str
+    local: str
+    by: str
+
+    @property
+    def on_cluster(self) -> str:
+        """Return what makes a statement one that every node of the cluster carries out."""
+        return f" ON CLUSTER '{self.cluster}'"
+
+
+@dataclass(frozen=True, slots=True)
 class StoreTable:
-    """A table that holds rows. `columns` are those that are inserted, in their order, with their types."""
+    """A table that holds rows. `columns` are those that are inserted, in their order, with their types.
+
+    On a cluster `name` is the table over all shards, and `shards` says where its rows are.
+    """
 
     name: str
     columns: dict[str, str]
@@ -64,11 +84,25 @@ class StoreTable:
     engine: str
     ttl: str  # as the store spells it; empty: its rows stay
     partition_key: str = ""  # likewise; empty: one partition
+    definition: str = ""  # its engine with all that belongs to it, as the store spells it
+    shards: Shards | None = None
+
+    @property
+    def changed(self) -> str:
+        """Return what follows ALTER TABLE or TRUNCATE TABLE: on a cluster the rows' own table, on every node."""
+        if self.shards is None:
+            return quoted(self.name)
+        return f"{quoted(self.shards.local)}{self.shards.on_cluster}"
 
     @property
     def is_collapsing(self) -> bool:
         """Whether merges join rows of one key, so that what it holds is read with FINAL."""
         return _COLLAPSING.search(self.engine) is not None
+
+    @property
+    def is_split(self) -> bool:
+        """Whether shards of a cluster have rows of one key: sums over tenants, of which each shard has its own."""
+        return self.shards is not None and "Aggregating" in self.engine and "tenant" not in self.columns
 
     @property
     def is_base(self) -> bool:
@@ -104,14 +138,32 @@ def rows_of(table: StoreTable, named: str = "", where: str = "1") -> str:
     table's own and go with no copy.
     """
     name = quoted(named or table.name)
-    if table.name == CLAIMS and not named:
+    if table.name == CLAIMS and not named and table.shards is None:  # a cluster orders no claims
         others = [column for column in table.columns if column != "batch_id"]
         first = ", ".join(
             f"argMin(claims.{column}, (number, claims.received_at_ns)) AS `{column}`" for column in others
         )
         asked = f"(SELECT batch_id, {', '.join(others)}, _block_number AS number FROM {name} WHERE {where})"
         return f"(SELECT batch_id, {first} FROM {asked} AS claims GROUP BY batch_id)"
+    if table.is_split:
+        return f"({_joined(table, name, where)}) WHERE 1"
     return f"{name}{table.final} WHERE {where}"
+
+
+def _joined(table: StoreTable, name: str, where: str) -> str:
+    """Return a SELECT that joins what shards have of one key, each column in its own way."""
+    listed = ", ".join(_joined_column(column, kind) for column, kind in table.columns.items())
+    keys = ", ".join(f"`{column}`" for column, kind in table.columns.items() if not _AGGREGATE.match(kind))
+    return f"SELECT {listed} FROM {name} AS stored WHERE {where} GROUP BY {keys}"
+
+
+def _joined_column(column: str, kind: str) -> str:
+    found = _AGGREGATE.match(kind)
+    if found is None:
+        return f"`{column}`"
+    if found[1]:
+        return f"CAST({found[2]}(stored.`{column}`) AS {kind}) AS `{column}`"
+    return f"{found[2]}MergeState{found[3] or ''}(stored.`{column}`) AS `{column}`"
 
 
 def list_tables(client: AskedStore) -> list[StoreTable]:
@@ -119,29 +171,65 @@ def list_tables(client: AskedStore) -> list[StoreTable]:
     columns: dict[str, dict[str, str]] = {}
     for row in client.query(_COLUMNS):
         columns.setdefault(str(row["table"]), {})[str(row["name"])] = str(row["type"])
-    return [
-        StoreTable(
-            name,
-            columns[name],
-            tuple(part.strip() for part in _split(str(row["sorting_key"]))),
-            str(row["engine"]),
-            _ttl_of(str(row["engine_full"])),
-            str(row["partition_key"]),
+    rows = {str(row["name"]): row for row in client.query(_TABLES)}
+    over = _tables_over_shards(rows)
+    found = []
+    for stored, row in rows.items():
+        name, shards = over.get(stored, (stored, None))
+        if row["engine"] == "Distributed" or name.startswith(COPY_PREFIX) or name == HISTORY:
+            continue
+        definition = str(row["engine_full"])
+        found.append(
+            StoreTable(
+                name,
+                columns[name],
+                tuple(part.strip() for part in _split(str(row["sorting_key"]))),
+                str(row["engine"]),
+                _ttl_of(definition),
+                str(row["partition_key"]),
+                definition,
+                shards,
+            )
         )
-        for row in client.query(_TABLES)
-        if not (name := str(row["name"])).startswith(COPY_PREFIX) and name != HISTORY
-    ]
+    return sorted(found, key=lambda table: table.name)
+
+
+def find_cluster(client: AskedStore) -> str:
+    """Return the name of the cluster over which the store's tables are spread; empty if it is one server."""
+    rows = {str(row["name"]): row for row in client.query(_TABLES)}
+    return next((shards.cluster for _, shards in _tables_over_shards(rows).values()), "")
+
+
+def _tables_over_shards(rows: Mapping[str, Mapping[str, object]]) -> dict[str, tuple[str, Shards]]:
+    """Return, by the name of each shard's own table, the table over all shards and where its rows are."""
+    over = {}
+    for name, row in rows.items():
+        found = _DISTRIBUTED.match(str(row["engine_full"]))
+        if found is not None and found[2] in rows:
+            over[found[2]] = name, Shards(found[1], found[2], found[3])
+    return over
 
 
 def list_views(client: AskedStore) -> list[RollupView]:
-    """Return the materialized views whose source holds rows of its own, by name."""
-    known = {table.name for table in list_tables(client)}
+    """Return the materialized views whose source holds rows of its own, by name.
+
+    On a cluster their tables and their query are those over all shards.
+    """
+    tables = list_tables(client)
+    known = {table.name for table in tables}
+    names = {table.shards.local: table.name for table in tables if table.shards is not None}
     views = []
     for row in client.query(_VIEWS):
-        target, sources = _TARGET.match(str(row["create_table_query"])), _SOURCE.findall(str(row["as_select"]))
+        select = str(row["as_select"])
+        if names:
+            select = re.sub(rf"\bFROM {_NAME}", lambda found: f"FROM {names.get(found[1], found[1])}", select)
+        target, sources = _TARGET.match(str(row["create_table_query"])), _SOURCE.findall(select)
         source = next((name for name in reversed(sources) if name in known), None)
-        if target is not None and target[2] in known and source is not None:
-            views.append(RollupView(str(row["name"]), source, target[2], str(row["as_select"])))
+        if target is None or source is None:
+            continue
+        made = names.get(target[2], target[2])
+        if made in known:
+            views.append(RollupView(str(row["name"]), source, made, select))
     return views
 
 

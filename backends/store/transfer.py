@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Final
 
 from backends.store.client import StoreClient
+from backends.store.copies import attach, drop_copy, keep_expired, make_beside, sync_replicas
 from backends.store.digests import TableDigest, digest_of
-from backends.store.snapshot import has_rows, keep_expired
-from backends.store.tables import COPY_PREFIX, StoreTable, quoted, rows_of
+from backends.store.snapshot import has_rows
+from backends.store.tables import COPY_PREFIX, StoreTable, rows_of
 from contracts.errors import ConfigurationError, TollkeeperError
 
-_PARTITIONS: Final = "SELECT DISTINCT _partition_id AS id FROM {name:Identifier} ORDER BY id"
 _BLOCK_ROWS: Final = 16_384  # of a few hundred gaps: some ten megabytes
 READ_SETTINGS: Final = {"max_block_size": _BLOCK_ROWS, "max_threads": 2}
 _WRITE_SETTINGS: Final = {
@@ -23,6 +23,8 @@ _WRITE_SETTINGS: Final = {
     "min_insert_block_size_bytes": 128 << 20,
     "max_partitions_per_insert_block": 0,
     "async_insert": 0,
+    "insert_deduplicate": 0,  # two blocks that are alike are two blocks
+    "distributed_foreground_insert": 1,  # into a cluster: done when the shards have it
 }
 SINCE: Final = "ingested_at > {after:DateTime64(3, 'UTC')} AND ingested_at <= {upto:DateTime64(3, 'UTC')}"
 
@@ -43,28 +45,30 @@ def load_table(client: StoreClient, table: StoreTable, pieces: Iterable[bytes], 
     if not wanted.rows:
         return
     beside = f"{COPY_PREFIX}for_{table.name}"
-    client.command("DROP TABLE IF EXISTS {beside:Identifier} SYNC", {"beside": beside})
-    client.command(f"CREATE TABLE {quoted(beside)} AS {quoted(table.name)}")
+    make_beside(client, table, beside)
     try:
         keep_expired(client, table, beside)
         client.insert_stream(beside, tuple(table.columns), pieces, settings=_WRITE_SETTINGS)
+        sync_replicas(client, table, beside)
         require_equal(table.name, wanted, digest_of(client, table, rows_of(table, beside)))
-        attach(client, table.name, beside)
+        attach(client, table, beside)
+        if table.shards is not None and digest_of(client, table) != wanted:
+            raise CopyDiffers(
+                f"the shards of {table.name} have not taken in what was copied; empty the cluster before another try"
+            )
     finally:
-        client.command("DROP TABLE IF EXISTS {beside:Identifier} SYNC", {"beside": beside})
+        drop_copy(client, table, beside)
 
 
-def attach(client: StoreClient, name: str, beside: str) -> None:
-    """Accept the parts of one table into another of the same columns, seen by no view; the one stays as it is."""
-    for row in client.query(_PARTITIONS, {"name": beside}):
-        client.command(f"ALTER TABLE {quoted(name)} ATTACH PARTITION ID '{row['id']}' FROM {quoted(beside)}")
-
-
-def copy_arrivals(source: StoreClient, target: StoreClient, table: StoreTable, after: datetime, upto: datetime) -> int:
+def copy_arrivals(
+    source: StoreClient, target: StoreClient, pair: tuple[StoreTable, StoreTable], after: datetime, upto: datetime
+) -> int:
     """Copy a base table's rows that arrived after one moment and until another, with all that views make of them.
 
-    Gives how many. Raises CopyDiffers if they are not as they were.
+    `pair` is the table as it is in the source and in the target. Return how many rows were copied. Raises CopyDiffers
+    if they are not as they were.
     """
+    table, there = pair
     window: Mapping[str, object] = {"after": after, "upto": upto}
     arrivals = rows_of(table, where=SINCE)
     wanted = digest_of(source, table, arrivals, window)
@@ -72,7 +76,8 @@ def copy_arrivals(source: StoreClient, target: StoreClient, table: StoreTable, a
         return 0
     pieces = source.stream(f"SELECT {_listed(table)} FROM {arrivals}", window, settings=READ_SETTINGS)
     target.insert_stream(table.name, tuple(table.columns), pieces, settings=_WRITE_SETTINGS)
-    require_equal(table.name, wanted, digest_of(target, table, arrivals, window))
+    sync_replicas(target, there)
+    require_equal(table.name, wanted, digest_of(target, there, arrivals, window))
     return wanted.rows
 
 

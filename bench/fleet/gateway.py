@@ -62,6 +62,12 @@ class GatewayProcess:
         }
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def process_id(self) -> int:
+        """Return the id of its process, which has been started."""
+        assert self._process is not None
+        return self._process.pid
+
     async def start(self) -> None:
         """Start it and wait until it is ready. Raises RuntimeError with its log where it is not."""
         with self._log.open("ab") as log:

@@ -32,6 +32,12 @@ class RedisServer:
         """Return what TOLLKEEPER_REDIS_URL takes."""
         return f"redis://127.0.0.1:{self._port}/0"
 
+    @property
+    def process_id(self) -> int:
+        """Return the id of its process, which has been started."""
+        assert self._process is not None
+        return self._process.pid
+
     def __enter__(self) -> Self:
         command = ["redis-server", "--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         self._process = subprocess.Popen(command, cwd=self._directory, stdout=subprocess.DEVNULL)

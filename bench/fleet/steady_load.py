@@ -1,4 +1,4 @@
-"""A steady load on two gateways in turns, one counting in memory and one in Redis: what the latter adds."""
+"""A steady load on several gateways in turns, such as one that counts in memory and one that does so in Redis."""
 
 import asyncio
 import itertools
@@ -11,7 +11,7 @@ from bench.fleet.fleet import chat_body, configuration, key_of, tenant_limit, to
 from bench.fleet.gateway import GatewayProcess
 
 KEYS: Final = 10
-REQUESTS_PER_SECOND: Final = 100  # at each of the two
+REQUESTS_PER_SECOND: Final = 100  # at each gateway
 INPUT_TOKENS: Final = 40
 OUTPUT_TOKENS: Final = 20
 _TOKENS_PER_MINUTE: Final = 60 * REQUESTS_PER_SECOND * (INPUT_TOKENS + OUTPUT_TOKENS)
@@ -19,12 +19,17 @@ _TENANT: Final = "acme"
 
 
 class SteadyLoad:
-    """Requests at a fixed pace, every other one to the other gateway, so that both meet the same machine.
+    """Requests at a fixed pace, each to the next gateway, so that all meet the same machine.
 
-    The limits allow twice the load: tokens a minute of the tenant, requests a minute of each key, and a budget.
+    The limits allow twice this load of one gateway: tokens a minute of the tenant, requests a minute of each key, and a
+    budget.
     """
 
-    def __init__(self, gateways: Mapping[str, GatewayProcess]) -> None:
+    def __init__(
+        self, gateways: Mapping[str, GatewayProcess], requests_per_second: float = REQUESTS_PER_SECOND
+    ) -> None:
+        """`requests_per_second` is what each gateway is asked."""
+        self._requests_per_second = requests_per_second
         self._ports = {name: gateway.port for name, gateway in gateways.items()}
         self._idle: dict[str, list[Connection]] = {name: [] for name in gateways}
         body = chat_body(INPUT_TOKENS, OUTPUT_TOKENS, max_tokens=OUTPUT_TOKENS, streamed=False)
@@ -48,7 +53,7 @@ class SteadyLoad:
     async def round(self, seconds: float) -> dict[str, list[float]]:
         """Ask for so long; return the milliseconds of each request, by gateway. Raises RuntimeError at a refusal."""
         found: dict[str, list[float]] = {name: [] for name in self._ports}
-        interval = 1 / (REQUESTS_PER_SECOND * len(self._ports))
+        interval = 1 / (self._requests_per_second * len(self._ports))
         began = time.monotonic()
         tasks = []
         turns = itertools.cycle(self._ports)

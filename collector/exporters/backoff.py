@@ -14,7 +14,7 @@ class Backoff:
         self._seconds = FIRST_SECONDS
 
     def next_seconds(self) -> float:
-        """Return the next wait, and remember that one more try has failed."""
+        """Return the next delay in seconds, and count another failed attempt."""
         longest, self._seconds = self._seconds, min(self._seconds * 2, MOST_SECONDS)
         return longest * self._source.uniform(0.5, 1.0)
 

@@ -60,11 +60,11 @@ class Destination(Protocol):
 
 
 class Forwarder:
-    """Keeps what waits for one destination and sends it in order. The store never waits for it.
+    """Queues batches for one destination on disk and sends them in order, without delaying the store.
 
-    A batch is in this spool before its sender hears that it was received, and leaves it once the destination has it: a
-    crash sends some again, under the same id. Where the spool is full, later batches are not forwarded, and counted.
-    Batches that come together begin with the same one after a crash, and may then be more.
+    A batch is in this spool before its sender gets an acknowledgement, and leaves it once the destination has it. After
+    a crash some are sent again, with the same id. If the spool is full, later batches are counted and not forwarded.
+    Batches that are sent together start with the same one after a crash, but may then be more.
     """
 
     def __init__(

@@ -415,9 +415,13 @@ class PriceBook:
         for cards_of_one in self._cards.values():
             cards_of_one.sort(key=lambda card: card.valid_from)
             _check_disjoint(cards_of_one)
-        every = [card for cards_of_one in self._cards.values() for card in cards_of_one]
-        moments = [moment for card in every for moment in (card.valid_from, card.valid_to) if moment is not None]
+        moments = [moment for card in self.cards for moment in (card.valid_from, card.valid_to) if moment is not None]
         self._changes_ns = sorted({_unix_ns(moment) for moment in moments})
+
+    @property
+    def cards(self) -> list[AnyCard]:
+        """Return all cards."""
+        return [card for cards_of_one in self._cards.values() for card in cards_of_one]
 
     def unchanged_around(self, unix_ns: int) -> tuple[int, int]:
         """Return the stretch of time around a moment in which no card begins or ends: from, and until without."""

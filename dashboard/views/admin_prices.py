@@ -70,7 +70,7 @@ def draw_prices(visit: Visit) -> None:
 
 
 def _cards(visit: Visit, path: str) -> list[dict[str, Any]]:
-    """Read all cards: their lists go on after a version, which is what cards are known by."""
+    """Read all cards; pages continue after a card's version."""
     rows: list[dict[str, Any]] = []
     while True:
         after = {"after": rows[-1]["version"]} if rows else {}

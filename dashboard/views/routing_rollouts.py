@@ -126,7 +126,7 @@ def _row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _choose(ids: Sequence[str]) -> None:
-    """Return the name of the chosen line in the address, by the lines as they were drawn."""
+    """Write the id of the selected row into the address, by the rows as drawn."""
     places = st.session_state[_TABLE].selection.rows
     address.change({_CHOSEN: ids[places[0]] if places and places[0] < len(ids) else None})
 

@@ -217,7 +217,7 @@ class AnswerCache:
     def _name(
         self, life: RequestState, model: ModelSpec, operation: Operation, body: bytes, policy: CachePolicy
     ) -> Fingerprint | None:
-        """Return the name of a request, with all that its answer depends on; `None` if it cannot be."""
+        """Return a request's cache key; `None` if it cannot be cached."""
         share = share_of(life.who, policy.share)
         if share is None:
             return None

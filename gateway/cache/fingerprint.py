@@ -117,7 +117,7 @@ class Context:
         _add(self._digest, stated)
 
     def named(self, *parts: bytes) -> bytes:
-        """Return the name of these parts within the context."""
+        """Return the hash of these parts within the context."""
         digest = self._digest.copy()
         for part in parts:
             _add(digest, part)

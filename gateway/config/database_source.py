@@ -4,17 +4,24 @@ from typing import Final
 
 from backends.control.change_look import ChangeLook
 from backends.control.database import ControlDatabase
+from backends.control.kept_snapshot import SnapshotKeeper
 from backends.control.snapshot import Reading, read_revision, read_snapshot
+from contracts.errors import ControlUnavailable
 from contracts.serving.configuration import Snapshot
 
 _ASK_EVERY_SECONDS: Final = 2.0  # although the files of SQLite say that nothing has changed
 
 
 class DatabaseSource:
-    """Polls the revision; once it has moved, reads what changed."""
+    """Polls the revision; once it has moved, reads what changed.
 
-    def __init__(self, url: str) -> None:
+    With a `keeper` the last snapshot is kept, and is what `load` gives while the database is away.
+    """
+
+    def __init__(self, url: str, keeper: SnapshotKeeper | None = None) -> None:
         self._database = ControlDatabase(url)
+        self._keeper = keeper
+        self.kept_age_seconds: float | None = None  # of what was loaded; none: it is the database's own
         self._last: Reading | None = None
         self._was_away = False
         self._has_answered = False
@@ -26,10 +33,18 @@ class DatabaseSource:
         return self._has_answered
 
     def load(self) -> Snapshot:
-        """Read everything once. Raises ControlUnavailable, or ConfigurationError for another schema."""
-        self._database.check_schema()
-        with self._database.session() as session:
-            self._last = read_snapshot(session)
+        """Read everything once, or what was kept. Raises ControlUnavailable, ConfigurationError for another schema."""
+        try:
+            self._database.check_schema()
+            with self._database.session() as session:
+                self._last = read_snapshot(session)
+        except ControlUnavailable:
+            kept = self._keeper.read() if self._keeper is not None else None
+            if kept is None:
+                raise
+            self.kept_age_seconds = kept.age_seconds
+            return kept.snapshot
+        self._keep(self._last.snapshot)
         return self._last.snapshot
 
     def may_have_changed(self) -> bool:
@@ -46,8 +61,9 @@ class DatabaseSource:
             with self._look.reading(), self._database.session() as session:
                 revision = read_revision(session)
                 self._has_answered = True
-                if revision == known_revision:
+                if revision == known_revision and self._last is not None:
                     self._was_away = False
+                    self._keep(None)
                     return None
                 last = self._last
                 is_known = last is not None and last.snapshot.revision == known_revision and not self._was_away
@@ -58,7 +74,14 @@ class DatabaseSource:
         finally:
             self._has_answered = False
         self._was_away = False
+        self._keep(self._last.snapshot)
         return self._last.snapshot
+
+    def _keep(self, newer: Snapshot | None) -> None:
+        if self._keeper is not None:
+            if newer is not None:
+                self._keeper.keep(newer)
+            self._keeper.seen()
 
     def close(self) -> None:
         """Close the database's connections."""

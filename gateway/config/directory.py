@@ -72,6 +72,14 @@ class Directory:
         self._swap(first)
         self.is_source_away = False
 
+    def begin_away(self, seconds: float) -> None:
+        """Note that the first snapshot is a kept one, and for how long its source has not been seen."""
+        _log.warning(
+            "control plane away, serving from the snapshot kept on disk", extra={"age_seconds": round(seconds)}
+        )
+        self.is_source_away = True
+        self._seen_ns -= round(seconds * 1e9)
+
     @property
     def is_too_old(self) -> bool:
         """Return whether the source has been away for longer than keys may be served from memory."""

@@ -61,10 +61,14 @@ log = logging.getLogger(__name__)
 
 
 class FileSource:
-    """Snapshots from a file: one at the start, and one whenever the file has changed, or `ask` has been called."""
+    """Snapshots from a file: one at the start, and one whenever the file has changed, or `ask` has been called.
 
-    def __init__(self, path: Path, pepper: bytes) -> None:
+    Without `has_callers` nobody is authenticated by it: it needs no keys, and those that it has are not read.
+    """
+
+    def __init__(self, path: Path, pepper: bytes, *, has_callers: bool = True) -> None:
         self.path = path
+        self._has_callers = has_callers
         self._pepper = pepper
         self._read = self._seen = file_stamp(path)
         self._is_asked = False
@@ -79,7 +83,8 @@ class FileSource:
         if idle := parsed.only_for_control():
             log.warning("sections_without_effect", extra={"path": str(self.path), "sections": ", ".join(idle)})
         policies: dict[KeyPolicy, KeyPolicy] = {DEFAULT_POLICY: DEFAULT_POLICY}  # equal ones share one object
-        keys = [self._key_entry(given, _policy_of(given, policies)) for given in parsed.keys]
+        read = parsed.keys if self._has_callers else []
+        keys = [self._key_entry(given, _policy_of(given, policies)) for given in read]
         with self._placed(document):
             rules = build_rules(parsed, keys)
             serving = _serving(parsed)
@@ -163,7 +168,7 @@ class FileSource:
             field = ".".join(str(step) for step in first["loc"]) or "the file"
             line = document.line_of(first["loc"])
             raise ConfigurationError(f"{self.path}, line {line}: {field}: {_complaint(first)}") from error
-        for place, message in _unservable(parsed):
+        for place, message in _unservable(parsed, self._has_callers):
             field = ".".join(map(str, place))
             raise ConfigurationError(f"{self.path}, line {document.line_of(place)}: {field}: {message}")
         for place, what, name in _repeated(parsed):
@@ -204,12 +209,12 @@ def _check_discovery(number: int, pool: PoolSpec) -> None:
             raise Misplaced(("pools", number, "targets", place), error.message) from error
 
 
-def _unservable(parsed: ConfigurationFile) -> Iterator[tuple[Place, str]]:
+def _unservable(parsed: ConfigurationFile, has_callers: bool) -> Iterator[tuple[Place, str]]:
     """Find what `tollkeeper apply` takes and a gateway without a control plane cannot do. Yields (place, message)."""
-    for section in ("keys", "pools", "models"):
+    for section in ("keys", "pools", "models") if has_callers else ("pools", "models"):
         if not getattr(parsed, section):
             yield (section,), "required: list at least one"
-    for number, key in enumerate(parsed.keys):
+    for number, key in enumerate(parsed.keys if has_callers else ()):
         if not key.key:
             yield ("keys", number, "key"), "a gateway without a control plane needs env:NAME, file:PATH or the key"
     for section in ("tenants", "models", "routes"):

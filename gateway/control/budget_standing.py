@@ -96,7 +96,7 @@ class BudgetEventOut(BaseModel):
 
 
 def unit_of(metric: Metric) -> Unit:
-    """Return the name of the unit that a budget's amounts are shown in."""
+    """Return the unit of a budget's amounts."""
     return "usd" if metric == "pico_usd" else "gpu_milliseconds"
 
 

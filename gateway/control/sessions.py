@@ -61,7 +61,7 @@ class SessionOut(Resource):
 
 
 class NewSessionOut(SessionOut):
-    """A session just begun. `token` is shown this once; it is sent as `Authorization: Bearer`."""
+    """A new session. `token` is shown once; send it as `Authorization: Bearer`."""
 
     token: str
     expires_at: datetime

@@ -172,7 +172,7 @@ class Authenticator:
         return entry
 
     def _holds(self, entry: KeyEntry, snapshot: Snapshot) -> bool:
-        """Return whether a key that was found in this snapshot before may be used now."""
+        """Return whether a cached key may be used now."""
         now_ns = self._clock.wall_ns()
         if entry.revoked_at_ns is not None and entry.revoked_at_ns <= now_ns:
             return False

@@ -1,16 +1,20 @@
-"""Lower a request's maximum output to what its rules allow, before the call."""
+"""Lower what a request may bring and make (tokens) to what its rules allow, before the call."""
 
+from dataclasses import replace
 from typing import Final
 
 from contracts.api.chat import GenerationRequest
 from contracts.errors import LimitExceeded
 from contracts.serving.configuration import ModelSpec
-from gateway.limits.counters.base import Counter
-from gateway.limits.demand import GPU, Rates
+from gateway.limits.counters.base import Counter, Shortage
+from gateway.limits.demand import CONCURRENCY, GPU, INPUT, PLACE, REQUESTS, Amounts, Rates
 from gateway.limits.grant import Grant
+from gateway.limits.plan import Lines
 from gateway.request.request_state import RequestState
 
 NATURAL_OUTPUT: Final = 8192  # what a model may make when neither caller nor model states a bound
+# An answer this short is still one: below it a nearly spent budget refuses instead of clipping.
+_LEAST_OUTPUT: Final = 16
 _UNSEEN_KIND: Final = "openai_http"  # its whole answers are not seen growing
 UNSEEN_KINDS: Final = frozenset((_UNSEEN_KIND,))
 
@@ -105,3 +109,71 @@ def _left_for_output(counter: Counter, place: int, rates: Rates, now_ns: int, en
         return enough
     # What this process has may be a lease on more. A soft budget's room has no end and was enough above.
     return rates.output_within(place, counter.state(now_ns).remaining) or 0
+
+
+def nothing_fits(lines: Lines, now_ns: int) -> bool:
+    """Return whether some counter has no room at all, so that counting the prompt would be wasted work."""
+    for counter, place in lines.all:
+        if place in (REQUESTS, CONCURRENCY) or counter.room(now_ns) >= 1:
+            continue
+        if counter.state(now_ns).remaining < 1:  # not merely nothing leased yet
+            return True
+    return False
+
+
+def possible(lines: Lines, estimate: int) -> int:
+    """Cut an estimate of the prompt to what the limits can ever allow: nobody is refused for good by a guess."""
+    return estimate if estimate < lines.most_input else lines.most_input
+
+
+def least_output(choices: int, tokens_out: int) -> int:
+    """Return the minimum output (tokens) that a request must be able to reserve: a short answer, one per choice."""
+    return min(tokens_out, max(_LEAST_OUTPUT, choices))
+
+
+def least_asked(shortage: Shortage, choices: int, amounts: Amounts) -> Shortage:
+    """Return the shortage of several choices with what they need at least, which is what there is no room for."""
+    if choices == 1:
+        return shortage
+    return replace(shortage, asked=amounts[PLACE[shortage.counter.rule.metric]], choices=choices)
+
+
+def ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, least: int) -> int:
+    """Cut an estimate of the output to what the rules can ever allow beside the prompt, if that is `least` or more."""
+    fixed = rates.at_start(tokens_in, 0)
+    for counter, place in lines.capping:
+        within = rates.output_within(place, counter.rule.amount - fixed[place])
+        if within is not None and least <= within < tokens_out:
+            tokens_out = within
+    return tokens_out
+
+
+def fitting(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, now_ns: int, claimant: str, least: int) -> int:
+    """Return the output that fits into the room there is, with what is held for the claimant; at most `tokens_out`.
+
+    An estimate may have grown since the place was held: the answer begins with what it was promised.
+    """
+    fixed = rates.at_start(tokens_in, 0)
+    for counter, place in lines.capping:
+        within = rates.output_within(place, counter.room(now_ns, claimant) - fixed[place])
+        if within is not None and least <= within < tokens_out:
+            tokens_out = within
+    return tokens_out
+
+
+def what_is_left(shortage: Shortage, rates: Rates, amounts: Amounts) -> int | None:
+    """Return the output that a nearly spent budget still pays for; `None` if it is not output that it lacks.
+
+    What is estimated at more than a window ever has is begun with half of what that has for output. It would otherwise
+    be refused for good, and nobody would learn how short such answers are.
+    """
+    rule = shortage.counter.rule
+    if shortage.reason or rule.metric == "concurrency" or (rule.is_windowed and shortage.asked <= rule.amount):
+        return None
+    place = PLACE[rule.metric]
+    without_output = rates.at_start(amounts[INPUT], 0)[place]
+    if rule.is_windowed:
+        left = (rule.amount - without_output) // 2
+    else:
+        left = shortage.state.remaining - without_output
+    return None if left <= 0 else rates.output_within(place, left)

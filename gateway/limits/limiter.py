@@ -7,7 +7,6 @@ extended while the answer runs (`gateway/replies/allowance.py`), what proves too
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,17 +24,28 @@ from contracts.errors import (
 from contracts.metering.usage import Usage
 from contracts.pricing.service_tiers import BATCH, UNDECIDED
 from contracts.serving.configuration import ModelSpec, Snapshot
-from gateway.limits.clipping import beyond_bound, beyond_limit, bound_of, clip, most_output
+from gateway.limits.clipping import (
+    beyond_bound,
+    beyond_limit,
+    bound_of,
+    clip,
+    ever_allowed,
+    fitting,
+    least_asked,
+    least_output,
+    most_output,
+    nothing_fits,
+    possible,
+    what_is_left,
+)
 from gateway.limits.counters.base import Counter, CounterStore, Shortage
 from gateway.limits.demand import (
     CONCURRENCY,
     FREE,
     GPU,
-    INPUT,
     MONEY,
     NOTHING,
     ONE_REQUEST,
-    PLACE,
     REQUESTS,
     TOKENS,
     Amounts,
@@ -60,8 +70,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# An answer this short is still one: below it a nearly spent budget refuses instead of clipping.
-_LEAST_OUTPUT: Final = 16
 # How many places may be kept for one key: as many as there are clients that each say they try for the first time. A
 # client that does not say so may be one and the same, asking again and again; a retry has its place already.
 _PLACES_OF_NEW: Final = 256
@@ -156,8 +164,8 @@ class Limiter:
         tokens_out, more = self._output_of(life, model, lines, rates)
         wanted = rates.at_start(tokens_in, tokens_out)
         if not lines.allow(wanted):
-            least = _least_output(request.choice_count, tokens_out)
-            tokens_out = _ever_allowed(lines, rates, tokens_in, tokens_out, least)
+            least = least_output(request.choice_count, tokens_out)
+            tokens_out = ever_allowed(lines, rates, tokens_in, tokens_out, least)
             wanted = rates.at_start(tokens_in, tokens_out)
         claimant = "" if retries == 0 else life.who.key_id
         portion = take(lines, wanted, now_ns, claimant, more)
@@ -390,7 +398,7 @@ class Limiter:
         choices = 1 if life is None or life.request is None else life.request.choice_count
         claimant = "" if retries == 0 else who.key_id
         most_places = _PLACES_OF_NEW if retries == 0 else _PLACES_OF_UNSAID if retries is None else 1
-        least = _least_output(choices, tokens_out)
+        least = least_output(choices, tokens_out)
         for _ in range(_MAX_TRIES):
             amounts = rates.at_start(tokens_in, tokens_out)
             now_ns = self._clock.steady_ns()
@@ -403,15 +411,15 @@ class Limiter:
                 least=_asked(lines, rates.at_start(tokens_in, least), of=amounts),
             )
             if shortage is not None:
-                smaller = _what_is_left(shortage, rates, amounts)
+                smaller = what_is_left(shortage, rates, amounts)
                 if smaller is None or not least <= smaller < tokens_out:
                     if smaller is not None and smaller < least:
-                        shortage = _least_asked(shortage, choices, rates.at_start(tokens_in, least))
+                        shortage = least_asked(shortage, choices, rates.at_start(tokens_in, least))
                     break
                 tokens_out = smaller
             now_ns = self._clock.steady_ns()
             if shortage is None and claimant:
-                tokens_out = _fitting(lines, rates, tokens_in, tokens_out, now_ns, claimant, least)
+                tokens_out = fitting(lines, rates, tokens_in, tokens_out, now_ns, claimant, least)
             portion = take(lines, rates.at_start(tokens_in, tokens_out), now_ns, claimant)
             if portion is not None:
                 return Grant(Reservation(lines, [portion]), rates, tokens_in, tokens_out)
@@ -510,16 +518,6 @@ class _Purse:
         return error
 
 
-def nothing_fits(lines: Lines, now_ns: int) -> bool:
-    """Return whether some counter has no room at all, so that counting the prompt would be wasted work."""
-    for counter, place in lines.all:
-        if place in (REQUESTS, CONCURRENCY) or counter.room(now_ns) >= 1:
-            continue
-        if counter.state(now_ns).remaining < 1:  # not merely nothing leased yet
-            return True
-    return False
-
-
 def _is_ours(model: ModelSpec, life: RequestState) -> bool:
     return "engine" in life.snapshot.pools[model.pool].kinds
 
@@ -544,63 +542,3 @@ def _asked(lines: Lines, amounts: Amounts, of: Amounts | None = None) -> list[tu
     """Return what is asked of each counter that anything is asked of; `of` tells which those are where it differs."""
     counted = amounts if of is None else of
     return [(counter, amounts[place]) for counter, place in lines.all if counted[place]]
-
-
-def possible(lines: Lines, estimate: int) -> int:
-    """Cut an estimate of the prompt to what the limits can ever allow: nobody is refused for good by a guess."""
-    return estimate if estimate < lines.most_input else lines.most_input
-
-
-def _least_output(choices: int, tokens_out: int) -> int:
-    """Return the minimum output (tokens) that a request must be able to reserve: a short answer, one per choice."""
-    return min(tokens_out, max(_LEAST_OUTPUT, choices))
-
-
-def _least_asked(shortage: Shortage, choices: int, amounts: Amounts) -> Shortage:
-    """Return the shortage of several choices with what they need at least, which is what there is no room for."""
-    if choices == 1:
-        return shortage
-    return replace(shortage, asked=amounts[PLACE[shortage.counter.rule.metric]], choices=choices)
-
-
-def _ever_allowed(lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, least: int) -> int:
-    """Cut an estimate of the output to what the rules can ever allow beside the prompt, if that is `least` or more."""
-    fixed = rates.at_start(tokens_in, 0)
-    for counter, place in lines.capping:
-        within = rates.output_within(place, counter.rule.amount - fixed[place])
-        if within is not None and least <= within < tokens_out:
-            tokens_out = within
-    return tokens_out
-
-
-def _fitting(
-    lines: Lines, rates: Rates, tokens_in: int, tokens_out: int, now_ns: int, claimant: str, least: int
-) -> int:
-    """Return the output that fits into the room there is, with what is held for the claimant; at most `tokens_out`.
-
-    An estimate may have grown since the place was held: the answer begins with what it was promised.
-    """
-    fixed = rates.at_start(tokens_in, 0)
-    for counter, place in lines.capping:
-        within = rates.output_within(place, counter.room(now_ns, claimant) - fixed[place])
-        if within is not None and least <= within < tokens_out:
-            tokens_out = within
-    return tokens_out
-
-
-def _what_is_left(shortage: Shortage, rates: Rates, amounts: Amounts) -> int | None:
-    """Return the output that a nearly spent budget still pays for; `None` if it is not output that it lacks.
-
-    What is estimated at more than a window ever has is begun with half of what that has for output. It would otherwise
-    be refused for good, and nobody would learn how short such answers are.
-    """
-    rule = shortage.counter.rule
-    if shortage.reason or rule.metric == "concurrency" or (rule.is_windowed and shortage.asked <= rule.amount):
-        return None
-    place = PLACE[rule.metric]
-    without_output = rates.at_start(amounts[INPUT], 0)[place]
-    if rule.is_windowed:
-        left = (rule.amount - without_output) // 2
-    else:
-        left = shortage.state.remaining - without_output
-    return None if left <= 0 else rates.output_within(place, left)

@@ -32,7 +32,7 @@ class PickerService:
         clock = clock or Clock()
         if settings.gateway_config is None or not settings.gateway_config.exists():
             raise ConfigurationError("TOLLKEEPER_GATEWAY_CONFIG names no file that is there; name the one with pools")
-        source = FileSource(settings.gateway_config, b"")
+        source = FileSource(settings.gateway_config, b"", has_callers=False)
         self._found = DiscoveringSource(source, source.load(), settings.kubernetes_api)
         self.router = Router(clock)
         self._directory = Directory(self._found, self._found.first, clock, _STALE_SECONDS, self._on_change)

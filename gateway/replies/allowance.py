@@ -32,7 +32,7 @@ class Purse(Protocol):
         """Reserve more, asking the counters that are shared."""
 
     def why_not(self) -> TollkeeperError:
-        """Return the name of the rule that has no more to give."""
+        """Return an error that names the exhausted rule."""
 
 
 class Allowance:

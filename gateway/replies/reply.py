@@ -189,7 +189,7 @@ class Reply:
         self._body = body
 
     def media_type(self, name: str) -> None:
-        """Refuse an answer of another type: this one is JSON."""
+        """Refuse a media type: this reply is JSON."""
         raise UpstreamBroken("the target sent an answer of a type that was not asked for")
 
     def answered_at(self, tier: str) -> None:

@@ -56,7 +56,7 @@ class Driver(ABC):
 
     @abstractmethod
     def cancel(self, life: "RequestState") -> None:
-        """End a request: its client has left, or the gateway stops."""
+        """Cancel a request: its client disconnected, or the gateway stops."""
 
     @abstractmethod
     def end_early(self, life: "RequestState", why: TollkeeperError) -> None:

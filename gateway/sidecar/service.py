@@ -1,6 +1,7 @@
 """Hears the workers of a vLLM, makes step records of it, and ships them to the collector by way of a journal."""
 
 import asyncio
+import contextlib
 import logging
 import signal
 import time
@@ -44,11 +45,13 @@ class SidecarService:
         self.meter = VllmMeter(book, options)
 
     async def run(self) -> None:
-        """Hear and ship until cancelled."""
+        """Hear and ship until cancelled. Raises what ends either of the two."""
         shipping = asyncio.create_task(self._shipper.run(), name="shipper")
         _log.info("meter sidecar ready", extra={"socket": str(self.meter.socket_path)})
         try:
             while True:
+                if shipping.done():
+                    shipping.result()
                 self.look()
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
@@ -73,18 +76,18 @@ class SidecarService:
             _log.warning("step records dropped", extra={"count": len(records)})
 
 
-async def serve(settings: SidecarSettings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises ConfigurationError if it cannot start."""
-    service = SidecarService(settings)
+async def serve(service: SidecarService) -> None:
+    """Serve until SIGTERM or SIGINT. Raises what ends the service before that."""
     running = asyncio.create_task(service.run())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, running.cancel)
     try:
-        await asyncio.gather(running, return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
     finally:
         await service.stop()
 
 
 def run(settings: SidecarSettings) -> None:
-    """Run the process."""
-    asyncio.run(serve(settings))
+    """Run the process. Raises ConfigurationError if it cannot start."""
+    asyncio.run(serve(SidecarService(settings)))

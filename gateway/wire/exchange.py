@@ -273,7 +273,7 @@ Handler = Callable[[Exchange], Serving | None]
 
 
 def new_request_id() -> bytes:
-    """Make an id for an answer that no record is written for."""
+    """Return a new id for an answer without a record."""
     return str(uuid7(time.time_ns())).encode()
 
 

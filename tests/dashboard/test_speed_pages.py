@@ -192,7 +192,7 @@ def test_times_are_those_of_the_requests_and_promises_are_judged(fill: Fill, tmp
     assert found["TTFT p95"] == "40 ms" and found["Requests timed"] == "30"
     prompts = next(each.value for each in app.dataframe if "Prompt tokens" in each.value)
     assert prompts["Requests"].tolist() == [30] and prompts["Prompt tokens"].tolist() == ["below 1,024"]
-    assert "Objectives are being judged" in words(app) or any("Budget left" in each.value for each in app.dataframe)
+    assert "Objectives are being evaluated" in words(app) or any("Budget left" in each.value for each in app.dataframe)
 
 
 def test_promises_stand_beside_a_range_whose_times_are_no_longer_kept(fill: Fill) -> None:

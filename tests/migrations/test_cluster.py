@@ -2,9 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,14 +18,9 @@ from contracts.recording.names import REQUESTS
 from contracts.recording.records import RequestRecord
 from migrations.cluster import ClusterRendering
 from migrations.store import migrate_store, read_migrations
+from tests.store_cluster import StoreCluster
 
 NOW_NS = time.time_ns()
-# What the test of two shards is about: the other tables are made in the same way, and making them takes seconds.
-ABOUT = re.compile(
-    r"^(?!CREATE VIEW).*\b(requests\w*|indicators\w*|(tenant|model)_hour\w*|model_steps\w*|(model_)?latency_day\w*"
-    r"|tenant_cost_day\w*|distinct_values\w*|traces(_local)?"
-    r"|otel_traces\w*)\b"
-)
 
 
 def rendered(cluster: str = "main") -> list[str]:
@@ -57,6 +50,8 @@ def test_every_table_is_replicated_and_shared_out_by_tenant() -> None:
     assert {"requests", "attempts", "traces", "logs", "metrics", "requests_day", "latency_day"} <= set(local)
     for table, text in local.items():
         assert re.search(r"\nENGINE = Replicated\w*MergeTree\b", text) and "non_replicated" not in text, table
+        has_window = "replicated_deduplication_window = 10000" in text
+        assert has_window == ("replicated_deduplication_window_seconds = 604800" in text), table
         has_tenant = re.search(r"^    tenant\b(?!.* ALIAS )", text, re.MULTILINE)
         (first,) = re.findall(r"\nORDER BY \(?(\w+)", text)
         shard = f"cityHash64({'tenant' if has_tenant else first})"
@@ -75,12 +70,6 @@ def test_a_statement_of_another_kind_is_refused() -> None:
         list(ClusterRendering("main").statements(["OPTIMIZE TABLE requests FINAL"]))
 
 
-def without_keeper(statement: str) -> str:
-    """What needs a Keeper, which the embedded engine has not, is left out: replicas, and one node telling another."""
-    plain = statement.replace(" ON CLUSTER 'main'", "").replace("= Replicated", "= ").replace(" SYNC", "")
-    return plain.replace("SETTINGS replicated_", "SETTINGS non_replicated_")
-
-
 def test_a_cluster_that_the_server_does_not_know_stops_before_anything_is_made(store: Any) -> None:
     address = replace(store.address("supervisor"), database="elsewhere")
     with pytest.raises(ConfigurationError, match="knows no cluster 'mian'; it knows "):
@@ -88,40 +77,6 @@ def test_a_cluster_that_the_server_does_not_know_stops_before_anything_is_made(s
     client = store.client("supervisor")
     assert client.query("SELECT name FROM system.databases WHERE name = 'elsewhere'") == []
     client.close()
-
-
-@pytest.fixture
-def shards(tmp_path: Path, store: Any) -> Iterator[list[Any]]:
-    """Two stores that know each other as the shards of the cluster "main", with its tables."""
-    nodes = [type(store)(tmp_path / name) for name in ("one", "two")]
-    members = "".join(
-        f"<shard><internal_replication>true</internal_replication><replica><host>127.0.0.1</host>"
-        f"<port>{node.native_port}</port><user>supervisor</user>"
-        f"<password>{node.address('supervisor').password}</password></replica></shard>"
-        for node in nodes
-    )
-    try:
-        for node in nodes:
-            beside = node.data / "store" / "config" / "config.d"
-            beside.mkdir(parents=True)
-            (beside / "cluster.xml").write_text(
-                f"<clickhouse><remote_servers><main>{members}</main></remote_servers></clickhouse>"
-            )
-            node.start()
-        clients = [StoreClient(replace(node.address("supervisor"), database="default")) for node in nodes]
-        for client in clients:
-            client.command("CREATE DATABASE IF NOT EXISTS tollkeeper")
-            client.close()
-        clients = [node.client("supervisor") for node in nodes]
-        for statement in rendered()[1:]:
-            for client in clients if ABOUT.search(statement) else ():
-                client.command(without_keeper(statement))
-        for client in clients:
-            client.close()
-        yield nodes
-    finally:
-        for node in nodes:
-            node.kill()
 
 
 def record(index: int) -> RequestRecord:
@@ -155,7 +110,8 @@ SUMS = {
 
 
 @pytest.mark.drill
-def test_two_shards_come_to_the_sums_of_one_store(shards: list[Any], empty_store: Any) -> None:
+def test_two_shards_come_to_the_sums_of_one_store(cluster: StoreCluster, empty_store: Any) -> None:
+    shards = cluster.nodes
     alone, one, two = empty_store.client(), shards[0].client("supervisor"), shards[1].client("supervisor")
     batch = arrow_batch(REQUESTS, [record(index) for index in range(600)])
     alone.insert_arrow("requests", batch, deduplication_token="batch")

@@ -27,7 +27,11 @@ def values_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
         "gateway": {"minReplicas": 3, "maxReplicas": 12, "storage": "20Gi"},
         "collector": {"storage": "20Gi"},
         "control": {"storage": "10Gi"},
-        "secrets": {"installation": "tollkeeper-secrets", "databases": "tollkeeper-databases"},
+        "secrets": {
+            "installation": "tollkeeper-secrets",
+            "databases": "tollkeeper-databases",
+            "auditSink": "tollkeeper-audit-sink",
+        },
         "settings": dict(settings),
     }
 
@@ -93,6 +97,8 @@ def _walk(value: Any) -> Any:
         return _value("secrets.installation")
     if value == "tollkeeper-databases":
         return _value("secrets.databases")
+    if value == "tollkeeper-audit-sink":
+        return _value("secrets.auditSink")
     image, colon, version = value.partition(":")
     if colon and version == VERSION and image.startswith("tollkeeper-"):
         return f"{_value('registry')}{image}:{_value('version')}"

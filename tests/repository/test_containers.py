@@ -6,14 +6,17 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 from xml.etree import ElementTree
 
 import compose_spec
 import pytest
 import yaml
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
+from backends.processes.process import require_known_variables
 from backends.store.row_policies import POLICIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +30,7 @@ INTERPOLATION = re.compile(r"\$\{([A-Z_]+)")
 
 PICKER = "gateway.picker"
 SIDECAR = "gateway.sidecar"
+PREFIX = "TOLLKEEPER_"
 Settings = Mapping[str, type[BaseSettings]]
 
 
@@ -40,6 +44,11 @@ def module_of(service: str) -> str:
 def environment_of(service: str) -> dict[str, str]:
     environment = SERVICES[service].get("environment", {})
     return {name: str(value) for name, value in environment.items()}
+
+
+def filled(value: str) -> str:
+    """Return a value as compose fills it from .env: a secret, or what stands there for none."""
+    return re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", re.sub(r"\$\{[A-Z_]+:\?[^}]*\}", "secret", value))
 
 
 def environment_of_image() -> dict[str, str]:
@@ -110,8 +119,7 @@ def test_every_value_is_one_that_its_process_takes(
     service: str, settings_classes: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (environment_of_image() | environment_of(service)).items():
-        filled = re.sub(r"\$\{[A-Z_]+:\?[^}]*\}", "secret", value)
-        monkeypatch.setenv(name, re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", filled))
+        monkeypatch.setenv(name, filled(value))
     settings_classes[module_of(service)]()
 
 
@@ -142,22 +150,67 @@ WIRED = {
 }
 
 
+# Values of settings for which no guess by their type will do.
+VALUES = {
+    "TOLLKEEPER_ALERTS_INWARD": "10.0.0.0/8",
+    "TOLLKEEPER_ALERTS_SMTP_FROM": "alerts@example.org",
+    "TOLLKEEPER_COLLECTOR_REDACT": "emails",
+    "TOLLKEEPER_COLLECTOR_TENANT_QUOTAS": "acme=5",
+    "TOLLKEEPER_DASHBOARD_CURRENCY": "EUR",
+    "TOLLKEEPER_DASHBOARD_LOCALE": "de",
+    "TOLLKEEPER_ENGINE_ADAPTERS": "other=/other/place",
+    "TOLLKEEPER_ENGINE_SLEEP_AFTER_SECONDS": "2",
+    "TOLLKEEPER_STORE_MEMORY_BYTES": "1000000000",
+    "TOLLKEEPER_FORWARD_OTLP_HEADERS": "x-key=value",
+    "TOLLKEEPER_GUARDRAILS_INWARD": "10.0.0.0/8",
+    "TOLLKEEPER_KUBERNETES_URL": "https://api.example.org:6443",
+    "TOLLKEEPER_PROVIDERS_INWARD": "10.0.0.0/8",
+    "TOLLKEEPER_RECORD_SIGNING_KEY": "k" * 40,
+    "TOLLKEEPER_ANSWER_CACHE_REDIS_URL": "rediss+sentinel://s1,s2/main",
+}
+GUESSES = ("true", "false", "3", "2", "40", "7.5", "0.25", "200", "70000", "20000000", "other", "/other/place")
+
+
+def other_value(name: str, field: FieldInfo) -> str:
+    """Return a value that a setting takes and that is not its default."""
+    if name in VALUES:
+        return VALUES[name]
+    default = field.get_default(call_default_factory=True)
+    kinds = [field.annotation, *get_args(field.annotation)]
+    words = [str(word) for each in kinds if get_origin(each) is Literal for word in get_args(each)]
+    kind: Any = Annotated[field.annotation, field]
+    read: TypeAdapter[Any] = TypeAdapter(kind)
+    for guess in (*words, *GUESSES):
+        try:
+            if read.validate_strings(guess) != default:
+                return guess
+        except ValidationError:
+            continue
+    raise AssertionError(f"no value is known for {name}; add one to VALUES")
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.UnsupportedFieldAttributeWarning")
 @pytest.mark.parametrize("service", OURS)
-def test_every_setting_reaches_its_process(
+def test_every_setting_of_the_file_is_seen_inside_its_process(
     service: str, settings_classes: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As compose does it: the image's variables, then tollkeeper.env, then `environment`, the last one counts."""
     files = [entry["path"] for entry in SERVICES[service]["env_file"]]
     assert files == ["tollkeeper.env"], "a copy of .env.example, whose settings are all there are"
+    settings = settings_classes[module_of(service)]
+    fields = {f"{PREFIX}{name}".upper(): (name, field) for name, field in settings.model_fields.items()}
+    chosen = {variable: other_value(variable, field) for variable, (_, field) in fields.items()}
     written = set(re.findall(r"^#?(TOLLKEEPER_[A-Z0-9_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
-    wired = {f"TOLLKEEPER_{name}" for line in WIRED for name in line.split()}
-    read = variables(settings_classes, module_of(service))
-    assert read <= written
-    marked = {name: f"seen {name}" for name in written}
-    inside = {**environment_of_image(), **marked, **environment_of(service)}
-    unseen = {name for name in read if inside[name] != f"seen {name}"}
-    assert unseen <= wired, f"tollkeeper.env cannot set {sorted(unseen - wired)} for {service}"
-    assert all(unseen_value for name, unseen_value in environment_of(service).items() if name in unseen)
+    assert set(chosen) <= written
+    wired = {f"{PREFIX}{name}" for line in WIRED for name in line.split()}
+    assert set(environment_of(service)) & set(chosen) <= wired, "tollkeeper.env cannot set them"
+    for variable, value in {**environment_of_image(), **chosen, **environment_of(service)}.items():
+        monkeypatch.setenv(variable, filled(value))
+    require_known_variables()
+    inside = settings()
+    for variable, (name, field) in fields.items():
+        is_default = getattr(inside, name) == field.get_default(call_default_factory=True)
+        assert not is_default or variable in wired, f"{variable}={chosen[variable]} is not seen"
 
 
 def test_all_settings_together_reach_some_service(settings_classes: Settings) -> None:

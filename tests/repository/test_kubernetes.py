@@ -15,7 +15,9 @@ import pytest
 import yaml
 from pydantic_settings import BaseSettings
 
+from contracts.serving.discovery import discover_of
 from contracts.serving.setting_names import SETTING_NAMES
+from gateway.config.file import FileSource
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -181,6 +183,20 @@ def test_several_gateways_count_together_and_stand_apart() -> None:
     assert "TOLLKEEPER_REDIS_URL" not in {v["name"] for v in pods("single")["gateway"]["containers"][0]["env"]}
 
 
+def test_of_every_process_two_run_and_one_stays_while_nodes_are_drained() -> None:
+    found = of_kind("ha", "StatefulSet", "Deployment")
+    assert {name for name, each in found.items() if each["spec"]["replicas"] >= 2} == set(found)
+    budgets = of_kind("ha", "PodDisruptionBudget")
+    for name in found:
+        spec = budgets[name]["spec"]
+        assert spec["maxUnavailable"] == 1 and spec["selector"]["matchLabels"]["app.kubernetes.io/component"] == name
+    (control,) = pods("ha")["control"]["containers"]
+    assert {"secretRef": {"name": "tollkeeper-audit-sink"}} in control["envFrom"], "each finds the other's audit there"
+    assert found["control"]["spec"]["podManagementPolicy"] == "OrderedReady", "two do not migrate at once"
+    assert of_kind("ha", "Service")["dashboard"]["spec"]["sessionAffinity"] == "ClientIP"
+    assert pods("ha")["collector"]["containers"][0]["readinessProbe"]["httpGet"]["path"] == "/ready"
+
+
 def test_what_others_kinds_ask_exists() -> None:
     documented = (ROOT / "docs" / "metrics.md").read_text()
     services = of_kind("gpu", "Service")
@@ -214,3 +230,30 @@ def test_gateways_that_find_endpoints_may_watch_them_and_nothing_else(tmp_path: 
     ]
     control = found["StatefulSet", "control"]["spec"]["template"]["spec"]
     assert control["automountServiceAccountToken"] is False
+
+
+def test_the_picker_of_a_foreign_gateway_starts_with_the_configuration_that_it_is_given(
+    settings_classes: Settings, tmp_path: Path
+) -> None:
+    found = {(each["kind"], each["metadata"]["name"]): each for each in rendered("picker")}
+    for each in found.values():
+        kubernetes_validate.validate(each, VERSION, strict=True)
+    pod = found["Deployment", "picker"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    settings = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert set(settings) <= SETTING_NAMES
+    assert (
+        container["ports"][0]["containerPort"]
+        == settings_classes[container["command"][2]].model_fields["picker_port"].default
+    )
+    (name,) = (name for kind, name in found if kind == "ConfigMap")
+    assert pod["volumes"][0]["configMap"]["name"] == name
+    mounted = Path(container["volumeMounts"][0]["mountPath"])
+    assert Path(settings["TOLLKEEPER_GATEWAY_CONFIG"]).parent == mounted
+    file = tmp_path / "picker.yaml"
+    file.write_text(found["ConfigMap", name]["data"][Path(settings["TOLLKEEPER_GATEWAY_CONFIG"]).name])
+    snapshot = FileSource(file, b"", has_callers=False).load()
+    sources = [discover_of(spec) for pool in snapshot.pools.values() for spec in pool.targets]
+    assert sources and all(source.startswith("inferencepool:") for source in sources)
+    watched = {rule["resources"][0] for rule in found["ClusterRole", "tollkeeper-picker"]["rules"]}
+    assert watched == {"inferencepools", "pods"}

@@ -25,7 +25,7 @@ _LADDER: Final[tuple[dict[str, Any], ...]] = ({**_DETERMINISTIC, **_SCORED}, _DE
 
 
 class Asker:
-    """Asks one gateway with one key. `at_once` prompts are in progress at a time."""
+    """Sends prompts to a gateway with one key, at most `at_once` concurrently."""
 
     def __init__(
         self, gateway: str, key: str, run_id: str, prices: PriceBook, *, max_tokens: int, at_once: int

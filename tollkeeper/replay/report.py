@@ -1,4 +1,4 @@
-"""A run's summary for a person."""
+"""Print a run's summary."""
 
 from rich.console import Console
 from rich.table import Table

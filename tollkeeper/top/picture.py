@@ -14,7 +14,7 @@ _HOUR_SECONDS: Final = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """All requests: rates by second, times in seconds, numbers as they are now."""
+    """All requests: rates per second, times in seconds, current counts."""
 
     requests_per_s: float
     failed_per_s: float

@@ -111,8 +111,8 @@ def _line(number: int, day: str, row: Mapping[str, str], problems: Problems) -> 
     if counted is not None and counted.fits(kind):
         tokens = read_tokens(row["line_item_usage_amount"], counted.per_unit)
         if tokens is None:
-            amount, unit = row["line_item_usage_amount"], row["pricing_unit"]
-            what = f"{shown(amount)} of {shown(unit)} is not a whole count, 0 or more"
+            counted_as, unit = row["line_item_usage_amount"], row["pricing_unit"]
+            what = f"{shown(counted_as)} of {shown(unit)} is not a whole count, 0 or more"
             problems.add(number, "line_item_usage_amount", what)
             return None
         price = read_unit_price(row.get("line_item_unblended_rate") or None, counted.per_unit)

@@ -20,7 +20,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Answer:
-    """One request's output and account."""
+    """A request's output and GPU-time account."""
 
     choices: dict[int, Choice] = field(default_factory=dict)
     cached_tokens: int | None = None

@@ -238,7 +238,7 @@ class TorchEngine:
         }
 
     def close(self) -> None:
-        """Stop what runs beside the loop."""
+        """Stop the background tasks."""
         self._meter.close()
 
     # One step.

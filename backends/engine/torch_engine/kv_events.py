@@ -47,7 +47,7 @@ class KvEventLog:
         self._write(change)
 
     def take(self, *, more_follows: bool = False) -> list[KvRecord]:
-        """Return the records since the last call, and forget them. Removals may wait if `more_follows`."""
+        """Return and clear the records since the last call. Removals may be delayed if `more_follows`."""
         if self._removed and not (more_follows and self._is_fresh()):
             self._write_removals()
         taken, self._pending = self._pending, []

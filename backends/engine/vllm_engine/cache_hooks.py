@@ -72,7 +72,7 @@ def add_cache_hooks(config: Any) -> CacheHooks:
 
 
 def why_not_followed(config: Any) -> str:
-    """Return what is in the way of following the cache; empty: nothing."""
+    """Return why the cache cannot be followed; empty if it can."""
     common = _why_no_cache(config)
     if common:
         return common

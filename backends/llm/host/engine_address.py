@@ -27,7 +27,7 @@ class EngineAddress:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Read a URL. Raises ConfigurationError."""
+        """Parse an engine host's URL. Raise ConfigurationError if it is invalid."""
         try:
             parts = urlsplit(url)
             port = parts.port

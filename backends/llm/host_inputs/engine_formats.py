@@ -16,7 +16,7 @@ _KEPT: Final = 16  # far more than models are served at once; a vocabulary takes
 
 
 def format_key(model: ModelHello) -> FormatKey:
-    """Return the name of what a model's prompts are made with."""
+    """Return the key of a model's prompt format."""
     tokenizer = model.tokenizer_hash or sha256(model.tokenizer).hexdigest()
     return tokenizer, model.template_hash or sha256(model.chat_template.encode()).hexdigest()
 

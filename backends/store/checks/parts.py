@@ -22,7 +22,8 @@ def damaged_parts(client: StoreClient, tables: Iterable[StoreTable]) -> list[Fin
 
 
 def _parts(client: StoreClient, table: StoreTable) -> list[dict[str, Any]]:
-    pieces = client.stream(f"CHECK TABLE {quoted(table.name)}", settings=_BY_PART, form="JSONEachRow")
+    name = table.name if table.shards is None else table.shards.local  # of a cluster what this node has
+    pieces = client.stream(f"CHECK TABLE {quoted(name)}", settings=_BY_PART, form="JSONEachRow")
     return [json.loads(line) for line in b"".join(pieces).splitlines()]
 
 

@@ -37,7 +37,7 @@ _REFUSAL: Final = {"type": "refusal", "category": None, "explanation": None}
 
 
 def _tier(name: str) -> dict[str, object]:
-    """Return the name of the service tier as Anthropic does, which calls its fast one a speed."""
+    """Return the service tier in Anthropic's fields; its fast tier is a `speed`."""
     if name == "fast":
         return {"service_tier": "standard", "speed": "fast"}
     return {"service_tier": name or "standard"}

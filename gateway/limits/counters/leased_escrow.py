@@ -327,7 +327,7 @@ class LeasedEscrow(EscrowCounter):
         return idle and all(grant.is_settled() for grant in self._grants.values())
 
     def on_total(self, grant: Grant, before: int, after: int) -> None:
-        """Record what all gateways have settled."""
+        """Record the total that all gateways have settled."""
 
     def earmark(self, amount: int) -> list[tuple[Ledger, int]]:
         """Set an amount aside for a request that will take it in a moment."""

@@ -113,7 +113,7 @@ class Lineup:
         return ahead + may_use <= self._output_weight * self._load.max_tokens
 
     def floor(self, level: int, *, is_long: bool = False) -> float | None:
-        """Return the smallest counter of those who could be next at a level, else of the last who left it."""
+        """Return the smallest counter of a level's candidates; without candidates, that of the last one that left."""
         short, long = self._lines[level]
         is_open = self._load.is_lane_open
         found = [one for one in (short.best(), long.best() if is_open else None) if one is not None]

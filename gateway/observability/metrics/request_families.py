@@ -41,7 +41,7 @@ _LABELS: Final = ("api", "operation", "provider", "model", "pool", "outcome", "s
 
 
 def request_families(counts: RequestCounts) -> Iterator[Family]:
-    """Yield what is counted of requests. Each metric is summed when it is reached."""
+    """Yield the request metrics. Each one is summed when it is rendered."""
     series = counts.series
     yield Family(
         "tollkeeper_requests_total",

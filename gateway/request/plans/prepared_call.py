@@ -1,4 +1,4 @@
-"""A chat for an engine host of ours: its prompt rendered and counted in the turn it comes in."""
+"""A chat for an engine host, with its prompt rendered and counted in the same event loop turn."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from contracts.api.chat import ChatRequest
 from contracts.errors import TollkeeperError
 from contracts.rules.limits import PriorityClass
 from gateway.apis.operations import CHAT
-from gateway.limits.limiter import nothing_fits
+from gateway.limits.clipping import nothing_fits
 from gateway.limits.queue.request import RANKS
 from gateway.request.context import RequestContext, trace_parent
 from gateway.request.plans.plan import RequestPlan

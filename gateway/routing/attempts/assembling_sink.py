@@ -41,7 +41,7 @@ class AssemblingSink:
         self._reply.whole(body)
 
     def delta(self, delta: Delta) -> None:
-        """Pass on a piece."""
+        """Pass on a delta."""
         self._is_passed_on = True
         self._reply.delta(delta)
 
@@ -80,7 +80,7 @@ class AssemblingSink:
         self._reply.account(result)
 
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Hold no producer back: the client takes nothing before the end."""
+        """Do nothing: without streaming there is no backpressure from the client."""
 
     async def drained(self) -> None:
         """Wait for nothing: the client takes nothing before the end."""

@@ -208,7 +208,7 @@ class _Drill:
 
 
 def _ways(snapshot: Snapshot) -> Mapping[str, Sequence[_Leg]]:
-    """Return what every name leads to, a route's conditions being taken as met."""
+    """Return the models of every name; conditions of routes are assumed to hold."""
     plans = RoutePlans()
     models = {model.id: [_Leg(model, snapshot.pools[model.pool])] for model in snapshot.models.values()}
     routes = {route.id: list(_legs(plans.plan_for(route, snapshot))) for route in snapshot.routes.values()}

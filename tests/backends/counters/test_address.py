@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.counters.address import CountersAddress
+from backends.counters.address import CountersAddress, RedisMeans
 from backends.network.tls import TlsFiles
 from contracts.errors import ConfigurationError
 
@@ -97,25 +97,42 @@ def test_an_impossible_number_of_replicas_is_refused(replicas):
 
 
 @pytest.mark.parametrize(
-    ("url", "files", "says"),
+    ("files", "says"),
     [
-        ("redis://a", TlsFiles(authorities=Path("ca.pem")), "begin the URL with rediss"),
-        ("rediss://a", TlsFiles(certificate=Path("c.pem")), "TOLLKEEPER_REDIS_KEY"),
-        ("rediss://a", TlsFiles(key=Path("k.pem")), "TOLLKEEPER_REDIS_CERTIFICATE"),
+        (TlsFiles(certificate=Path("c.pem")), "TOLLKEEPER_REDIS_KEY"),
+        (TlsFiles(key=Path("k.pem")), "TOLLKEEPER_REDIS_CERTIFICATE"),
     ],
 )
-def test_files_that_have_no_use_are_refused(url, files, says):
+def test_half_of_a_client_certificate_is_refused(files, says):
     with pytest.raises(ConfigurationError, match=says):
-        CountersAddress(url, tls=files)
+        CountersAddress("rediss://a", tls=files)
 
 
-def test_a_sentinel_s_credentials_are_never_shown_and_have_to_have_a_use():
+def test_each_redis_gets_what_its_url_asks_for_and_what_none_asks_for_is_refused():
+    files = TlsFiles(authorities=Path("ca.pem"))
+    means = RedisMeans(files, "asking", "secret")
+    plain, encrypted = means.address("redis://a", None), means.address("rediss://b", None)
+    watched, both = means.address("redis+sentinel://c/main", 2), means.address("REDISS+sentinel://d/main", None)
+    assert [each.tls for each in (plain, encrypted, watched, both)] == [TlsFiles(), files, TlsFiles(), files]
+    assert [each.sentinel_password for each in (plain, encrypted, watched, both)] == ["", "", "secret", "secret"]
+    assert watched.replicas == 2
+    means.require_use([encrypted, watched])
+    means.require_use([both])
+    with pytest.raises(ConfigurationError, match=r"redis://a and redis\+sentinel://c/main is without TLS.*rediss"):
+        means.require_use([plain, watched])
+    with pytest.raises(ConfigurationError, match="names no Sentinels.*redis\\+sentinel") as refused:
+        means.require_use([plain, encrypted])
+    assert "secret" not in refused.value.message
+    with pytest.raises(ConfigurationError, match="none is set"):
+        means.require_use([])
+    RedisMeans().require_use([])
+
+
+def test_a_sentinel_s_credentials_are_never_shown_and_a_user_needs_a_password():
     address = CountersAddress("redis+sentinel://:server@a/main", sentinel_user="asking", sentinel_password="secret")
     assert address.sentinel_credentials == ("asking", "secret") and address.credentials == (None, "server")
     assert "secret" not in repr(address) and "secret" not in address.shown
     assert CountersAddress("redis+sentinel://a/main").sentinel_credentials == (None, None)
-    with pytest.raises(ConfigurationError, match="names no Sentinels"):
-        CountersAddress("redis://a:1,b:2", sentinel_password="secret")
     with pytest.raises(ConfigurationError, match="TOLLKEEPER_REDIS_SENTINEL_PASSWORD"):
         CountersAddress("redis+sentinel://a/main", sentinel_user="asking")
 

@@ -137,6 +137,31 @@ async def test_a_server_with_another_history_is_quiet_unless_replicas_confirm(
     await client.aclose()
 
 
+@pytest.mark.parametrize(
+    ("settings", "warns"),
+    [
+        ({"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}, True),
+        ({"maxmemory": "100mb", "maxmemory-policy": "noeviction"}, False),
+        ({"maxmemory": "0", "maxmemory-policy": "allkeys-lru"}, False),
+    ],
+)
+async def test_a_redis_that_may_evict_counters_is_warned_of_once(redis_server: RedisServer, caplog, settings, warns):
+    client = Redis.from_url(redis_server.url)
+    for name, value in settings.items():
+        await client.config_set(name, value)
+    connection = CountersConnection(CountersAddress(redis_server.url), 2.0)
+    sender = Gateway(connection, "evicted", f"tollkeeper:{{{redis_server.namespace()}}}:")
+    await sender.join()
+    await sender.send(sender.batch([ask(1)]))
+    found = [record for record in caplog.records if "may evict counters" in record.getMessage()]
+    assert len(found) == warns
+    assert not found or (found[0].policy, found[0].remedy) == ("allkeys-lru", "set maxmemory-policy noeviction")
+    await connection.close()
+    await client.config_set("maxmemory", "0")
+    await client.config_set("maxmemory-policy", "noeviction")
+    await client.aclose()
+
+
 async def test_every_key_has_an_expiry(gateway: Gateway, redis_server: RedisServer):
     item = ask(60, charges={NOW_US // 1_000_000: 3})
     item[1] = "key"

@@ -150,6 +150,27 @@ async def test_redis_is_asked_again_a_second_after_a_failure(server, redis):
     await answers.close()
 
 
+async def test_each_outage_is_logged_once_and_its_end_too(server, redis, caplog):
+    caplog.set_level("INFO", logger="backends.counters.shared_answers")
+    clock = [0.0]
+    address = CountersAddress(server.url)
+    answers = SharedAnswers(address, b"s", 1 << 20, answer_seconds=PATIENCE_SECONDS, monotonic=lambda: clock[0])
+    ends = f"{answers._tenant('acme').prefix}ends"
+    for _ in range(2):
+        await redis.set(ends, "of another kind")
+        for _ in range(3):
+            answers.put("acme", b"k", b"answer", SECOND_NS)
+            await sent(answers)
+            clock[0] += 2.0
+        await redis.delete(ends)
+        for _ in range(2):
+            answers.put("acme", b"k", b"answer", SECOND_NS)
+            await sent(answers)
+    assert answers.counts.failures == 6
+    assert [record.getMessage() for record in caplog.records] == ["answers_not_shared", "answers_shared_again"] * 2
+    await answers.close()
+
+
 async def test_an_answer_that_was_moved_to_another_key_or_tenant_is_not_given(share, redis):
     answers = share()
     answers.put("acme", b"one", b"answer", 60 * SECOND_NS)

@@ -42,7 +42,6 @@ def configuration(policy: str = "cost", replicas: int = REPLICAS, **target: Any)
         for number in range(1, replicas + 1)
     ]
     return {
-        "keys": [{"key": "tk-" + "A" * 43, "tenant": "acme"}],
         "pools": [{"name": "p", "policy": policy, "targets": targets}],
         "models": [{"name": "m", "pool": "p"}],
     }
@@ -111,6 +110,11 @@ async def test_picks_are_those_of_our_own_router_on_the_same_state(start):
             await exchange.respond()
             await exchange.close()
     assert len(seen) == REPLICAS and service.picker.picks == PICKS
+
+
+async def test_keys_of_a_gateway_s_file_are_not_read(start):
+    _, channel = await start({**configuration(), "keys": [{"key": "env:NOT_SET_HERE", "tenant": "acme"}]})
+    assert len(picked(await Exchange(channel).pick(body_of()))) == 3
 
 
 async def test_a_body_that_is_streamed_comes_back_as_it_was(start):

@@ -1,5 +1,6 @@
 """What a worker of somebody else's vLLM measures reaches the collector as step records, under the gateway's names."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,10 +12,13 @@ from pathlib import Path
 
 import pyarrow.dataset
 import pytest
+from pydantic import SecretStr
 
 from backends.engine.vllm_engine.metering.frame_sender import FrameSender
 from backends.engine.vllm_engine.metering.frames import Begun, Ended, Mark, MeasuredStep
 from backends.engine.vllm_engine.metering.sequence_names import request_id_of
+from gateway.sidecar.service import SidecarService, serve
+from gateway.sidecar.settings import SidecarSettings
 from tests.collector.conftest import RECORD_KEY, CollectorProcess, start_collector  # noqa: F401 - a fixture
 from tests.conftest import poll
 
@@ -91,6 +95,31 @@ def test_steps_of_a_worker_reach_the_collector_and_a_restart_loses_none(
     assert first["engine"] != second["engine"], "numbers of an engine have no holes"
     assert second["request_ids"] == [bytes(16)], "it began before this sidecar did"
     worker.close()
+
+
+async def test_what_ends_the_sidecar_is_raised_and_its_socket_removed(tmp_path: Path, monkeypatch) -> None:
+    socket = tmp_path / "m.sock"
+    settings = SidecarSettings(
+        data=tmp_path, meter_socket=socket, meter_model="llama", record_signing_key=SecretStr("k" * 32)
+    )
+    for broken in ("look", "_shipper"):
+        service = SidecarService(settings)
+        assert socket.exists()
+
+        async def run() -> None:
+            raise RuntimeError("broken")
+
+        def look() -> None:
+            raise RuntimeError("broken")
+
+        with monkeypatch.context() as patched:
+            if broken == "look":
+                patched.setattr(service, "look", look)
+            else:
+                patched.setattr(service._shipper, "run", run)
+            with pytest.raises(RuntimeError, match="broken"):
+                await asyncio.wait_for(serve(service), 30)
+        assert not socket.exists()
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ class BatchReader:
         )
 
     def steady_step(self) -> Repeat:
-        """Return what a steady batch holds. Sequences hear of it when the steadiness ends."""
+        """Return the composition of a steady batch. Sequences are updated when the batch changes."""
         steady = self._steady
         self._batches += 1
         self._steps = number = self._steps + 1

@@ -46,7 +46,7 @@ def missing_hooks() -> list[str]:
 
 
 def missing_methods(kind: type, methods: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Return the name of the methods, or their parameters, that a class lacks."""
+    """Return the methods, or parameters, that a class lacks."""
     found: list[str] = []
     for name, parameters in methods.items():
         method: Callable[..., Any] | None = getattr(kind, name, None)
@@ -59,6 +59,6 @@ def missing_methods(kind: type, methods: Mapping[str, tuple[str, ...]]) -> list[
 
 
 def missing_fields(kind: Any, names: tuple[str, ...]) -> list[str]:
-    """Return the name of the fields that a dataclass lacks."""
+    """Return the fields that a dataclass lacks."""
     known = {one.name for one in fields(kind)} if is_dataclass(kind) else set()
     return [f"{kind.__name__}.{name}" for name in names if name not in known]

@@ -1,0 +1,156 @@
+"""The last snapshot of the control database as a signed file: a gateway starts with it while the database is away.
+
+Only who has the installation's secret can make one. A file of another release, or one that was changed, is not used.
+"""
+
+import hashlib
+import hmac
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from contracts.control import SCHEMA_HEAD
+from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, StandardCostCard
+from contracts.serving.configuration import Snapshot
+from contracts.serving.sampling import SamplingPolicy, SamplingValues
+
+_log = logging.getLogger(__name__)
+
+_MAC_BYTES: Final = 32
+_FORM: Final = f"1/{SCHEMA_HEAD}"
+_LEAST_BETWEEN_SECONDS: Final = 5.0  # of two writings
+_SEEN_SECONDS: Final = 20.0
+
+
+class _Cards(msgspec.Struct):
+    priced: list[PriceCard]
+    standard: list[StandardCostCard]
+
+
+class _Seen(msgspec.Struct):
+    digest: bytes
+    at_unix: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSnapshot:
+    """A snapshot, and for how long its source has not been seen since (seconds)."""
+
+    snapshot: Snapshot
+    age_seconds: float
+
+
+class SnapshotKeeper:
+    """Keeps the last snapshot in two files: the snapshot itself, and when the database last said that it holds."""
+
+    def __init__(
+        self,
+        folder: Path,
+        secret: bytes,
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`folder` is the gateway's own; `secret` is the installation's."""
+        self._folder = folder
+        self._file, self._seen_file = folder / "configuration", folder / "seen"
+        self._key = hmac.digest(secret, b"kept snapshot", hashlib.sha256)
+        self._wall, self._monotonic = wall, monotonic
+        self._waiting: Snapshot | None = None
+        self._digest = b""
+        self._kept_at = self._seen_at = float("-inf")
+        self._has_failed = False
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Note a newer snapshot, which `seen` writes."""
+        self._waiting = snapshot
+
+    def seen(self) -> None:
+        """Note that the database answers, and write what is due. Never raises: a full disk is no reason to stop."""
+        now = self._monotonic()
+        try:
+            if self._waiting is not None and now - self._kept_at >= _LEAST_BETWEEN_SECONDS:
+                packed = msgspec.msgpack.encode((_FORM, self._waiting), enc_hook=_plain)
+                self._write(self._file, packed)
+                self._digest = hashlib.sha256(packed).digest()
+                self._waiting, self._kept_at, self._seen_at = None, now, float("-inf")
+            if self._digest and now - self._seen_at >= _SEEN_SECONDS:
+                self._write(self._seen_file, msgspec.msgpack.encode(_Seen(self._digest, self._wall())))
+                self._seen_at = now
+        except OSError as error:
+            self._kept_at = self._seen_at = now
+            if not self._has_failed:
+                _log.warning("snapshot not kept", extra={"file": self._file.name, "reason": error.strerror})
+            self._has_failed = True
+        else:
+            self._has_failed = False
+
+    def read(self) -> KeptSnapshot | None:
+        """Return the snapshot that was kept; `None` without one that is whole, signed and of this release."""
+        packed, told = self._read(self._file), self._read(self._seen_file)
+        if packed is None or told is None:
+            return None
+        try:
+            seen = msgspec.msgpack.decode(told, type=_Seen)
+            form, raw = msgspec.msgpack.decode(packed, type=tuple[str, msgspec.Raw])
+            if form != _FORM or seen.digest != hashlib.sha256(packed).digest():
+                _log.warning("kept snapshot is of another release, or older than what is known of it")
+                return None
+            snapshot = msgspec.msgpack.decode(raw, type=Snapshot, dec_hook=_made)
+        except (msgspec.MsgspecError, ValueError) as error:
+            _log.error("kept snapshot cannot be read", extra={"reason": type(error).__name__})
+            return None
+        return KeptSnapshot(snapshot, max(self._wall() - seen.at_unix, 0.0))
+
+    def _write(self, file: Path, packed: bytes) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = file.with_suffix(".draft")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(hmac.digest(self._key, packed, hashlib.sha256))
+            opened.write(packed)
+            opened.flush()
+            os.fsync(opened.fileno())
+        draft.replace(file)
+
+    def _read(self, file: Path) -> bytes | None:
+        try:
+            content = file.read_bytes()
+        except OSError:
+            return None
+        mac, packed = content[:_MAC_BYTES], content[_MAC_BYTES:]
+        if not hmac.compare_digest(mac, hmac.digest(self._key, packed, hashlib.sha256)):
+            _log.error("kept snapshot is not signed with this installation's secret", extra={"file": file.name})
+            return None
+        return packed
+
+
+def _plain(value: Any) -> object:
+    if isinstance(value, PriceBook):
+        return _Cards(
+            [card for card in value.cards if isinstance(card, PriceCard)],
+            [card for card in value.cards if isinstance(card, StandardCostCard)],
+        )
+    if isinstance(value, SamplingPolicy):
+        return {"defaults": value.defaults, "pinned": value.pinned}
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not kept")
+
+
+def _made(kind: type, value: Any) -> object:
+    if kind is object:  # a target's settings, which are what JSON can say
+        return value
+    if kind is PriceBook:
+        cards = msgspec.convert(value, _Cards)
+        every: list[AnyCard] = [*cards.priced, *cards.standard]
+        return PriceBook(every)
+    if kind is SamplingPolicy:
+        return SamplingPolicy(*(msgspec.convert(value[name], SamplingValues) for name in ("defaults", "pinned")))
+    raise TypeError(f"{kind.__name__} is not kept")
