@@ -19,7 +19,7 @@ FOCUS_PYTHON ?= python3.12
 # Each worker starts a store and a PostgreSQL of its own, so more than eight would cost more than they bring.
 WORKERS ?= -n logical --maxprocesses=8 --dist=worksteal
 
-.PHONY: help setup providers vllm compile wheel up demo test drills coverage focus agents langchain check sbom format bench screenshots conformance clean
+.PHONY: help setup providers vllm compile wheel up demo test drills coverage focus openwebui agents langchain check sbom format bench screenshots conformance clean
 
 help:  ## what there is to type
 	@sed -n 's/^\([a-z]*\):.*##/\1:/p' Makefile
@@ -70,6 +70,12 @@ langchain: $(STAMP)  ## LangChain's standard suites through a gateway (installs 
 	@PYTHONPATH=.langchain-tests $(VENV)/bin/python -m pytest tests/gateway/langchain -q -W default $(ARGS) \
 		-o asyncio_default_test_loop_scope=session -o asyncio_default_fixture_loop_scope=session
 
+openwebui: $(STAMP)  ## Open WebUI lists models and chats through the gateway (installs it into .venv-open-webui, 2.4 GB)
+	@$(VENV)/bin/python -m venv .venv-open-webui
+	@.venv-open-webui/bin/pip install --quiet --disable-pip-version-check --no-compile open-webui==0.12.4 torch==2.13.0
+	OPEN_WEBUI="$(CURDIR)/.venv-open-webui/bin/open-webui" \
+		$(VENV)/bin/python -m pytest tests/e2e/agents/test_open_webui.py -m "agents or e2e" -q $(ARGS)
+
 agents: $(STAMP)  ## Claude Code, Codex, Gemini CLI and opencode do a task through the gateway (needs npm; installs them beside temporary files)
 	@$(VENV)/bin/python -m pytest tests/e2e/agents -m "agents or e2e" -q $(ARGS)
 
@@ -96,7 +102,7 @@ screenshots: compile  ## every page of the dashboard, light and dark, into docs/
 	@$(VENV)/bin/python -m bench.screenshots $(ARGS)
 
 clean:  ## remove what was installed and cached; the data directory .tollkeeper stays
-	rm -rf $(VENV) $(PROVIDERS) $(VLLM) .langchain-tests .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf $(VENV) $(PROVIDERS) $(VLLM) .venv-open-webui .langchain-tests .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Any of these may be a version manager's stub or lack venv, so each is tried, not only looked up. The distribution's

@@ -178,7 +178,9 @@ class Gateway:
             sealed_opener(settings),
             settings.reference_rules,
         )
-        self.mcp = McpServers(self._clock, sealed_opener(settings), settings.reference_rules)
+        self.mcp = McpServers(
+            self._clock, sealed_opener(settings), settings.reference_rules, str(settings.tools_address)
+        )
         self.router = Router(
             self._clock, self.targets, self._engines, mirror, sample_share=settings.routing_sample_share
         )

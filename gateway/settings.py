@@ -20,6 +20,7 @@ from backends.network.tls import TlsFiles
 from backends.processes.logs import LogSettings
 from backends.secrets.credential_references import DEFAULT_VARIABLES, ReferenceRules
 from backends.secrets.record_key import RecordKey, record_key
+from backends.tool_host.settings import tools_socket_of
 from contracts.errors import ConfigurationError
 from contracts.objects.files import FileBounds
 from contracts.objects.responses import DEFAULT_MAX_BYTES
@@ -73,6 +74,7 @@ class GatewaySettings(LogSettings):
     kubernetes_token_file: Path | None = None  # none: the service account's
     kubernetes_ca: Path | None = None  # PEM: who signs the API server's certificate; none: the service account's
 
+    tools_socket: Path | None = None  # where a tool host listens; none: run/tools.sock
     providers_url: str = ""  # where a provider host listens, unix:///path.sock; empty: run/providers.sock
 
     engine_client_certificate: Path | None = None  # what engine hosts of other machines are shown: PEM files,
@@ -194,6 +196,11 @@ class GatewaySettings(LogSettings):
     def audit_options(self) -> AuditOptions:
         """Return how the audit log is kept."""
         return AuditOptions(self.audit_sink, self.audit_sink_days, self.audit_s3_endpoint, self.audit_keep_days)
+
+    @property
+    def tools_address(self) -> Path:
+        """Return where a tool host listens."""
+        return tools_socket_of(self.tools_socket, self.data)
 
     @property
     def providers_address(self) -> str:

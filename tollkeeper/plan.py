@@ -11,6 +11,7 @@ from backends.control.bootstrap import BUILTIN_MODEL
 from backends.engine.settings import BUILTIN_PATH
 from backends.network.network_addresses import listens_on_loopback
 from backends.providers.settings import listed
+from backends.tool_host.settings import tools_socket_of
 from contracts.errors import ConfigurationError
 from gateway.settings import several_need_redis
 from tollkeeper.children import ChildSpec
@@ -101,6 +102,8 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> tuple[Stage, ...]:
         # Not waited for: loading takes a while, and the gateway serves everything else meanwhile.
         engine = _engine_host(module("backends.engine"), inside)
         standing = (*standing, replace(engine, ends_first=True))
+    if environment.get("TOLLKEEPER_TOOLS_FILE"):
+        standing = (*standing, _tool_host(inside, hung))
     if choices.has_dashboard:
         ready = f"{addresses['dashboard']}/_stcore/health"
         serving.append(_answering("dashboard", "dashboard", outside, ready, ready, hung))
@@ -143,6 +146,21 @@ def provider_host(choices: Choices, environment: Mapping[str, str], python: Path
         found,
         alive_url=f"unix://{Path(socket).absolute()}",
         hung_restart_seconds=choices.hung_restart_seconds,
+    )
+
+
+def _tool_host(environment: Mapping[str, str], hung_seconds: float) -> ChildSpec:
+    """Lay out the tool host, which the gateway reaches by its socket."""
+    socket = tools_socket_of(
+        Path(environment["TOLLKEEPER_TOOLS_SOCKET"]) if environment.get("TOLLKEEPER_TOOLS_SOCKET") else None,
+        Path(environment["TOLLKEEPER_DATA"]),
+    )
+    return ChildSpec(
+        "tools",
+        module("backends.tool_host"),
+        environment,
+        alive_url=f"unix://{socket}",
+        hung_restart_seconds=hung_seconds,
     )
 
 

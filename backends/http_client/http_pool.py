@@ -106,8 +106,12 @@ class HttpPool:
         server_name: str = "",
         *,
         idle_seconds: float = _IDLE_SECONDS,
+        socket_path: str = "",
     ) -> None:
-        """`server_name` is what the server's certificate must be for, where that is not the origin's host."""
+        """`server_name` is what the server's certificate must be for, where that is not the origin's host.
+
+        `socket_path` is the Unix socket to connect to, if the server listens on one.
+        """
         self.origin = origin
         self.timeouts = timeouts
         self._tls = (tls or client_tls(TlsFiles())) if origin.scheme == "https" else None
@@ -120,6 +124,8 @@ class HttpPool:
         self._connecting = 0
         self._idle_seconds = idle_seconds
         self._is_closed = False
+        self._socket_path = socket_path
+        self._place = socket_path or origin.authority  # as errors name it
 
     def clock(self) -> float:
         """Return the event loop's time in seconds."""
@@ -228,22 +234,28 @@ class HttpPool:
         loop = self.loop
         try:
             async with asyncio.timeout(self.timeouts.connect):
-                _, made = await loop.create_connection(
-                    lambda: cast(asyncio.Protocol, Connection(self, self._time)),
-                    self.origin.host,
-                    self.origin.port,
-                    ssl=self._tls,
-                    server_hostname=self._server_name,
-                )
+                made = await self._connected(loop)
         except TimeoutError as error:
             raise ConnectTimeout(
-                f"{self.origin.authority} did not accept a connection within {self.timeouts.connect:g} s"
+                f"{self._place} did not accept a connection within {self.timeouts.connect:g} s"
             ) from error
         except ssl.SSLError as error:
             raise tls_refusal(self.origin.authority, error) from error
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            raise UpstreamUnreachable(f"{self.origin.authority} cannot be reached: {reason}") from error
+            raise UpstreamUnreachable(f"{self._place} cannot be reached: {reason}") from error
+        return made
+
+    async def _connected(self, loop: asyncio.AbstractEventLoop) -> Connection:
+        def make() -> asyncio.Protocol:
+            return cast(asyncio.Protocol, Connection(self, self._time))
+
+        if self._socket_path:
+            _, made = await loop.create_unix_connection(make, self._socket_path)
+        else:
+            _, made = await loop.create_connection(
+                make, self.origin.host, self.origin.port, ssl=self._tls, server_hostname=self._server_name
+            )
         return cast(Connection, made)
 
     async def _sweep(self) -> None:

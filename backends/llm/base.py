@@ -106,6 +106,9 @@ class Sink(DeltaSink, Protocol):
     def media_type(self, name: str) -> None:
         """Note of which type the reply is that follows, where that need not be JSON."""
 
+    def piece(self, data: bytes) -> None:
+        """Accept a piece of a streamed answer that has no tokens: sound, or an event. `whole` has its end."""
+
     async def drained(self) -> None:
         """Wait until the client has taken enough to go on."""
 

@@ -7,13 +7,17 @@ import msgspec
 from backends.llm.base import Sink
 from backends.llm.http.http_reply import ReplyReader
 from backends.llm.http.openai_replies import GENERATED, ReplyForm, broken
+from backends.llm.http.sse import EventSplitter, data_of
 from contracts.api.media import (
     ImageAnswer,
     ImageRequest,
+    Made,
+    MediaEvent,
     MediaRequest,
     MediaUsage,
     ModerationAnswer,
     ModerationRequest,
+    SpeechRequest,
     TranscriptionAnswer,
     TranscriptionRequest,
     media_tokens,
@@ -26,15 +30,24 @@ from contracts.recording.records import CountMethod
 from contracts.serving.configuration import TargetSpec
 
 _JSON: Final = "application/json"
+_EVENTS: Final = "text/event-stream"
 _FORM: Final = ReplyForm("JSON object of the kind asked for", "", GENERATED.decoder)  # as errors name it
-_MOST_BYTES: Final = 64 * 1024 * 1024
+_MOST_BYTES: Final = 64 * 1024 * 1024  # of a reply, or of an event, which may hold an image
+_NO_ERROR: Final = (b"", b"null")
+_DONE: Final = b"[DONE]"
+_ENDS: Final = frozenset(("image_generation.completed", "transcript.text.done", "speech.audio.done"))
 _images: Final = msgspec.json.Decoder(ImageAnswer).decode
 _transcriptions: Final = msgspec.json.Decoder(TranscriptionAnswer).decode
 _moderations: Final = msgspec.json.Decoder(ModerationAnswer).decode
+_events: Final = msgspec.json.Decoder(MediaEvent).decode
 
 
 class MediaReader(ReplyReader):
-    """Accepts one reply, which comes whole."""
+    """Accepts one reply: whole, as sound piece by piece, or as events.
+
+    Events and sound go on as they come. What ends a stream of events is given to the sink as the last, once all of the
+    reply has come.
+    """
 
     def __init__(self, spec: TargetSpec, sink: Sink, request: MediaRequest, sent_credentials: tuple[str, ...]) -> None:
         super().__init__(spec, sink, request, sent_credentials=sent_credentials)
@@ -42,23 +55,111 @@ class MediaReader(ReplyReader):
         self._to: Sink = sink
         self._most_bytes = _MOST_BYTES
         self._form = _FORM
+        self._is_sound = False
+        self._has_sound = False
+        self._images = 0  # that a stream has brought whole
+        self._end = b""  # of a stream: its last events
 
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
-        """Accept the head. Raises UpstreamBroken on a compressed reply, which no client was told of."""
+        """Accept the head. Raises UpstreamBroken on a reply that no client was told of: compressed, or streamed."""
         super().on_head(status, headers)
-        if status == 200 and headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+        if status != 200:
+            return
+        if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
             raise UpstreamBroken(f"target {self._target!r} sent a compressed reply, which it was not asked for")
+        said, kind = self._kind()
+        if kind == _EVENTS:
+            if not self._media.is_streamed:
+                raise UpstreamBroken(f"target {self._target!r} sent a stream of events, which it was not asked for")
+            self._events = EventSplitter(_MOST_BYTES)
+            self._lessons = 1 << 30  # the shapes of chunks are those of chats
+        elif isinstance(self._media, SpeechRequest) and kind != _JSON:
+            self._is_sound = True
+        else:
+            return
+        if isinstance(self._media, SpeechRequest):  # all of its text is spoken for, however much is heard of it
+            self._count_units(self._media.wanted, "exact")
+        self._name("", "")
+        self._to.media_type(said)
+
+    def on_body(self, data: bytes) -> bool:
+        """Receive a piece, and pass sound on."""
+        if not self._is_sound:
+            return super().on_body(data)
+        self._has_sound = True
+        self._to.piece(data)
+        return True
+
+    def take_event(self, event: bytes) -> None:
+        """Accept one complete server-sent event. Raises UpstreamBroken on an error, or on what cannot be read."""
+        data = data_of(event)
+        if not data:  # a comment that keeps the connection alive
+            return
+        self.advances += 1
+        if data == _DONE:
+            self.is_done = True
+            self._end += event
+            return
+        read = self._read(data, _events)
+        if read.type == "error" or bytes(read.error) not in _NO_ERROR:
+            raise broken(self._message_in(data), f"target {self._target!r} reported an error in its stream")
+        is_end = read.type in _ENDS
+        self._take_stated(read, is_end=is_end)
+        if self._end and not is_end:
+            self._end += event
+            return
+        event, self._end = (self._end, event) if is_end else (event, b"")
+        if event:
+            self._to.piece(event)
 
     def take_whole(self, body: bytes) -> None:
         """Accept the reply. Raises UpstreamBroken on what is none."""
-        said = self._headers.get(b"content-type", b"").decode("latin-1")
-        usage, method = self._counted(body, said.partition(";")[0].strip().lower())
-        self.usage, self.count_method = usage, method
-        self._to.report(usage, method)
+        if self._is_sound:
+            if not self._has_sound:
+                raise UpstreamBroken(f"target {self._target!r} sent no sound")
+            self._to.whole(b"")
+            return
+        said, kind = self._kind()
+        self._count_units(*self._counted(body, kind))
         if not self._is_named:
             self._name("", "")
         self._to.media_type(said)
         self._to.whole(body)
+
+    def conclude(self) -> None:
+        """Know all there is to know of the reply, and pass a stream's end on. Raises what it failed with."""
+        super().conclude()
+        if self._events is not None:
+            self._to.whole(self._end if self.is_done else self._end + b"data: [DONE]\n\n")
+
+    def _kind(self) -> tuple[str, str]:
+        """Return the reply's content type, as it stands and without its parameters."""
+        said = self._headers.get(b"content-type", b"").decode("latin-1")
+        return said, said.partition(";")[0].strip().lower()
+
+    def _count_units(self, usage: Usage, method: CountMethod) -> None:
+        self.usage, self.count_method = usage, method
+        self._to.report(usage, method)
+
+    def _take_stated(self, read: MediaEvent, *, is_end: bool) -> None:
+        """Count what an event says was used, and know of the answer's end by it."""
+        request = self._media
+        if isinstance(request, ImageRequest):
+            if not is_end:
+                return
+            self._images += 1
+            self.is_done = self._images >= request.choice_count
+            self._take_variant(read, request)
+            tokens = _tokens_of(read.usage, "image").plus(_without_units(self.usage))
+            self._count_units(tokens.plus(Usage(images=self._images)), "reported")
+            return
+        self.is_done = self.is_done or is_end
+        if read.usage is None and read.duration is None:
+            return
+        if isinstance(request, SpeechRequest):
+            self._count_units(request.wanted.plus(_tokens_of(read.usage, "sound")), "exact")
+        else:
+            self._count_units(*_sound_in(read))
 
     def _counted(self, body: bytes, kind: str) -> tuple[Usage, CountMethod]:
         """Return what the reply says was used, and how that is known."""
@@ -66,13 +167,13 @@ class MediaReader(ReplyReader):
         if isinstance(request, ImageRequest):
             return self._images_in(body, request)
         if isinstance(request, TranscriptionRequest):
-            return self._sound_in(body, kind)
+            return self._transcribed(body, kind)
         if isinstance(request, ModerationRequest):
             moderated = self._read(body, _moderations)
             if moderated.results is None:
                 raise self._without("results", body)
             self._name(moderated.model, None)
-        elif not body or kind == _JSON:
+        else:  # an object in place of sound
             raise broken(self._message_in(body), f"target {self._target!r} sent no sound")
         return request.wanted, "exact"
 
@@ -80,33 +181,46 @@ class MediaReader(ReplyReader):
         answer = self._read(body, _images)
         if answer.data is None:
             raise self._without("data", body)
-        tier = image_variant(answer.quality or request.quality, answer.size or request.size)
+        self._take_variant(answer, request)
+        return _tokens_of(answer.usage, "image").plus(Usage(images=len(answer.data))), "reported"
+
+    def _take_variant(self, said: ImageAnswer | MediaEvent, request: ImageRequest) -> None:
+        """Note the kind of image that was made."""
+        tier = image_variant(said.quality or request.quality, said.size or request.size)
         if tier:
             self.service_tier = tier
             self._to.answered_at(tier)
-        tokens = _tokens_of(answer.usage, makes_images=True)
-        return tokens.plus(Usage(images=len(answer.data))), "reported"
 
-    def _sound_in(self, body: bytes, kind: str) -> tuple[Usage, CountMethod]:
+    def _transcribed(self, body: bytes, kind: str) -> tuple[Usage, CountMethod]:
         if kind != _JSON:  # a text, or subtitles: nothing tells how long the sound was
             return UNKNOWN_USAGE, "none"
         answer = self._read(body, _transcriptions)
         if answer.text is None:
             raise self._without("text", body)
-        try:
-            length = milliseconds_of(answer)
-        except InvalidUsage:  # the answer stands, its usage stays unknown
-            length = None
-        usage = _tokens_of(answer.usage, makes_images=False).plus(Usage(milliseconds=length))
-        return usage, "reported" if usage.is_known else "none"
+        return _sound_in(answer)
 
     def _without(self, field: str, body: bytes) -> UpstreamBroken:
         return broken(self._message_in(body), f"target {self._target!r} sent a reply without {field}")
 
 
-def _tokens_of(usage: MediaUsage | None, *, makes_images: bool) -> Usage:
+def _sound_in(answer: TranscriptionAnswer) -> tuple[Usage, CountMethod]:
+    """Return how much sound a transcription was made of, as far as its usage or its duration says that."""
+    try:
+        length = milliseconds_of(answer)
+    except InvalidUsage:  # the answer stands, its usage stays unknown
+        length = None
+    usage = _tokens_of(answer.usage, "text").plus(Usage(milliseconds=length))
+    return usage, "reported" if usage.is_known else "none"
+
+
+def _without_units(usage: Usage) -> Usage:
+    """Return the tokens of an answer's earlier images, which are counted by themselves."""
+    return msgspec.structs.replace(usage, images=None)
+
+
+def _tokens_of(usage: MediaUsage | None, makes: Made) -> Usage:
     """Return the tokens of a usage object; unknown if it contradicts itself."""
     try:
-        return media_tokens(usage, makes_images=makes_images)
+        return media_tokens(usage, makes)
     except InvalidUsage:
         return UNKNOWN_USAGE

@@ -28,7 +28,7 @@ from contracts.errors import (
     UpstreamRateLimited,
     UpstreamTimeout,
 )
-from contracts.mcp.servers import McpServerSpec
+from contracts.mcp.servers import STDIO, McpServerSpec
 from contracts.mcp.wire import (
     CAPABILITIES_KEY,
     CLIENT_KEY,
@@ -107,16 +107,20 @@ class _Session:
 class McpClient:
     """Calls one server. Not for use from several event loops."""
 
-    def __init__(self, spec: McpServerSpec, resolve: Callable[[str], str]) -> None:
-        """Raises ConfigurationError if the address, a header or a credential cannot be used."""
+    def __init__(self, spec: McpServerSpec, resolve: Callable[[str], str], tools_socket: str = "") -> None:
+        """`tools_socket` is where a tool host listens, which starts servers whose url begins with `stdio:`.
+
+        Raises ConfigurationError if the address, a header or a credential cannot be used.
+        """
         self.spec = spec
-        as_target = TargetSpec(spec.id, "", "mcp", url=spec.url, key_ref=spec.key_ref, settings=spec.settings)
-        origin = Origin.parse(spec.url)
+        url = f"http://tools/{spec.url.removeprefix(STDIO)}" if spec.is_stdio else spec.url
+        as_target = TargetSpec(spec.id, "", "mcp", url=url, key_ref=spec.key_ref, settings=spec.settings)
+        origin = Origin.parse(url)
         tls, server_name = read_tls(as_target, is_https=origin.scheme == "https")
         longest = max(spec.longest_timeout_seconds, _HANDSHAKE_SECONDS) + 5.0
         timeouts = Timeouts(connect=_CONNECT_SECONDS, first_byte=longest, between=longest, total=longest)
-        self._pool = HttpPool(origin, timeouts, tls, server_name)
-        self._path = (origin.prefix or "") + ("/" if spec.url.endswith("/") or not origin.prefix else "")
+        self._pool = HttpPool(origin, timeouts, tls, server_name, socket_path=tools_socket if spec.is_stdio else "")
+        self._path = (origin.prefix or "") + ("/" if url.endswith("/") or not origin.prefix else "")
         self._credentials = HttpCredentials(as_target, read_headers(as_target), resolve)
         self._credentials.watch(lambda: None)
         self._ids = itertools.count(1)

@@ -1,10 +1,10 @@
 """Nouns of OpenAI's endpoints for other media: images, transcriptions, speech, moderations.
 
-Their bodies and answers pass through as they are. Only what the gateway decides and counts by is typed: the answers of
-all four are paid by units.
+Their bodies and answers, whole or streamed, pass through as they are. Only what the gateway decides and counts by is
+typed: the answers of all four are paid by units.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -19,6 +19,7 @@ MEDIA_OPERATIONS: Final = frozenset({"image_generation", "transcription", "speec
 _MILLISECONDS: Final = 1000
 _MOST_SECONDS: Final = 4_294_967  # as milliseconds they fit into a column
 
+Made = Literal["text", "image", "sound"]
 _Word = Annotated[str, Meta(max_length=20, pattern=r"^[A-Za-z0-9_.-]*$")]
 
 
@@ -51,6 +52,11 @@ class ImageRequest(MediaRequest, frozen=True, kw_only=True):
     stream: bool | None = None
 
     @property
+    def is_streamed(self) -> bool:
+        """Return whether partial images are to come before the whole ones."""
+        return self.stream is True
+
+    @property
     def asked_tier(self) -> str:
         """Return the kind of image asked for, as price cards name it; empty if none is said."""
         return image_variant(self.quality, self.size)
@@ -70,7 +76,12 @@ class SpeechRequest(MediaRequest, frozen=True, kw_only=True):
     """The body of POST /v1/audio/speech."""
 
     input: Annotated[str, Meta(min_length=1)]
-    stream_format: str | None = None
+    stream_format: Literal["audio", "sse"] | None = None
+
+    @property
+    def is_streamed(self) -> bool:
+        """Return whether the sound is to come in events. As sound it comes piece by piece in any case."""
+        return self.stream_format == "sse"
 
     @property
     def wanted(self) -> Usage:
@@ -100,6 +111,12 @@ class TranscriptionRequest(MediaRequest, frozen=True, kw_only=True):
     file_bytes: int
     texts: bytes
     model_span: tuple[int, int]
+    stream: bool = False
+
+    @property
+    def is_streamed(self) -> bool:
+        """Return whether the text is to come piece by piece."""
+        return self.stream
 
     @property
     def media_type(self) -> str:
@@ -124,7 +141,7 @@ class _TokenParts(msgspec.Struct, frozen=True):
 
 
 class MediaUsage(msgspec.Struct, frozen=True):
-    """The `usage` object of images and transcriptions: tokens, or a duration in seconds."""
+    """The `usage` object of images, sound and transcriptions: tokens, or a duration in seconds."""
 
     type: str | None = None
     seconds: float | None = None
@@ -133,6 +150,8 @@ class MediaUsage(msgspec.Struct, frozen=True):
     input_tokens_details: _TokenParts | None = None
     input_token_details: _TokenParts | None = None  # as transcriptions spell it
     output_tokens_details: _TokenParts | None = None
+    prompt_tokens: int | None = None  # as vLLM's transcriptions spell it, and the next
+    completion_tokens: int | None = None
 
 
 class ImageAnswer(msgspec.Struct, frozen=True):
@@ -150,6 +169,15 @@ class TranscriptionAnswer(msgspec.Struct, frozen=True):
     text: str | None = None
     usage: MediaUsage | None = None
     duration: float | str | None = None
+
+
+class MediaEvent(TranscriptionAnswer, frozen=True):
+    """An event of a stream: only what accounting needs."""
+
+    type: str | None = None
+    quality: str | None = None
+    size: str | None = None
+    error: msgspec.Raw = msgspec.Raw()
 
 
 class ModerationAnswer(msgspec.Struct, frozen=True):
@@ -177,20 +205,26 @@ def milliseconds_of(answer: TranscriptionAnswer) -> int | None:
     return round(seconds * _MILLISECONDS)
 
 
-def media_tokens(usage: MediaUsage | None, *, makes_images: bool) -> Usage:
-    """Return the tokens that a usage object reports, as leaves. Raises InvalidUsage if its parts exceed the whole."""
+def media_tokens(usage: MediaUsage | None, makes: Made) -> Usage:
+    """Return the tokens that a usage object reports, as leaves. Raises InvalidUsage if its parts exceed the whole.
+
+    What is not said to be text is of what the operation makes.
+    """
     if usage is None:
         return UNKNOWN_USAGE
     given = usage.input_tokens_details or usage.input_token_details or _TokenParts()
     made = usage.output_tokens_details or _TokenParts()
-    drawn = made.image_tokens
-    if makes_images and drawn is None and usage.output_tokens is not None:
-        drawn = usage.output_tokens - (made.text_tokens or 0)
+    given_tokens = usage.prompt_tokens if usage.input_tokens is None else usage.input_tokens
+    made_tokens = usage.completion_tokens if usage.output_tokens is None else usage.output_tokens
+    rest = None if made_tokens is None else made_tokens - (made.text_tokens or 0)
+    drawn = rest if makes == "image" and made.image_tokens is None else made.image_tokens
+    spoken = rest if makes == "sound" and made.audio_tokens is None else made.audio_tokens
     return Usage(
-        input_text=_rest(usage.input_tokens, given.audio_tokens, given.image_tokens),
+        input_text=_rest(given_tokens, given.audio_tokens, given.image_tokens),
         input_audio=given.audio_tokens,
         input_image=given.image_tokens,
-        output_text=_rest(usage.output_tokens, drawn),
+        output_text=_rest(made_tokens, drawn, spoken),
+        output_audio=spoken,
         output_image=drawn,
     )
 

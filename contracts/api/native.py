@@ -41,12 +41,3 @@ class NativeBody(msgspec.Struct, frozen=True, kw_only=True):
     head: str = ""
     refusal: InvalidRequest | None = None
     fields: dict[str, msgspec.Raw] | None = None  # the body's own, where it has been taken apart
-
-
-class UsageHolder(msgspec.Struct, frozen=True):
-    """What of a reply or an event of any native API holds the provider's usage object."""
-
-    usage: dict[str, msgspec.Raw] | None = None
-    message: "UsageHolder | None" = None
-    response: "UsageHolder | None" = None
-    usageMetadata: dict[str, msgspec.Raw] | None = None  # Gemini's

@@ -1,10 +1,13 @@
-"""Answers of APIs that pass through: what the gateway reads of them, for accounting."""
+"""Answers of APIs that pass through: what the gateway reads of them, for accounting.
 
-from typing import Any
+Usage objects stay JSON here: whoever accounts for them reads them once, and keeps them as they came.
+"""
+
+from typing import Any, Final
 
 import msgspec
 
-from contracts.metering.native_usage import GeminiUsage, MessagesUsage, ResponsesUsage
+_NONE: Final = msgspec.Raw()
 
 
 class NativeError(msgspec.Struct, frozen=True):
@@ -49,7 +52,7 @@ class MessageBody(msgspec.Struct, frozen=True):
     content: list[MessageBlock] | None = None
     model: str | None = None
     stop_reason: str | None = None
-    usage: MessagesUsage | None = None
+    usage: msgspec.Raw = _NONE
 
 
 class MessageEvent(msgspec.Struct, frozen=True):
@@ -60,7 +63,7 @@ class MessageEvent(msgspec.Struct, frozen=True):
     message: MessageBody | None = None
     content_block: MessageBlock | None = None
     delta: MessageDelta | None = None
-    usage: MessagesUsage | None = None
+    usage: msgspec.Raw = _NONE
 
 
 class ResponseItem(msgspec.Struct, frozen=True):
@@ -84,7 +87,7 @@ class ResponseBody(msgspec.Struct, frozen=True):
     status: str | None = None
     incomplete_details: Incomplete | None = None
     output: list[ResponseItem] | None = None
-    usage: ResponsesUsage | None = None
+    usage: msgspec.Raw = _NONE
     service_tier: str | None = None
     error: NativeError | None = None
 
@@ -143,7 +146,7 @@ class GeminiEmbeddings(msgspec.Struct, frozen=True, rename="camel"):
 
     embedding: dict[str, msgspec.Raw] | None = None
     embeddings: list[msgspec.Raw] | None = None
-    usage_metadata: GeminiUsage | None = None
+    usage_metadata: msgspec.Raw = _NONE
 
 
 class GeminiAnswer(msgspec.Struct, frozen=True, rename="camel"):
@@ -151,6 +154,6 @@ class GeminiAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
     candidates: list[GeminiCandidate] | None = None
     prompt_feedback: dict[str, Any] | None = None
-    usage_metadata: GeminiUsage | None = None
+    usage_metadata: msgspec.Raw = _NONE
     model_version: str | None = None
     error: dict[str, Any] | None = None

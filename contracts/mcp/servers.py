@@ -10,7 +10,6 @@ from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
 
 Access = Literal["allow", "deny"]
-Transport = Literal["http", "stdio"]
 
 SEPARATOR: Final = "__"  # between a server's name and a tool's, in the name that clients see
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0
@@ -23,6 +22,7 @@ MAX_TERMS: Final = 500  # of one server
 MAX_RULES: Final = 10_000
 MAX_PATTERNS: Final = 200  # of one rule
 
+STDIO: Final = "stdio:"  # begins the url of a server whose program a tool host starts; its name there follows
 _SERVER_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")  # no "_": the first "__" ends it
 _RULE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,200}")
@@ -63,8 +63,7 @@ class McpServerSpec:
     """
 
     id: str
-    transport: Transport = "http"
-    url: str = ""
+    url: str = ""  # http://..., https://..., or stdio:NAME of a tool host's program
     key_ref: str = ""  # "env:NAME", "file:PATH" or "stored:NAME", sent as a bearer token
     settings: Mapping[str, object] = field(default_factory=dict)
     default: Access = "allow"
@@ -83,10 +82,12 @@ class McpServerSpec:
                 about=about,
                 param="name",
             )
-        if self.transport == "http" and not self.url.startswith(("http://", "https://")):
-            raise ConfigurationError("it needs a url that begins with http:// or https://", about=about, param="url")
-        if self.transport == "stdio" and (self.url or self.key_ref):
-            raise ConfigurationError("a stdio server takes neither url nor key", about=about, param="url")
+        if self.is_stdio:
+            self._check_stdio(about)
+        elif not self.url.startswith(("http://", "https://")):
+            raise ConfigurationError(
+                "it needs a url that begins with http:// or https://, or is stdio:NAME", about=about, param="url"
+            )
         if not 1 <= self.max_concurrent <= 10_000:
             raise ConfigurationError(
                 f"max_concurrent must be 1 to 10000, not {self.max_concurrent}", about=about, param="max_concurrent"
@@ -97,6 +98,25 @@ class McpServerSpec:
             _check_bounds(self.price_pico_usd, self.timeout_seconds, self.max_result_bytes)
         except ConfigurationError as error:
             raise ConfigurationError(error.message, about=about, param=error.param) from error
+
+    @property
+    def is_stdio(self) -> bool:
+        """Return whether a tool host starts it."""
+        return self.url.startswith(STDIO)
+
+    def _check_stdio(self, about: str) -> None:
+        if _SERVER_NAME.fullmatch(self.url.removeprefix(STDIO)) is None:
+            raise ConfigurationError(
+                "its url names no program of a tool host: stdio: and 1 to 32 of a-z, 0-9 and '-'",
+                about=about,
+                param="url",
+            )
+        if self.settings:
+            raise ConfigurationError(
+                "a program of a tool host takes no headers and no tls; set what it needs in the tool host's file",
+                about=about,
+                param=next(iter(self.settings)),
+            )
 
     def terms_of(self, tool: str) -> ToolTerms:
         """Return what holds for a tool, by the server's own name for it, with nothing left open but the price."""

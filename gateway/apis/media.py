@@ -1,6 +1,6 @@
 """Images, transcriptions, speech and moderations as the data plane's operations: bodies and answers pass through."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -9,6 +9,7 @@ from contracts.api.media import ImageRequest, ModerationRequest, SpeechRequest, 
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidRequest
 from gateway.apis.reading import read_body
+from gateway.apis.rendering import ErrorShape
 from gateway.replies.reply import JSON, Reply, ReplyFacts
 from gateway.wire.exchange import header_lines
 from gateway.wire.forms import FormReader, read_form
@@ -19,6 +20,8 @@ _MAX_FIELD_BYTES: Final = 16 * 1024  # of a form's text: a prompt is the longest
 _MAX_FIELDS: Final = 100
 _MAX_TYPE: Final = 200
 _MAX_ANSWER_TYPE: Final = 100
+_EVENTS: Final = b"text/event-stream"
+_TRUTHS: Final = {"": False, "false": False, "0": False, "true": True, "1": True}  # as forms spell them
 
 _images: Final = msgspec.json.Decoder(ImageRequest)
 _speech: Final = msgspec.json.Decoder(SpeechRequest)
@@ -26,21 +29,13 @@ _moderations: Final = msgspec.json.Decoder(ModerationRequest)
 
 
 def read_image(content_type: str, body: bytes) -> ImageRequest:
-    """Read the body of POST /v1/images/generations. Raises as `read_chat`, and on a stream."""
-    request = read_body(_images, content_type, body)
-    if request.stream:
-        raise InvalidRequest("images are not streamed here; leave stream out, the answer comes whole", param="stream")
-    return request
+    """Read the body of POST /v1/images/generations. Raises as `read_chat`."""
+    return read_body(_images, content_type, body)
 
 
 def read_speech(content_type: str, body: bytes) -> SpeechRequest:
-    """Read the body of POST /v1/audio/speech. Raises as `read_chat`, and on a stream of events."""
-    request = read_body(_speech, content_type, body)
-    if request.stream_format not in (None, "audio"):
-        raise InvalidRequest(
-            f"stream_format is {request.stream_format[:20]!r}; only 'audio' is offered", param="stream_format"
-        )
-    return request
+    """Read the body of POST /v1/audio/speech. Raises as `read_chat`."""
+    return read_body(_speech, content_type, body)
 
 
 def read_moderation(content_type: str, body: bytes) -> ModerationRequest:
@@ -67,8 +62,9 @@ def read_transcription(content_type: str, body: bytes) -> TranscriptionRequest:
         raise InvalidRequest("file is required: the sound, with a file name", param=_FILE)
     if not form.file_bytes:
         raise InvalidRequest("the file is empty", param=_FILE)
-    if texts.get("stream", "").lower() == "true":
-        raise InvalidRequest("transcriptions are not streamed here; leave stream out", param="stream")
+    stream = _TRUTHS.get(texts.get("stream", "").lower())
+    if stream is None:
+        raise InvalidRequest(f"stream is {texts['stream'][:20]!r}; it must be true or false", param="stream")
     if len(content_type) > _MAX_TYPE or not content_type.isascii() or not content_type.isprintable():
         raise InvalidRequest(f"the content type has more than {_MAX_TYPE} characters, or others than ASCII's")
     return TranscriptionRequest(
@@ -78,6 +74,7 @@ def read_transcription(content_type: str, body: bytes) -> TranscriptionRequest:
         file_bytes=form.file_bytes,
         texts=msgspec.json.encode(texts),
         model_span=form.model_span,
+        stream=stream,
     )
 
 
@@ -132,22 +129,41 @@ class _Form(FormReader):
 
 
 class MediaReply(Reply):
-    """The sink of one answer."""
+    """The sink of one answer, whole or in pieces. Of one in pieces the end waits for the record."""
 
     def __init__(self, facts: ReplyFacts) -> None:
         super().__init__(facts)
         self._media_type = JSON
+        self._is_in_pieces = False
 
     def media_type(self, name: str) -> None:
         """Keep the type of the answer that follows; what is none is sent as bytes."""
         is_sound = 0 < len(name) <= _MAX_ANSWER_TYPE and name.isascii() and name.isprintable()
         self._media_type = name.encode() if is_sound else b"application/octet-stream"
 
+    def piece(self, data: bytes) -> None:
+        """Send a piece on as it came."""
+        self._progress.note_piece(self._clock.monotonic_ns())
+        self._is_in_pieces = True
+        if self._exchange.is_started:
+            self._exchange.write(data)
+        else:
+            self._exchange.start_lines(200, self._media_type, self._head_lines(), data)
+
+    def errors(self, shape: ErrorShape) -> ErrorShape:
+        """Return how this answer puts an error: sound that has begun has no place for one."""
+        return shape if self._media_type.lower().startswith(_EVENTS) else replace(shape, event=None)
+
     def conclude(self) -> None:
-        """Send the answer."""
+        """Send the answer, or its end."""
+        if self._is_in_pieces:
+            self._exchange.end(self._body or b"")
+            return
         body = self._body or b""
-        lines = header_lines(self._headers) + lines_of(self._served) + self._lines
-        self._exchange.send_lines(200, self._media_type, body, lines)
+        self._exchange.send_lines(200, self._media_type, body, self._head_lines())
+
+    def _head_lines(self) -> bytes:
+        return header_lines(self._headers) + lines_of(self._served) + self._lines
 
 
 def media_reply(facts: ReplyFacts, request: AnyRequest) -> Reply:

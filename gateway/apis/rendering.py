@@ -49,10 +49,13 @@ def error_event(error: TollkeeperError) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ErrorShape:
-    """How an API puts an error: as a body, and as the event that ends a stream which had begun."""
+    """How an API puts an error: as a body, and as the event that ends a stream which had begun.
+
+    Without an event such a stream is broken off.
+    """
 
     body: Callable[[TollkeeperError], bytes]
-    event: Callable[[TollkeeperError], bytes]
+    event: Callable[[TollkeeperError], bytes] | None
     status: Callable[[TollkeeperError], int] = attrgetter("status")
     # Gives the shape of one request's errors by the headers that they have, and further headers for them.
     of_request: "Callable[[Headers], tuple[ErrorShape, Headers]] | None" = None

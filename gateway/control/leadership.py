@@ -59,7 +59,7 @@ class Leadership:
             self._lease = take_lease(session, LEASE, self._holder, self._now(session), LEASE_LASTS)
         self._until = asked + LEASE_LASTS.total_seconds()
         if led != (self._lease is not None):
-            _log.info("control_plane_leads" if self._lease else "control_plane_follows", extra={"name": self._holder})
+            _log.info("control_plane_leads" if self._lease else "control_plane_follows", extra={"holder": self._holder})
         return self._lease is not None
 
     async def run(self) -> None:

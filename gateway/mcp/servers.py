@@ -14,7 +14,7 @@ from backends.mcp.client import McpClient
 from backends.mcp.definitions import ToolDefinition
 from backends.secrets.credential_references import ReferenceRules
 from contracts.access.identity import Identity
-from contracts.errors import ConfigurationError, TargetMisconfigured, TollkeeperError
+from contracts.errors import TargetMisconfigured, TollkeeperError
 from contracts.mcp.servers import McpServerSpec, ToolAccess, ToolRule, full_name
 from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.config.targets import resolve_key
@@ -59,8 +59,10 @@ class McpServers:
         clock: Clock,
         open_sealed: Callable[[str], str] | None = None,
         rules: ReferenceRules | None = None,  # for references; none: all are the operator's own
+        tools_socket: str = "",  # where a tool host listens
     ) -> None:
         self._clock = clock
+        self._tools_socket = tools_socket
         self._rules = rules
         self._resolve = partial(resolve_key, open_sealed=open_sealed, rules=rules)
         self._states: dict[str, ServerState] = {}
@@ -207,11 +209,9 @@ class McpServers:
         state.read_ns = self._clock.monotonic_ns()
 
     def _build(self, spec: McpServerSpec) -> McpClient:
-        if spec.transport != "http":
-            raise ConfigurationError(f"MCP server {spec.id!r}: transport {spec.transport!r} is not offered")
         if self._rules is not None:
             self._rules.check_target("mcp", spec.key_ref, spec.settings)
-        return McpClient(spec, self._resolve)
+        return McpClient(spec, self._resolve, self._tools_socket)
 
     def _close(self, state: ServerState) -> None:
         loop = asyncio.get_running_loop()

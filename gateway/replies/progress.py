@@ -79,6 +79,14 @@ class Progress:
                 self._gaps.extend([0] * (tokens - 1))
         self._last_at[index] = at
 
+    def note_piece(self, now_ns: int) -> None:
+        """Note when a piece of an answer came that has no tokens."""
+        if self.first_at_ns is None:
+            self.first_at_ns = now_ns
+            if self.on_first is not None:
+                self.on_first(now_ns)
+        self._last_at_ns = now_ns
+
     def arrivals_of(self, index: int) -> list[int]:
         """Return a list that takes when each further token of a choice arrives, one that has had some.
 

@@ -192,6 +192,10 @@ class Reply:
         """Refuse a media type: this reply is JSON."""
         raise UpstreamBroken("the target sent an answer of a type that was not asked for")
 
+    def piece(self, data: bytes) -> None:
+        """Refuse a piece: this answer comes whole, or as tokens."""
+        raise UpstreamBroken("the target sent its answer piece by piece where none was asked for so")
+
     def answered_at(self, tier: str) -> None:
         """Keep the service tier that the target says it answers at."""
         self._progress.service_tier = tier

@@ -19,7 +19,10 @@ def send_error(
         shape, more = shape.of_request(headers)
         headers = (*headers, *more)
     if exchange.is_started:
-        exchange.end(shape.event(error))
+        if shape.event is None:
+            exchange.break_off()
+        else:
+            exchange.end(shape.event(error))
         return
     headers = (*headers, *_retry_headers(error))
     exchange.send(shape.status(error), JSON, shape.body(error), headers)

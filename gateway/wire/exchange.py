@@ -221,6 +221,11 @@ class Exchange:
             self._write(last)
         self.finish()
 
+    def break_off(self) -> None:
+        """Close the connection without the answer's end, so that no client takes what it has for all of it."""
+        self.close_after()
+        self.finish()
+
     def finish(self) -> None:
         """Hand the connection back. Happens once; further calls do nothing."""
         if not self._is_finished:

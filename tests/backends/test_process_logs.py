@@ -90,7 +90,7 @@ def test_under_systemd_each_line_begins_with_its_severity(tmp_path: Path) -> Non
 
 
 MODULES = ["gateway", "gateway.control", "collector", "analytics", "dashboard", "migrations"]
-MODULES += ["backends.store", "backends.engine", "backends.providers"]
+MODULES += ["backends.store", "backends.engine", "backends.providers", "backends.tool_host"]
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -9,6 +9,7 @@ from analytics.settings import AnalyticsSettings
 from backends.engine.settings import EngineHostSettings
 from backends.providers.settings import ProviderHostSettings
 from backends.store.settings import StoreSettings
+from backends.tool_host.settings import ToolHostSettings
 from collector.settings import CollectorSettings
 from dashboard.settings import DashboardSettings
 from gateway.control.settings import ControlSettings
@@ -26,6 +27,7 @@ def settings_classes() -> Mapping[str, type[BaseSettings]]:
         "backends.engine": EngineHostSettings,
         "backends.providers": ProviderHostSettings,
         "backends.store": StoreSettings,
+        "backends.tool_host": ToolHostSettings,
         "collector": CollectorSettings,
         "dashboard": DashboardSettings,
         "gateway": GatewaySettings,

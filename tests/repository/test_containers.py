@@ -30,6 +30,7 @@ INTERPOLATION = re.compile(r"\$\{([A-Z_]+)")
 
 PICKER = "gateway.picker"
 SIDECAR = "gateway.sidecar"
+TOOLS = "backends.tool_host"
 PREFIX = "TOLLKEEPER_"
 Settings = Mapping[str, type[BaseSettings]]
 
@@ -84,7 +85,8 @@ def health_url(service: str) -> tuple[int, str]:
 
 
 def test_every_process_has_a_service(settings_classes: Settings) -> None:
-    assert {module_of(service) for service in OURS} == set(settings_classes) - {"backends.store", PICKER, SIDECAR}
+    elsewhere = {"backends.store", PICKER, SIDECAR, TOOLS}
+    assert {module_of(service) for service in OURS} == set(settings_classes) - elsewhere
     assert {"store", "postgres", "redis", "engine", "proxy", "prometheus", "grafana", "backup"} <= set(SERVICES)
     assert {module_of(service) for service in GATEWAYS} == {"gateway"}
 
@@ -219,6 +221,7 @@ def test_all_settings_together_reach_some_service(settings_classes: Settings) ->
     embedded = variables(settings_classes, "backends.store")  # a ClickHouse server has its place
     embedded |= variables(settings_classes, PICKER)  # Compose has no Envoy that would ask it
     embedded |= variables(settings_classes, SIDECAR)  # nor a vLLM that is somebody else's
+    embedded |= variables(settings_classes, TOOLS)  # nor an image with the programs that an operator chooses
     assert everywhere - embedded <= reached and len(reached) > 170
 
 

@@ -14,7 +14,7 @@ from contracts.api.native_answers import GeminiAnswer, GeminiCandidate, GeminiEm
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidUsage
 from contracts.metering.least_tokens import least_tokens
-from contracts.metering.native_usage import usage_from_gemini
+from contracts.metering.native_usage import GeminiUsage, usage_from_gemini
 from contracts.serving.configuration import TargetSpec
 
 _LENGTH: Final = "MAX_TOKENS"
@@ -26,6 +26,7 @@ _FILTERED: Final = frozenset(
 )
 _encode: Final = msgspec.json.Encoder().encode
 _answers: Final = msgspec.json.Decoder(GeminiAnswer)
+_usages: Final = msgspec.json.Decoder(GeminiUsage).decode
 _embeddings: Final = msgspec.json.Decoder(GeminiEmbeddings).decode
 
 
@@ -40,7 +41,7 @@ class GeminiReader(NativeReader):
         answer = _answers.decode(data)
         if answer.error is not None:
             raise self._broken_by(data)
-        self._take_facts(answer, data)
+        self._take_facts(answer)
         found: list[Delta] = []
         for candidate in answer.candidates or ():
             found += self._deltas_of(candidate)
@@ -52,20 +53,24 @@ class GeminiReader(NativeReader):
         answer = _answers.decode(body)
         if answer.candidates is None and answer.prompt_feedback is None:
             raise broken(self._message_in(body), f"target {self._target!r} sent a reply without candidates")
-        self._take_facts(answer, body)
+        self._take_facts(answer)
         first = answer.candidates[0] if answer.candidates else None
         self.finish_reason = "content_filter" if first is None else _finish_of(first)
 
-    def _take_facts(self, answer: GeminiAnswer, said: bytes) -> None:
+    def _take_facts(self, answer: GeminiAnswer) -> None:
         if answer.model_version is not None:
             self._name(answer.model_version, None)
-        if answer.usage_metadata is None:
+        usage = self._read_usage(answer.usage_metadata, _usages)
+        if usage is None:
             return
-        self._keep_usage(said)
         try:
-            self._take(usage_from_gemini(answer.usage_metadata))
+            self._take(usage_from_gemini(usage))
         except InvalidUsage:
             return  # contradictory: the reply stands, its usage stays unknown
+
+    def _keep_usage(self, usage: bytes) -> None:
+        """Keep the last usage object alone: each says all that was used up to it."""
+        self._said_usages = [usage]
 
     def _deltas_of(self, candidate: GeminiCandidate) -> list[Delta]:
         place = candidate.index
@@ -98,9 +103,9 @@ class GeminiEmbeddingReader(ReplyReader):
         answer = self._read(body, _embeddings)
         if answer.embedding is None and answer.embeddings is None:
             raise broken(self._message_in(body), f"target {self._target!r} sent a reply without embeddings")
-        if answer.usage_metadata is not None:
-            with contextlib.suppress(InvalidUsage):  # contradictory: the reply stands, its usage stays unknown
-                self._take(usage_from_gemini(answer.usage_metadata))
+        if bytes(answer.usage_metadata) not in (b"", b"null"):
+            with contextlib.suppress(InvalidUsage, msgspec.MsgspecError):  # the reply stands, its usage stays unknown
+                self._take(usage_from_gemini(_usages(bytes(answer.usage_metadata))))
         self._name("", "")
         assert self._sink is not None
         self._sink.native()

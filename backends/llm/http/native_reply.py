@@ -1,7 +1,9 @@
 """Read a reply of a server that speaks the client's own API: for accounting, its bytes go on as they came."""
 
+import contextlib
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -10,7 +12,6 @@ from backends.llm.http.http_reply import ReplyReader
 from backends.llm.http.openai_replies import broken
 from backends.llm.http.sse import data_of
 from contracts.api.generation import Delta, Result
-from contracts.api.native import UsageHolder
 from contracts.api.native_answers import (
     FailedEvent,
     MessageBlock,
@@ -27,6 +28,7 @@ from contracts.errors import InvalidUsage, TargetMisconfigured, TollkeeperError,
 from contracts.metering.least_tokens import least_tokens
 from contracts.metering.native_usage import (
     MessagesUsage,
+    ResponsesUsage,
     usage_from_messages,
     usage_from_responses,
 )
@@ -38,7 +40,10 @@ _encode: Final = msgspec.json.Encoder().encode
 _MAX_USAGE_BYTES: Final = 4096  # of a usage object that is kept
 _NONE: Final[tuple[Delta, ...]] = ()
 _errors: Final = msgspec.json.Decoder(NativeErrorBody)
-_usages: Final = msgspec.json.Decoder(UsageHolder)
+_objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NO_USAGE: Final = (b"", b"null")
+_MAX_KEPT: Final = 8  # usage objects of one stream, before they are joined
+UsageT = TypeVar("UsageT")
 
 
 class NativeReader(ReplyReader):
@@ -49,11 +54,11 @@ class NativeReader(ReplyReader):
         self._native_sink = sink
         self._lessons = 1 << 30  # the shapes of chunks are those of chats
         self._is_announced = False
-        self._provider_usage: dict[str, msgspec.Raw] = {}
+        self._said_usages: list[bytes] = []  # as they came; fields of a later one replace those of an earlier one
 
     def account(self) -> Result:
         """Return the account of an answer that is concluded, with the usage as the provider reported it."""
-        said = _encode(self._provider_usage) if self._provider_usage else b""
+        said = _joined(self._said_usages)
         kept = said.decode("utf-8", "replace") if len(said) <= _MAX_USAGE_BYTES else ""
         return msgspec.structs.replace(super().account(), provider_usage=kept)
 
@@ -93,13 +98,26 @@ class NativeReader(ReplyReader):
     def _read_whole(self, body: bytes) -> None:
         """Note a whole reply's usage and end."""
 
-    def _keep_usage(self, data: bytes) -> None:
-        """Keep the usage object of an event or a whole answer; a later one replaces an earlier one field by field."""
-        holder = _usages.decode(data)
-        nested = holder.message or holder.response
-        usage = holder.usage or holder.usageMetadata or (None if nested is None else nested.usage)
-        for name, value in (usage or {}).items():
-            self._provider_usage[name] = msgspec.Raw(bytes(value))  # a copy: the event's memory may be used again
+    def _read_usage(self, said: msgspec.Raw, decode: Callable[[bytes], UsageT]) -> UsageT | None:
+        """Return a usage object, and keep it as it came; `None` if there is none.
+
+        One that cannot be read is kept as well: the reply stands, and its usage stays unknown.
+        """
+        usage = bytes(said)
+        if usage in _NO_USAGE:
+            return None
+        read: UsageT | None = None
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            read = decode(usage)
+        if usage.startswith(b"{"):
+            self._keep_usage(usage)
+        return read
+
+    def _keep_usage(self, usage: bytes) -> None:
+        """Keep a usage object beside those that came before it."""
+        if len(self._said_usages) >= _MAX_KEPT:
+            self._said_usages = [_joined(self._said_usages)]
+        self._said_usages.append(usage)
 
     def _announce(self) -> None:
         """Notify the sink, before the first of the answer, that it is in the client's own API."""
@@ -129,6 +147,16 @@ class NativeReader(ReplyReader):
         return error
 
 
+def _joined(usages: list[bytes]) -> bytes:
+    """Return usage objects as one; empty if there is none."""
+    if len(usages) < 2:
+        return usages[0] if usages else b""
+    fields: dict[str, msgspec.Raw] = {}
+    for usage in usages:
+        fields.update(_objects.decode(usage))
+    return _encode(fields)
+
+
 def _said_in(body: bytes) -> NativeError | None:
     try:
         return _errors.decode(body).error
@@ -145,6 +173,7 @@ def _code_of(said: NativeError | None) -> str:
 
 _message_events: Final = msgspec.json.Decoder(MessageEvent)
 _messages: Final = msgspec.json.Decoder(MessageBody)
+_message_usages: Final = msgspec.json.Decoder(MessagesUsage).decode
 _STOPS: Final = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -172,9 +201,9 @@ class MessagesReader(NativeReader):
             return self._begun(event.index, event.content_block)
         if kind == "message_start" and event.message is not None:
             self._name(event.message.model, None)
-            self._take_reported(_without_output(event.message.usage), data)
+            self._take_reported(_without_output(self._read_usage(event.message.usage, _message_usages)))
         elif kind == "message_delta" and event.delta is not None:
-            self._take_reported(event.usage, data)
+            self._take_reported(self._read_usage(event.usage, _message_usages))
             if event.delta.stop_reason is not None:
                 return (_end_of(event.delta.stop_reason, event.delta.stop_sequence),)
         elif kind == "message_stop":
@@ -214,13 +243,12 @@ class MessagesReader(NativeReader):
         if message.content is None:
             raise broken(self._message_in(body), f"target {self._target!r} sent a reply without content")
         self._name(message.model, None)
-        self._take_reported(message.usage, body)
+        self._take_reported(self._read_usage(message.usage, _message_usages))
         self.finish_reason = _STOPS.get(message.stop_reason or "", "stop")
 
-    def _take_reported(self, usage: MessagesUsage | None, said: bytes) -> None:
+    def _take_reported(self, usage: MessagesUsage | None) -> None:
         if usage is None:
             return
-        self._keep_usage(said)
         self._stated = self._stated.updated(usage)
         if usage.service_tier is not None or usage.speed is not None:
             self._take_tier(usage.speed, usage.service_tier)
@@ -257,6 +285,7 @@ def _arguments(place: int, piece: str) -> bytes:
 
 _response_events: Final = msgspec.json.Decoder(ResponseEvent)
 _responses: Final = msgspec.json.Decoder(ResponseBody)
+_response_usages: Final = msgspec.json.Decoder(ResponsesUsage).decode
 _CALLS: Final = frozenset(("function_call", "custom_tool_call"))
 _THOUGHTS: Final = frozenset(("response.reasoning_text.delta", "response.reasoning_summary_text.delta"))
 _PIECES: Final = frozenset(("response.function_call_arguments.delta", "response.custom_tool_call_input.delta"))
@@ -282,7 +311,7 @@ class ResponsesReader(NativeReader):
             self._name(event.response.model, None)
         elif kind in _ENDS:
             if event.response is not None:
-                self._take_response(event.response, data)
+                self._take_response(event.response)
             self.is_done = True
             return (Delta(0, finish_reason=_finish_of(event.response)),)
         elif kind in ("response.failed", "error"):
@@ -307,17 +336,17 @@ class ResponsesReader(NativeReader):
         if response.output is None or response.status == "failed":
             raise self._broken_by(body)
         self._name(response.model, None)
-        self._take_response(response, body)
+        self._take_response(response)
         self.finish_reason = _finish_of(response)
 
-    def _take_response(self, response: ResponseBody, said: bytes) -> None:
+    def _take_response(self, response: ResponseBody) -> None:
         if response.service_tier is not None:
             self._take_tier(response.service_tier, None)
-        if response.usage is None:
+        usage = self._read_usage(response.usage, _response_usages)
+        if usage is None:
             return
-        self._keep_usage(said)
         try:
-            self._take(usage_from_responses(response.usage))
+            self._take(usage_from_responses(usage))
         except InvalidUsage:
             return  # contradictory: the reply stands, its usage stays unknown
 

@@ -19,7 +19,9 @@ _LONGEST_BLANK: Final = 3  # bytes: how far an end that has begun may reach back
 class EventSplitter:
     """Cuts a byte stream into events. Each event keeps its own bytes, including the blank line that ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MAX_EVENT_BYTES) -> None:
+        """`most_bytes` is how long an event may be."""
+        self._most_bytes = most_bytes
         self._rest = bytearray()
         self._searched = 0  # bytes of the rest in which no event ends
         self._blank = _BLANK_LINE
@@ -28,7 +30,7 @@ class EventSplitter:
     def feed(self, data: bytes) -> list[bytes]:
         """Add bytes and return the events they complete.
 
-        Raises UpstreamBroken on an event over 4 MiB, and on thousands of events that are too short to carry anything.
+        Raises UpstreamBroken on an event that is too long, and on thousands that are too short to carry anything.
         """
         if not self._has_begun:
             data = self._begin(data)
@@ -56,8 +58,8 @@ class EventSplitter:
         elif rest:
             self._rest = bytearray()
             self._searched = 0
-        if len(self._rest) > MAX_EVENT_BYTES:
-            raise UpstreamBroken(f"the target sent an event of more than {MAX_EVENT_BYTES} bytes")
+        if len(self._rest) > self._most_bytes:
+            raise UpstreamBroken(f"the target sent an event of more than {self._most_bytes} bytes")
         return events
 
     @property

@@ -152,7 +152,8 @@ class Settlement:
                 self._estimator.learn(model, prompt_bytes(life.body), tokens_in, life.who.tenant)
             return result.usage, result.count_method
         if progress.usage.is_known:  # cut short
-            return _of_cut(progress)
+            is_media = isinstance(life.request, MediaRequest)
+            return (progress.usage, progress.count_method) if is_media else _of_cut(progress)
         if attempt.is_free:
             return UNKNOWN_USAGE, "none"
         if isinstance(life.request, MediaRequest):  # one that failed may be billed for what was asked

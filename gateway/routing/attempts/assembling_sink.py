@@ -71,6 +71,11 @@ class AssemblingSink:
         """Pass on of which type the reply is."""
         self._reply.media_type(name)
 
+    def piece(self, data: bytes) -> None:
+        """Pass a piece on."""
+        self._is_passed_on = True
+        self._reply.piece(data)
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Pass on what is known of the usage."""
         self._reply.report(usage, count_method)

@@ -88,6 +88,11 @@ class AttemptSink:
         """Pass on of which type the reply is."""
         self._sink.media_type(name)
 
+    def piece(self, data: bytes) -> None:
+        """Pass a piece on."""
+        self._note_output()
+        self._sink.piece(data)
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Pass on what is known of the usage."""
         self._sink.report(usage, count_method)

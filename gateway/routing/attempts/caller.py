@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from backends.llm.base import ModelCall
+from contracts.api.media import MediaRequest
 from contracts.errors import TollkeeperError, UnsupportedParameter
 from contracts.serving.configuration import TargetSpec
 from gateway.config.targets import TargetRegistry
@@ -73,6 +74,8 @@ class Caller:
 
 def tell_how_far(error: TollkeeperError, life: RequestState) -> None:
     """Let an error that ends a stream say how much of the answer had passed."""
+    if isinstance(life.request, MediaRequest):
+        return  # it has no tokens
     tokens = sum([attempt.progress.tokens for attempt in life.answering_attempts])
     error.reached_tokens = tokens
     error.message = f"{error.message}; the answer had reached {tokens} token{'' if tokens == 1 else 's'}"

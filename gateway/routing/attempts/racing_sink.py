@@ -76,6 +76,11 @@ class RacingSink:
         """Accept the reply's media type."""
         self._pass_or_keep(lambda: self._sink.media_type(name))
 
+    def piece(self, data: bytes) -> None:
+        """Accept a piece."""
+        if self._is_ahead():
+            self._sink.piece(data)
+
     def report(self, usage: Usage, count_method: CountMethod) -> None:
         """Record the usage in this attempt's progress, whether it wins or loses."""
         self._progress.usage, self._progress.count_method = usage, count_method

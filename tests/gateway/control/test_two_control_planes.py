@@ -79,7 +79,8 @@ def test_who_leads_next_finds_the_other_s_chain_in_their_sink(
 
 
 @ON_POSTGRESQL
-def test_a_plane_that_is_silent_is_followed_by_the_other_and_never_do_both_lead(control_database_url: str):
+def test_a_plane_that_is_silent_is_followed_by_the_other_and_never_do_both_lead(control_database_url: str, caplog):
+    caplog.set_level("INFO")  # as processes log
     now = [datetime.now(UTC)]
     database = ControlDatabase(control_database_url)
     try:
@@ -89,6 +90,7 @@ def test_a_plane_that_is_silent_is_followed_by_the_other_and_never_do_both_lead(
             for name in ("a:8081", "b:8081")
         )
         assert first.look() and not second.look()
+        assert [record.holder for record in caplog.records if record.message == "control_plane_leads"] == ["a:8081"]
         now[0] += LEASE_LASTS - timedelta(seconds=1)
         assert first.leads() and not second.look()
         assert first.look()

@@ -8,32 +8,7 @@ import openai
 import pytest
 
 from contracts.metering.usage import UNKNOWN_USAGE, Usage
-
-IMAGE, WHISPER, VOICE, JUDGE = "image-1", "whisper-1", "tts-1", "omni-moderation-latest"
-PICO = 10**12
-SOUND = b"RIFF" + bytes(range(256)) * 40  # of any bytes: a boundary is found by the form alone
-CARDS: list[dict[str, Any]] = [
-    {
-        "model": IMAGE,
-        "version": "i/1",
-        "usd_per_unit": {"image": "0.04", "image.hd": "0.08", "image.hd.1792x1024": "0.12"},
-    },
-    {"model": WHISPER, "version": "w/1", "usd_per_unit": {"second": "0.0001"}},
-    {"model": VOICE, "version": "v/1", "usd_per_unit": {"character": "0.000015"}},
-    {"model": JUDGE, "version": "m/1", "usd_per_unit": {"request": "0.0002"}},
-]
-
-
-@pytest.fixture
-def start(start_gateway, kit, upstream):
-    """Start a gateway with a model for each endpoint, all at one server."""
-
-    async def start(prices: Any = None, target: Any = None, **more: Any) -> Any:
-        targets = [kit.http_target(upstream.url, **(target or {}))]
-        pools = [(name, targets) for name in (IMAGE, WHISPER, VOICE, JUDGE)]
-        return await start_gateway(kit.configuration(*pools, prices=CARDS if prices is None else prices, **more))
-
-    return start
+from tests.gateway.apis.media.conftest import CARDS, IMAGE, JUDGE, PICO, SOUND, VOICE, WHISPER, draw, hard, hear
 
 
 def images(count: int, **more: Any) -> dict[str, Any]:
@@ -42,19 +17,6 @@ def images(count: int, **more: Any) -> dict[str, Any]:
 
 def other(body: bytes, kind: str, status: int = 200) -> bytes:
     return f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
-
-
-def hard(amount: str, **more: Any) -> dict[str, Any]:
-    return {"id": "bud", "tenant": "acme", "level": "tenant", "period": "month", "amount_usd": amount, **more}
-
-
-async def draw(gateway: Any, **fields: Any) -> Any:
-    return await gateway.sdk().images.generate(**{"model": IMAGE, "prompt": "a cat", **fields})
-
-
-async def hear(gateway: Any, sound: bytes = SOUND, **fields: Any) -> Any:
-    given: dict[str, Any] = {"model": WHISPER, "file": ("a.wav", sound), **fields}
-    return await gateway.sdk().audio.transcriptions.create(**given)
 
 
 # images
@@ -186,7 +148,7 @@ async def test_tokens_and_seconds_measure_the_same_and_are_paid_once(start, upst
         ({"file": ("a.wav", b"x"), "model": ""}, "model"),
         ({"model": (None, WHISPER)}, "file"),
         ({"file": ("a.wav", b""), "model": (None, WHISPER)}, "file"),
-        ({"file": ("a.wav", b"x"), "model": (None, WHISPER), "stream": (None, "true")}, "stream"),
+        ({"file": ("a.wav", b"x"), "model": (None, WHISPER), "stream": (None, "perhaps")}, "stream"),
         ({"file": ("a.wav", b"x"), "model": (None, WHISPER), "prompt": (None, "x" * 20_000)}, "prompt"),
         ({"file": ("a.wav", b"x"), "model": (None, b"\xff")}, "model"),
     ],
@@ -239,7 +201,7 @@ async def test_speech_comes_as_sound_and_costs_its_characters(start, upstream):
     [record] = gateway.requests()
     assert (record.api, record.operation, record.usage) == ("audio.speech", "speech", Usage(characters=9))
     assert (record.cost_pico_usd, record.count_method) == (9 * 15_000_000, "exact")
-    assert record.response_bytes == len(sound)
+    assert record.response_bytes > len(sound) and not record.stream
 
 
 async def test_speech_streamed_by_the_sdk_is_the_same_sound(start, upstream):

@@ -90,6 +90,18 @@ async def test_an_agents_session_tools_prompt_and_the_providers_usage_are_on_the
     assert (outside.conversation_id, outside.prompt_marks) == ("", [])
 
 
+@pytest.mark.parametrize("stated", [{"input_tokens": "ten"}, {"cache_creation": 5}, {"speed": {"fast": 1}}])
+async def test_a_usage_that_cannot_be_read_is_kept_and_loses_no_answer(start, upstream, kit, stated):
+    whole = json.dumps(provider.message(TEXT, **stated)).encode()
+    upstream.always(upstream.whole(whole))
+    gateway = await start()
+    answer = await gateway.ask(post(kit, BODY))
+    assert (answer.status, answer.body) == (200, whole)
+    [record] = gateway.requests()
+    assert (record.outcome, record.count_method) == ("ok", "estimate")
+    assert json.loads(record.provider_usage).items() >= stated.items()
+
+
 async def test_only_the_models_name_is_changed_where_the_provider_has_another(start, upstream, kit):
     upstream.always(upstream.whole(provider.message(TEXT)))
     gateway = await start({"model": "claude-sonnet-4-5"})

@@ -1,0 +1,56 @@
+"""Runs the tool host: its programs, its socket, and its orderly end."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Iterator
+from typing import Final
+
+import uvicorn
+
+from backends.engine.socket_file import SocketFile
+from backends.tool_host.host import ToolHost
+from backends.tool_host.programs import read_programs
+from backends.tool_host.settings import ToolHostSettings
+
+_log = logging.getLogger(__name__)
+
+_DRAIN_SECONDS: Final = 10
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to `run`: programs are ended after it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+async def run(settings: ToolHostSettings) -> None:
+    """Serve until told to stop. Raises ConfigurationError if the file cannot be used, or the socket is in use."""
+    programs = read_programs(settings.tools_file)
+    socket_file = SocketFile(settings.socket, "a tool host", "TOLLKEEPER_TOOLS_SOCKET")
+    try:
+        host = ToolHost(programs, str(settings.data.absolute()))
+        server = _Server(
+            uvicorn.Config(
+                host,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_DRAIN_SECONDS,
+            )
+        )
+        _log.info("tool host listens", extra={"socket": settings.socket, "servers": sorted(programs)})
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, server.handle_exit, number, None)
+        try:
+            await server.serve(sockets=[socket_file.socket])
+        finally:
+            await host.close()
+    finally:
+        socket_file.close()

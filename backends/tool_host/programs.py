@@ -1,0 +1,90 @@
+"""The programs of a tool host, from its YAML file: who writes that file says what runs on this machine."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from contracts.errors import ConfigurationError
+
+_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_MAX_PROGRAMS: Final = 100
+_MAX_SECRET_BYTES: Final = 64 * 1024
+# What programs are given of this process's own environment: no secret is among them.
+_KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+
+class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One MCP server's program.
+
+    `environment` has values, and references `env:NAME` and `file:PATH` to some. `key_variable` is the variable that
+    gets the key of the gateway's configuration, if it has one.
+    """
+
+    command: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1, max_length=100)]
+    environment: dict[str, str] = {}
+    key_variable: str = ""
+    directory: str = ""  # to run in; empty: the data directory's
+    max_processes: Annotated[int, Meta(ge=1, le=1000)] = 16
+    idle_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 600.0
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    servers: dict[str, Program]
+
+
+def read_programs(path: Path | None) -> dict[str, Program]:
+    """Return the programs by name. Raise ConfigurationError if the file is missing or says what cannot stand."""
+    if path is None:
+        raise ConfigurationError("TOLLKEEPER_TOOLS_FILE is not set; it names the YAML file of the servers' programs")
+    try:
+        content = yaml.safe_load(path.read_text())
+        programs = msgspec.convert(content, _File).servers
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"TOLLKEEPER_TOOLS_FILE {path} cannot be read: {error}") from error
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ConfigurationError(f"TOLLKEEPER_TOOLS_FILE {path}: {error}") from error
+    if len(programs) > _MAX_PROGRAMS:
+        raise ConfigurationError(
+            f"TOLLKEEPER_TOOLS_FILE {path} has {len(programs)} servers; {_MAX_PROGRAMS} is the most"
+        )
+    for name, program in programs.items():
+        if _NAME.fullmatch(name) is None:
+            raise ConfigurationError(
+                f"TOLLKEEPER_TOOLS_FILE {path}: {name[:60]!r} is no name: 1 to 32 of a-z, 0-9, '-'"
+            )
+        variables = [*program.environment, *filter(None, [program.key_variable])]
+        bad = next((one for one in variables if _VARIABLE.fullmatch(one) is None), None)
+        if bad is not None:
+            raise ConfigurationError(f"TOLLKEEPER_TOOLS_FILE {path}: server {name!r}: {bad[:60]!r} names no variable")
+    return programs
+
+
+def environment_of(program: Program, key: str, own: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment to run a program in. Raise ConfigurationError if a reference leads nowhere."""
+    found = {name: own[name] for name in _KEPT if name in own}
+    found |= {name: _resolved(name, value, own) for name, value in program.environment.items()}
+    if key and program.key_variable:
+        found[program.key_variable] = key
+    return found
+
+
+def _resolved(name: str, value: str, own: Mapping[str, str]) -> str:
+    kind, separator, rest = value.partition(":")
+    if separator and kind == "env":
+        if rest not in own:
+            raise ConfigurationError(f"variable {name}: there is no variable {rest[:60]!r} at the tool host")
+        return own[rest]
+    if separator and kind == "file":
+        try:
+            with open(rest, "rb") as file:
+                return file.read(_MAX_SECRET_BYTES).decode().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"variable {name}: its file cannot be read ({type(error).__name__})") from error
+    return value
