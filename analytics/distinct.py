@@ -1,16 +1,29 @@
 """Values for filters: tenants, models, teams and so on that were ever recorded, and when last."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from analytics.queries import query
 from analytics.rows import number_of, text_of
 from backends.store.client import StoreClient
+from contracts.control import ApiKey, Model, Project, Route, Team, Tenant
 
 Kind = Literal["tenant", "model", "team", "project", "key_id", "route", "provider", "replica"]
 
 MAX_VALUES: Final = 5_000  # a list that long is searched by typing, not by scrolling
+_TABLES: Final[Mapping[Kind, Any]] = {
+    "tenant": Tenant,
+    "team": Team,
+    "project": Project,
+    "key_id": ApiKey,
+    "model": Model,
+    "route": Route,
+}
 _TEAM_REACH: Final = timedelta(days=31)  # a team's values are read from its requests: of these days only
 
 
@@ -20,6 +33,18 @@ class Seen:
 
     value: str
     last_seen: datetime
+
+
+def made_in_order(session: Session, kind: Kind, tenant: str | None = None) -> tuple[str, ...]:
+    """Return the names of a kind that the control database keeps, of one tenant or of all, the oldest first."""
+    table = _TABLES.get(kind)
+    if table is None:
+        return ()
+    wanted = select(table.id).order_by(table.created_at, table.id)
+    if tenant is not None:
+        owner = {"tenant": Tenant.id, "team": Team.tenant_id, "project": Project.tenant_id, "key_id": ApiKey.tenant_id}
+        wanted = wanted.where(owner[kind] == tenant) if kind in owner else wanted
+    return tuple(dict.fromkeys(session.scalars(wanted)))
 
 
 def distinct(store: StoreClient, kind: Kind, tenant: str | None = None) -> tuple[Seen, ...]:

@@ -59,14 +59,14 @@ def cost_in(written: formats.Formats) -> Measure:
 
 
 def assign_colors(names: Iterable[str]) -> dict[str, str]:
-    """Return each name a colour by its hash; of two that would share a hue, the later in the alphabet takes the next.
+    """Return each name a colour by its hash; of two that would share a hue, the later one takes the next.
 
-    A name keeps its colour on every page and after every restart, as long as the same names are known.
+    Names that come at the end change no colour of those before.
     """
     colors: dict[str, str] = {}
     slots = range(len(GROUP_COLORS))
     free, hues = set(slots), set(GROUP_HUES)
-    for name in sorted(set(names)):
+    for name in dict.fromkeys(names):
         first = int.from_bytes(blake2s(name.encode(), digest_size=4).digest(), "big") % len(slots)
         free = free or set(slots)
         in_turn = [place for place in (*slots[first:], *slots[:first]) if place in free]

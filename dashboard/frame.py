@@ -34,12 +34,14 @@ _AHEAD_KEY: Final = "frame_ahead"  # of a session: the hour for which its pages'
 _SKELETON_PIXELS: Final = 320
 # Streamlit leaves five times as much at the sides of a wide page, makes columns narrower than what is in them, and
 # writes white on the button's colour, which is a light one where the page is dark; in captions links and code fade.
+# While a page is drawn again it pales what it has not come to: for seconds, where much else runs.
 STYLE: Final = """<style>
 [data-testid="stMainBlockContainer"] { padding-left: 2rem; padding-right: 2rem; max-width: 1760px; }
 [class*="st-key-figures_"] [data-testid="stHorizontalBlock"] { flex-wrap: wrap; }
 [class*="st-key-figures_"] [data-testid="stColumn"] { flex: 1 1 8.75rem; min-width: 8.75rem; }
 [data-testid="stCaptionContainer"] :is(a, code) { color: inherit; }
 [data-testid^="stBaseButton-primary"], [data-testid^="stBaseButton-primary"] p { color: light-dark(#fff, #0f141b); }
+[data-stale="true"] { opacity: 1 !important; transition: none !important; }
 </style>"""
 Offered = dict[Who, list[str]]
 

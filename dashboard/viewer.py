@@ -9,6 +9,7 @@ from contracts.control import Role
 
 ADMINS: Final = frozenset({Role.OWNER, Role.ADMIN})
 _WRITERS: Final = ADMINS | {Role.TEAM_LEAD}
+_PRICING: Final = ADMINS | {Role.FINANCE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ class Viewer:
     def can_write(self) -> bool:
         """Return whether the role may change anything; what exactly, the control plane decides at each change."""
         return self.token is not None and self.role in _WRITERS
+
+    @property
+    def can_price(self) -> bool:
+        """Return whether the role may make and end price cards and rates: they are the whole installation's."""
+        return self.token is not None and self.role in _PRICING and self.tenant is None
 
     @property
     def standing(self) -> str:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, cast
 
-from analytics.distinct import Kind, Seen, distinct, distinct_of_team
+from analytics.distinct import Kind, Seen, distinct, distinct_of_team, made_in_order
 from analytics.scope import Scope
+from contracts.errors import ControlUnavailable
 from dashboard import charts
 from dashboard.control_plane import ControlPlane
 from dashboard.control_reach import require_within
@@ -119,9 +120,14 @@ class Visit:
         return seen_by(self.viewer, kind, self.scope.tenant, self.now)
 
     def colors(self, kind: Kind) -> Mapping[str, str]:
-        """Return a colour for each value of a kind: the same on every page, however it is filtered."""
-        seen = seen_by(self.viewer, kind, None, self.now)
-        return charts.assign_colors(one.value for one in seen)
+        """Return a colour for each value of a kind: the same on every page, however it is filtered, and when others
+        come later."""
+        known = {one.value for one in seen_by(self.viewer, kind, None, self.now)}
+        try:
+            made = self.read_control(made_in_order, kind, self.viewer.tenant)
+        except ControlUnavailable:
+            made = ()
+        return charts.assign_colors([*(name for name in made if name in known), *sorted(known.difference(made))])
 
 
 def seen_by(

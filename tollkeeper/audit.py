@@ -217,7 +217,7 @@ def key(data: Data = DEFAULT_DATA) -> None:
 def _tell(findings: AuditFindings) -> None:
     for place in findings.places:
         fault = place["fault"]
-        state = "sound" if fault is None else "NOT SOUND"
+        state = "verified" if fault is None else "NOT VERIFIED"
         signed = f", signed up to {place['signed_upto']}" if "signed_upto" in place else ""
         typer.echo(f"{place['place']}: {place['entries']} entries{signed}: {state}")
         for note in place.get("notes", ()):

@@ -188,7 +188,7 @@ def profile_command(
     no_tax: Annotated[bool, typer.Option("--no-tax", help="Remove all taxes of this profile.")] = False,
     two_person: Annotated[
         bool | None,
-        typer.Option("--two-person/--one-person", help="Whether changes need a second person."),
+        typer.Option("--two-person/--one-person", help="Whether changes need a second person; two people end it."),
     ] = None,
     data: Data = DEFAULT_DATA,
     as_json: AsJson = False,
@@ -223,6 +223,7 @@ def profile_command(
         "due_days": row.due_days,
         "taxes": dict(row.taxes),
         "two_person": row.is_two_person,
+        "one_person_asked_by": row.one_person_asked_by,
     }
     if as_json:
         print_json(shown)
@@ -269,7 +270,8 @@ def close_command(
 ) -> None:
     """Close a month of one tenant, or of all that have not closed it, and issue the invoices.
 
-    Records that arrive later are billed by the next month's invoice, on a line of their own.
+    Records that arrive later are billed by the next month's invoice, on a line of their own. Exits with 1 if a tenant's
+    month stays open.
     """
     now = datetime.now(UTC)
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
@@ -278,15 +280,23 @@ def close_command(
     if as_json:
         print_json(
             [
-                {"tenant": one.tenant, "month": month, "document": one.document and document_as_json(one.document)}
+                {
+                    "tenant": one.tenant,
+                    "month": month,
+                    "document": one.document and document_as_json(one.document),
+                    "refused": one.refused or None,
+                }
                 for one in done
             ]
         )
-        return
-    for one in done:
-        typer.echo(f"{month} of {one.tenant}: {'nothing to bill' if one.document is None else _issued(one.document)}")
-    if not done:
+    elif not done:
         typer.echo(f"{month} is closed for all tenants already")
+    else:
+        for one in done:
+            said = "nothing to bill" if one.document is None else _issued(one.document)
+            typer.echo(f"{month} of {one.tenant}: " + (f"stays open: {one.refused}" if one.refused else said))
+    if any(one.refused for one in done):
+        raise typer.Exit(1)
 
 
 @app.command("reopen")

@@ -170,7 +170,7 @@ COMMANDS: Final = (
         "restore_command",
         "Fill an empty control database and store from a backup. Status 2 if a checksum differs.",
     ),
-    LazyCommand("audit", "tollkeeper.audit", "app", "The audit log: verify, export, trim and ship it."),
+    LazyCommand("audit", "tollkeeper.audit", "app", "The audit log: verify, export, cut and ship it."),
     LazyCommand("secrets", "tollkeeper.secrets_command", "app", "Providers' keys, and the installation's secrets."),
     LazyCommand("rows", "tollkeeper.rows_command", "app", "Rows of the control database that cannot be read."),
     LazyCommand("accounts", "tollkeeper.accounts", "app", "People who sign in to the dashboard."),

@@ -25,6 +25,7 @@ from analytics.gpu.books import gpu_books, unknown_hours_said
 from analytics.gpu.cost import gpu_cost
 from analytics.gpu.idle import idle_policy
 from analytics.scope import Period
+from backends.control.book_periods import list_profiles
 from backends.control.prices import load_cards
 from backends.control.rates import load_rates
 from contracts.errors import InvalidRequest
@@ -118,8 +119,12 @@ def invoices_command(
     tz: TimeZone = UTC_NAME,
     level: Annotated[str, typer.Option(help="One invoice per team, or per tenant.")] = "team",
     currency: Annotated[
-        str, typer.Option(help="Currency code (ISO 4217); its rate is set with `tollkeeper rates`.")
-    ] = "USD",
+        str,
+        typer.Option(
+            help="Currency code (ISO 4217) of all drafts; its rate is set with `tollkeeper rates`. Default: each "
+            "tenant's own, as `tollkeeper books profile` says."
+        ),
+    ] = "",
     form: Annotated[str, typer.Option("--format", help="Format: html, pdf or both.")] = "both",
     issuer: Issuer = "Tollkeeper",
     tenant: Tenant = "",
@@ -150,8 +155,11 @@ def invoices_command(
         )
         with open_installation(data, store_url, os.environ) as opened:
             charges, rates = _charges(opened, question)
+            with opened.database.session() as session:
+                own = {row.tenant_id: row.currency for row in list_profiles(session) if row.tenant_id}
         own_pico_usd, own_unpriced = not_invoiced(charges)
-        made = invoices(charges, period, asked, rates, currency.upper(), zone=zone, tenant=tenant or None, as_of=now)
+        chosen = currency.upper() or own
+        made = invoices(charges, period, asked, rates, chosen, zone=zone, tenant=tenant or None, as_of=now)
         with _writing(to):
             for invoice in made:
                 _write(invoice, to / _file_name(invoice), form, issuer, zone)

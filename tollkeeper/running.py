@@ -103,7 +103,7 @@ def doctor_command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check this machine: what it has, what is missing and how to get it. Status 1 if Tollkeeper cannot run."""
+    """Check this machine: available and missing parts, and how to get them. Status 1 if Tollkeeper cannot run."""
     with one_line_errors():
         if forget_losses:
             _forget_losses(data)

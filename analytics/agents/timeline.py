@@ -14,7 +14,7 @@ from analytics.scope import Scope
 from backends.store.client import StoreClient
 from contracts.metering.usage import Leaf
 from contracts.pricing.money import usd
-from contracts.pricing.prices import PriceBook
+from contracts.pricing.prices import AnyCard, PriceBook
 
 MOST_TURNS: Final = 2000
 CACHE_SECONDS: Final = 300  # that providers keep a prompt's prefix at least
@@ -176,20 +176,13 @@ def _turn(row: Mapping[str, object], tenant: str, book: PriceBook) -> Turn:
         tools=tuple(names_of(row["called"])),
         tool_marks=tuple(column_of(row["marks"])),
         prompt_marks=tuple(column_of(row["parts"])),
-        saved_usd=_saved(book, model, tenant, began, provider, input_tokens, tokens),
+        saved_usd=_saved(
+            book.card_for(model, tenant, began, provider, text_of(row["region_label"])), input_tokens, tokens
+        ),
     )
 
 
-def _saved(
-    book: PriceBook,
-    model: str,
-    tenant: str,
-    at: datetime,
-    provider: str,
-    input_tokens: int,
-    tokens: Mapping[str, int],
-) -> Decimal | None:
-    card = book.card_for(model, tenant, at, provider)
+def _saved(card: AnyCard | None, input_tokens: int, tokens: Mapping[str, int]) -> Decimal | None:
     plain = None if card is None else card.rate("input_text", input_tokens)
     if card is None or plain is None:
         return None

@@ -149,13 +149,14 @@ def periods(reader: Reader, database: Database, tenant: Name | None = None) -> d
 
 @router.post("/periods/{month}/close", summary="Close a month and issue its invoices")
 def close(month: Month, body: TenantBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
-    """Of one tenant, or of all that have not closed it yet."""
+    """Of one tenant, or of all that have not closed it yet: `refused` says why one's month stays open."""
     done = close_month(store, database, author, month, tenant=body.tenant)
     closed = [
         {
             "tenant": one.tenant,
             "month": one.month,
             "document": None if one.document is None else document_as_json(one.document),
+            "refused": one.refused or None,
         }
         for one in done
     ]

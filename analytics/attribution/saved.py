@@ -106,7 +106,7 @@ def batch_savings(groups: Iterable[UsageGroup], book: PriceBook) -> tuple[BatchS
         card = card_for(group, book) if group.is_batch else None
         if card is None:
             continue
-        whole = book.card_for(group.model, group.tenant, group.at, group.provider)
+        whole = book.card_for(group.model, group.tenant, group.at, group.provider, group.region)
         at_once, paid = price_group(group, whole).total_pico_usd, price_group(group, card).total_pico_usd
         if at_once is None or paid is None:
             continue

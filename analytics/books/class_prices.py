@@ -7,7 +7,7 @@ from typing import Final
 
 from analytics.cost.question import CostQuestion
 from analytics.prices.repricing import is_for, rates_of
-from analytics.prices.usage_groups import changes_ns, moment_in, thresholds_of
+from analytics.prices.usage_groups import changes_ns, moment_in, own_regions, thresholds_of
 from analytics.queries import query
 from analytics.rows import number_of, text_of
 from backends.store.client import Row, StoreClient
@@ -19,7 +19,7 @@ CLASSES_AT_ONCE: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class PriceClass:
-    """Requests that any card prices alike. `tenant` and `provider` are empty if no card is made for them.
+    """Requests that any card prices alike. `tenant`, `provider` and `region` are empty if no card is made for them.
 
     `input_tokens` is a number in the same tier as theirs, `at` a moment at which the same cards hold.
     """
@@ -27,6 +27,7 @@ class PriceClass:
     tenant: str
     model: str
     provider: str
+    region: str
     tier: str
     is_engine: bool
     tier_number: int
@@ -40,6 +41,7 @@ def price_parameters(question: CostQuestion, cards: Sequence[AnyCard]) -> dict[s
     return {
         "own_tenants": sorted({card.tenant for card in cards if card.tenant}),
         "own_providers": sorted({card.provider for card in cards if card.provider}),
+        "own_regions": own_regions(cards),
         "thresholds": thresholds_of(cards),
         "changes": changes_ns(cards, question),
         "tenant": question.tenant,
@@ -75,6 +77,7 @@ def class_columns(
             "class_tenants": [one.tenant for one in classes],
             "class_models": [one.model for one in classes],
             "class_providers": [one.provider for one in classes],
+            "class_regions": [one.region for one in classes],
             "class_service_tiers": [one.tier for one in classes],
             "class_engines": [int(one.is_engine) for one in classes],
             "class_tiers": [one.tier_number for one in classes],
@@ -92,6 +95,7 @@ def _class(row: Row, question: CostQuestion, parameters: Mapping[str, object]) -
         text_of(row["class_tenant"]),
         text_of(row["class_model"]),
         text_of(row["class_provider"]),
+        text_of(row["class_region"]),
         text_of(row["class_service_tier"]),
         bool(number_of(row["class_is_engine"])),
         number,
@@ -103,7 +107,7 @@ def _class(row: Row, question: CostQuestion, parameters: Mapping[str, object]) -
 
 def _card(one: PriceClass, candidate: AnyCard | None, book: PriceBook) -> AnyCard | None:
     if candidate is None:
-        card = book.card_for(one.model, one.tenant, one.at, one.provider)
+        card = book.card_for(one.model, one.tenant, one.at, one.provider, one.region)
     else:
         card = candidate if is_for(candidate, one) else None
     return None if card is None else card.at_tier(one.tier)

@@ -32,7 +32,14 @@ from backends.control.book_periods import (
     refuse_closed,
     set_period,
 )
-from backends.control.books import NewAdjustment, booked_amount, decide_adjustment, entries_of, write_adjustment
+from backends.control.books import (
+    NewAdjustment,
+    booked_amount,
+    decide_adjustment,
+    entries_of,
+    proposed_in,
+    write_adjustment,
+)
 from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
 from backends.control.organisation import get_tenant, list_tenants
@@ -41,7 +48,7 @@ from backends.control.rates import load_rates
 from backends.store.client import StoreClient
 from contracts.access.person import person_of
 from contracts.control import BookAdjustment, BookDocument, BookPeriod, Tenant
-from contracts.errors import Conflict, InvalidRequest
+from contracts.errors import ConfigurationError, Conflict, InvalidRequest
 from contracts.pricing.book_entries import Effect, Entry, EntryGroup
 from contracts.pricing.money import pico_usd, usd
 from contracts.pricing.rates import RateBook
@@ -55,11 +62,13 @@ LATE_FOR = timedelta(days=85)
 
 @dataclass(frozen=True, slots=True)
 class ClosedMonth:
-    """What closing did for one tenant. `document` is `None` if there was nothing to bill."""
+    """What closing did for one tenant. `document` is `None` if there was nothing to bill, or if the month stays open
+    for the reason in `refused`."""
 
     tenant: str
     month: str
     document: BookDocument | None
+    refused: str = ""
 
 
 def close_month(
@@ -67,8 +76,9 @@ def close_month(
 ) -> list[ClosedMonth]:
     """Close a month of one tenant, or of all that have not closed it yet, and issue the invoices.
 
-    Each tenant's month is closed in a transaction of its own. Raise InvalidRequest if the month is not over, Conflict
-    if it is closed already, needs another person's review, or usage is still arriving; NotFound on the tenant.
+    Each tenant's month is closed in a transaction of its own. Of one tenant, raise InvalidRequest if the month is not
+    over, Conflict if it is closed already, needs another person's review, or usage is still arriving, NotFound on the
+    tenant, ConfigurationError if its currency has no rate. Of all, whatever keeps one open keeps no other.
     """
     with database.session() as session:
         copy_missing(session, store)
@@ -88,10 +98,14 @@ def close_month(
         zone = ZoneInfo(key)
         period = month_period(month, zone)
         if author.at < period.end:
-            raise InvalidRequest(
+            too_early = InvalidRequest(
                 f"{month} is over at {period.end.astimezone(zone):%Y-%m-%d %H:%M} ({key}); close it after that",
                 param="month",
             )
+            if tenant or len(by_zone) == 1:
+                raise too_early
+            done += [ClosedMonth(name, month, None, too_early.message) for name in names]
+            continue
         question = CostQuestion(
             *(period.start, period.end, _LEVELS, None, zone), tenant=tenant or None, asked_at=author.at
         )
@@ -101,8 +115,13 @@ def close_month(
         months = {month, *_months_to_look_at(closed, names, month, zone, author.at)}
         ledger = {each: _ledger(store, each, zone, tenant, author.at) for each in sorted(months)}
         for name in names:
-            with database.session() as session:
-                done.append(_close(session, author, name, month, zone, charges[name], ledger, rates))
+            try:
+                with database.session() as session:
+                    done.append(_close(session, author, name, month, zone, charges[name], ledger, rates))
+            except (ConfigurationError, Conflict) as error:
+                if tenant:
+                    raise
+                done.append(ClosedMonth(name, month, None, error.message))
     return done
 
 
@@ -135,6 +154,13 @@ def _close(
         raise Conflict(
             f"{month} of {tenant} needs two people: one puts it into review (`tollkeeper books review {month} --tenant "
             f"{tenant}`), another closes it",
+            param="month",
+        )
+    waiting = proposed_in(session, tenant, month)
+    if waiting is not None:
+        raise Conflict(
+            f"{waiting} is proposed for {month} of {tenant}, and could not be booked any more; approve or reject it "
+            f"first (`tollkeeper books approve {waiting}`, `reject`)",
             param="month",
         )
     _check_complete(session, tenant, month, charges, ledger[month].get(tenant, 0))

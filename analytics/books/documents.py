@@ -200,10 +200,11 @@ def _issue(
     adjustment: str = "",
     reason: str = "",
 ) -> BookDocument:
+    issued_on = author.at.astimezone(zone).date()
     issue = Issue(
-        number=next_number(session, kind, author.at),
+        number=next_number(session, kind, issued_on),
         title=TITLES[kind],
-        issued_on=author.at.astimezone(zone).date(),
+        issued_on=issued_on,
         due_on=None if due is None else due.astimezone(zone).date(),
         seller=party_of(session, ISSUER),
         buyer=party_of(session, invoice.tenant),
@@ -215,6 +216,7 @@ def _issue(
     )
     pages = _pages(invoice, zone, issue)
     new = NewDocument(
+        number=issue.number,
         kind=kind,
         tenant=invoice.tenant,
         month=month,

@@ -56,6 +56,7 @@ class Charge:
     card: str = ""
     invoice: str = ""
     newly_priced_tokens: int = 0
+    region: str = ""  # of the card that held, if it is for one
     tags: str = ""  # of the requests, as JSON pairs of name and value
     list_unit_pico_usd: int | None = None  # of the general card, if the tenant's own card priced it
 
@@ -128,7 +129,8 @@ def charges_of(groups: Iterable[UsageGroup], cards: Iterable[AnyCard]) -> list[C
 
 _NAME = (
     *("tenant", "team", "project", "key", "model", "provider", "price_version", "basis", "meter", "period_start"),
-    *("unit_pico_usd", "above_input_tokens", "is_batch", "service_tier", "is_estimated", "tags", "list_unit_pico_usd"),
+    *("unit_pico_usd", "above_input_tokens", "is_batch", "service_tier", "region", "is_estimated", "tags"),
+    "list_unit_pico_usd",
 )
 
 
@@ -163,12 +165,13 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard], book: PriceBo
         yield _charge(group, AS_RECORDED, tokens, None, group.cost_pico_usd)
         return
     # What the tenant's own card is a discount on: the card for everybody, as of the same moment.
-    listed = book.card_for(group.model, "", group.at, group.provider) if card.tenant else None
+    listed = book.card_for(group.model, "", group.at, group.provider, group.region) if card.tenant else None
     listed = None if listed is None else listed.at_tier(group.tier)
     for meter, amount in cost.parts.items():
         if meter == REQUEST:
             fee = None if listed is None else listed.request_pico_usd
-            yield replace(_charge(group, meter, group.requests, card.request_pico_usd, amount), list_unit_pico_usd=fee)
+            charge = _charge(group, meter, group.requests, card.request_pico_usd, amount)
+            yield replace(charge, list_unit_pico_usd=fee, region=card.region)
             continue
         # Prompts kept by an engine of ours are sold as input: their tokens are on that line.
         priced_as = meter
@@ -178,7 +181,7 @@ def _charges(group: UsageGroup, by_version: Mapping[str, AnyCard], book: PriceBo
         quantity = amount // rate if rate else group.tokens[LEAVES.index(meter)]
         charge = _charge(group, meter, quantity, rate, amount, _tier(card, priced_as, group.input_tokens))
         of_list = None if listed is None else listed.rate(priced_as, group.input_tokens)  # type: ignore[arg-type]
-        yield replace(charge, list_unit_pico_usd=of_list)
+        yield replace(charge, list_unit_pico_usd=of_list, region=card.region)
 
 
 def _tier(card: AnyCard, leaf: str, input_tokens: int | None) -> int:

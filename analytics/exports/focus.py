@@ -313,12 +313,13 @@ def _account(tenant: str) -> Row:
 
 def _price_id(sku: str, charge: Charge) -> str:
     """Name what is priced, and no price: neither amounts, dates nor whose card it is are in it, so that it is the same
-    in every month and for every payer. Tiers and batches are prices of their own."""
+    in every month and for every payer. Tiers, batches and regions are prices of their own."""
     if charge.unit_pico_usd is None:
         return f"{sku}/{charge.meter}/{AS_BILLED}"
     tier = (f"above-{charge.above_input_tokens}",) if charge.above_input_tokens else ()
     service = ("batch",) if charge.is_batch else (charge.service_tier,) if charge.service_tier else ()
-    return "/".join((sku, charge.meter, *tier, *service))
+    region = (f"in-{charge.region}",) if charge.region else ()
+    return "/".join((sku, charge.meter, *tier, *service, *region))
 
 
 def _price_details(charge: Charge) -> str | None:
@@ -329,6 +330,8 @@ def _price_details(charge: Charge) -> str | None:
         details["x_IsBatch"] = True
     if charge.service_tier:
         details["x_ServiceTier"] = charge.service_tier
+    if charge.region:
+        details["x_Region"] = charge.region
     return json.dumps(details, sort_keys=True) if details else None
 
 

@@ -1,6 +1,6 @@
 """Monthly invoices: what a team (or a tenant) used, at which price, with its terms. Lines sum to totals."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
@@ -132,7 +132,7 @@ def invoices(
     period: Period,
     level: Level,
     rates: RateBook,
-    currency: str = "USD",
+    currency: str | Mapping[str, str] = "USD",
     *,
     zone: tzinfo = UTC,
     tenant: str | None = None,
@@ -146,12 +146,11 @@ def invoices(
     to an amount and used nothing has an invoice of that amount; of `tenant` alone, where that is given. `as_of` within
     the month prorates free amounts and commitments to the days so far. `late` are named amounts (pico-USD) of usage of
     earlier months that arrived after these were closed; they need `tenant`. Credits have documents of their own and are
-    on no invoice. Raises
-    ConfigurationError where the currency has no rate at the period's end.
+    on no invoice. `currency` is that of all, or of each tenant (USD of one that it does not name). Raises
+    ConfigurationError where a currency has no rate at the period's end.
     """
     is_month = _is_month(period, zone)
     last = period.end - timedelta(microseconds=1)
-    rate = rate_at_end(rates, period, currency)
 
     def payer(charge: Charge) -> tuple[str, str]:
         return charge.tenant, charge.team if level == "team" else ""
@@ -170,6 +169,8 @@ def invoices(
     made = []
     for (of_tenant, of_team), owed in sorted(by_payer.items(), key=lambda pair: pair[0]):
         terms = rates.terms(last, of_tenant)
+        code = currency if isinstance(currency, str) else currency.get(of_tenant, "USD")
+        rate = rate_at_end(rates, period, code)
         booked = [charge for charge in owed if charge.is_booked]
         recorded = [one for one in owed if not one.is_booked]
         lines, usage, corrections = _lines(recorded, booked, late, rate.units_per_usd)
@@ -181,7 +182,7 @@ def invoices(
                 team=of_team,
                 level=level,
                 period=period,
-                currency=currency,
+                currency=code,
                 usd_rate=rate.units_per_usd,
                 rate_version=rate.version,
                 terms_version=terms.version if terms else "",

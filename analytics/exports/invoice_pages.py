@@ -4,6 +4,7 @@ from datetime import timedelta
 from decimal import Decimal
 from html import escape
 from typing import Final
+from unicodedata import combining, normalize
 from zoneinfo import ZoneInfo
 
 from fpdf import FPDF
@@ -15,6 +16,17 @@ from contracts.pricing.unit_prices import unit_of
 
 _HEADINGS: Final = ("Project", "Model", "Meter", "Quantity", "Price in USD", "Amount")
 _WIDTHS: Final = (28, 36, 44, 24, 32, 26)  # millimetres, of A4's 190 between margins
+_LATIN_1: Final = 256
+# Letters whose accent is no part of its own, and the currency signs and marks that stand in names.
+_PLAIN: Final = {
+    **{"\u0141": "L", "\u0142": "l", "\u0110": "D", "\u0111": "d", "\u0131": "i", "\u0152": "OE", "\u0153": "oe"},
+    **{"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2013": "-", "\u2014": "-"},
+    "\u20ac": "EUR",
+}
+_LETTERS: Final = (
+    "This file has Latin letters alone: others are written without accents, or as question marks. The HTML page of the "
+    "document has all of them."
+)
 _STYLE: Final = """
 body{font:14px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;color:#1a1a1a}
 table{border-collapse:collapse;width:100%}th,td{padding:.3rem .5rem;border-bottom:1px solid #ddd;text-align:left}
@@ -43,7 +55,9 @@ def invoice_html(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | N
 
 
 def invoice_pdf(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | None = None) -> bytes:
-    """Render an invoice as a PDF of A4 pages. Letters outside Latin-1 become question marks: no font is embedded."""
+    """Render an invoice as a PDF of A4 pages. No font is embedded: letters outside Latin-1 are written without their
+    accents, else as question marks, and a note says that the HTML page has them.
+    """
     pdf = FPDF(format="A4")
     pdf.set_creation_date(invoice.period.end)  # the same invoice is the same file
     pdf.set_auto_page_break(True, margin=15)
@@ -51,7 +65,8 @@ def invoice_pdf(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | No
     pdf.set_font("Helvetica", "B", 16)
     _line(pdf, _title(invoice, issue), 9)
     pdf.set_font("Helvetica", size=10)
-    for fact in _facts(invoice, issuer, zone, issue):
+    facts = _facts(invoice, issuer, zone, issue)
+    for fact in facts:
         _line(pdf, fact, 5)
     pdf.ln(4)
     pdf.set_font("Helvetica", "B", 9)
@@ -63,7 +78,9 @@ def invoice_pdf(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | No
     for name, amount in _sums(invoice, issue):
         _table_row(pdf, (name, "", "", "", "", f"{amount:f}"), first=sum(_WIDTHS[:5]))
     pdf.set_font("Helvetica", "I", 9)
-    for note in _notes(invoice, issue):
+    cells = [cell for line in invoice.lines for cell in _cells(line)]
+    is_changed = any(_latin(text) != text for text in (*facts, *cells, *(name for name, _ in _sums(invoice, issue))))
+    for note in (*_notes(invoice, issue), *([_LETTERS] if is_changed else [])):
         pdf.multi_cell(0, 5, _latin(note), new_x=XPos.LMARGIN, new_y=YPos.NEXT)
     return bytes(pdf.output())
 
@@ -186,7 +203,7 @@ def _html_row(cells: tuple[str, ...]) -> str:
 
 
 def _line(pdf: FPDF, text: str, height: float) -> None:
-    pdf.cell(0, height, _latin(text), new_x=XPos.LMARGIN, new_y=YPos.NEXT)
+    pdf.multi_cell(0, height, _latin(text), new_x=XPos.LMARGIN, new_y=YPos.NEXT)
 
 
 def _table_row(pdf: FPDF, cells: tuple[str, ...], first: float | None = None) -> None:
@@ -202,4 +219,11 @@ def _table_row(pdf: FPDF, cells: tuple[str, ...], first: float | None = None) ->
 
 
 def _latin(text: str) -> str:
-    return text.encode("latin-1", "replace").decode("latin-1")
+    if text.isascii():
+        return text
+    plain = (letter if ord(letter) < _LATIN_1 else _PLAIN.get(letter) or _without_accent(letter) for letter in text)
+    return "".join(plain).encode("latin-1", "replace").decode("latin-1")
+
+
+def _without_accent(letter: str) -> str:
+    return "".join(part for part in normalize("NFKD", letter) if not combining(part))

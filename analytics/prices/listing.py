@@ -13,7 +13,7 @@ from analytics.prices.catalogue import Unpriceable, catalogue_cards, catalogue_v
 from analytics.prices.litellm_table import LitellmTable, UnknownModel
 from analytics.prices.provider_names import PricedName, price_names
 from backends.control.prices import NewPrice
-from contracts.control import Model, Target
+from contracts.control import Model, Pool, Target
 from contracts.errors import ConfigurationError, NotFound, TollkeeperError
 from contracts.metering.usage import Leaf
 from contracts.pricing.money import usd
@@ -29,7 +29,7 @@ class Sold:
     """A model that applications ask for, and the provider and name by which it is bought.
 
     `provider` is what records and cards call it. `kind` is the target's, `library_provider` the provider that a target
-    of LiteLLM states beside its model.
+    of LiteLLM states beside its model, `region` where the target is.
     """
 
     model: str
@@ -37,15 +37,16 @@ class Sold:
     upstream: str
     kind: str = ""
     library_provider: str = ""
+    region: str = ""
 
 
 def sold_models(session: Session) -> list[Sold]:
     """Return the hosted models that pools serve: those whose targets name a provider, or are LiteLLM's."""
-    wanted = select(Model.id, Target.provider, Target.model, Target.kind, Target.settings)
-    rows = session.execute(wanted.join(Target, Target.pool_id == Model.pool_id)).all()
+    wanted = select(Model.id, Target.provider, Target.model, Target.kind, Target.settings, Pool.region)
+    joined = wanted.join(Target, Target.pool_id == Model.pool_id).join(Pool, Pool.id == Model.pool_id)
     found = {
-        Sold(model, provider or kind, upstream or model, kind, _library_provider(settings))
-        for model, provider, upstream, kind, settings in rows
+        Sold(model, provider or kind, upstream or model, kind, _library_provider(settings), region)
+        for model, provider, upstream, kind, settings, region in session.execute(joined).all()
         if provider or kind == _LITELLM
     }
     return sorted(found, key=_name)
@@ -59,7 +60,7 @@ def _library_provider(settings: Mapping[str, object]) -> str:
 def without_card(sold: Iterable[Sold], known: Sequence[AnyCard], now: datetime, tenant: str = "") -> list[Sold]:
     """Return the prices for which no price card is valid now; with a tenant, only its own cards count."""
     book = PriceBook([card for card in known if not tenant or card.tenant == tenant])
-    return [one for one in sold if book.card_for(one.model, tenant, now, one.provider) is None]
+    return [one for one in sold if book.card_for(one.model, tenant, now, one.provider, one.region) is None]
 
 
 def bought_under_one_name(sold: Sequence[Sold]) -> tuple[list[Sold], list[str]]:
@@ -139,8 +140,12 @@ def not_yet_there(
 
 
 def _begun_after(card: PriceCard, known: Iterable[AnyCard], now: datetime, tenant: str) -> PriceCard:
-    name = (card.model, card.provider, tenant)
-    ends = [one.valid_to for one in known if (one.model, one.provider, one.tenant) == name and one.valid_to is not None]
+    name = (card.model, card.provider, tenant, card.region)
+    ends = [
+        one.valid_to
+        for one in known
+        if (one.model, one.provider, one.tenant, one.region) == name and one.valid_to is not None
+    ]
     return replace(card, valid_from=max([card.valid_from, *(end for end in ends if end <= now)]))
 
 
@@ -207,6 +212,7 @@ def as_new_price(card: PriceCard) -> NewPrice:
         usd_per_request=usd(card.request_pico_usd),
         provider=card.provider,
         tenant=card.tenant,
+        region=card.region,
         batch_usd_per_mtok=prices(card.service_tiers.get(BATCH, {})),
         batch_tiers={tier.above_input_tokens: prices(tier.service_tiers.get(BATCH, {})) for tier in card.tiers},
         service_tiers=by_tier(card.service_tiers),

@@ -123,7 +123,7 @@ def price_changes(
             if listed is None:
                 refused.append(f"{old.version} stays as it is: the list has no price that holds now")
                 continue
-            new = adjusted(replace(listed, provider=old.provider), old.tenant, percent)
+            new = adjusted(replace(listed, provider=old.provider, region=old.region), old.tenant, percent)
             if _prices(new) != _prices(old):
                 version = new.version if new.version not in versions else f"{new.version}{_AGAIN}{now:%Y-%m-%d}"
                 versions.add(version)
@@ -145,7 +145,7 @@ def change_costs(
     for model in sorted({change.old.model for change in changes}):
         asked = CostQuestion(period.start, period.end, model=model, asked_at=asked_at)
         for group in usage_groups(store, asked, cards):
-            card = book.card_for(group.model, group.tenant, asked_at, group.provider)
+            card = book.card_for(group.model, group.tenant, asked_at, group.provider, group.region)
             change = None if card is None else by_version.get(card.version)
             if change is None or group.is_kept_answer or group.state == "failed":
                 continue

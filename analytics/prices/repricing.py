@@ -135,16 +135,19 @@ class Origin(Protocol):
     def tenant(self) -> str: ...
     @property
     def provider(self) -> str: ...
+    @property
+    def region(self) -> str: ...
 
 
 def is_for(card: AnyCard, group: Origin) -> bool:
-    """Return whether a card is one for the group's model, tenant and provider, whenever it holds."""
-    return card.model == group.model and card.tenant in ("", group.tenant) and card.provider in ("", group.provider)
+    """Return whether a card is one for the group's model, tenant, provider and region, whenever it holds."""
+    is_sold = card.provider in ("", group.provider) and card.region in ("", group.region)
+    return card.model == group.model and card.tenant in ("", group.tenant) and is_sold
 
 
 def card_for(group: UsageGroup, book: PriceBook) -> AnyCard | None:
     """Find the card that holds for a group, at its service tier; `None` if no card holds or the tier has no price."""
-    card = book.card_for(group.model, group.tenant, group.at, group.provider)
+    card = book.card_for(group.model, group.tenant, group.at, group.provider, group.region)
     return None if card is None else card.at_tier(group.tier)
 
 

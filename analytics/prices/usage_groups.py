@@ -56,6 +56,7 @@ class UsageGroup:
     state: str = "priced"
     unpriced_leaves: tuple[str, ...] = ()
     service_tier: str = ""  # that they were priced as, also where that has no price
+    region: str = ""  # of the targets; empty unless a card is made for it
     tags: str = ""  # as JSON, pairs of name and value in order; empty unless `by` has "tags"
 
     @property
@@ -79,9 +80,9 @@ def usage_groups(
 ) -> list[UsageGroup]:
     """Read the requests of a question in groups that each of `cards` prices as one; of `by` LEVELS and "tags" count.
 
-    Tenant, model, provider and price version always tell groups apart. `starts` cuts the range elsewhere than the
-    question's grain: Unix seconds, ascending, from the range's start. Raises InvalidRequest if the requests are no
-    longer kept, StoreUnavailable.
+    Tenant, model, provider, price version and any region that a card is made for always tell groups apart. `starts`
+    cuts the range elsewhere than the question's grain: Unix seconds, ascending, from the range's start. Raises
+    InvalidRequest if the requests are no longer kept, StoreUnavailable.
     """
     question.check_kept("requests")
     check_not_deleted(store, question)
@@ -97,6 +98,7 @@ def usage_groups(
         "by": list(question.by),
         "thresholds": thresholds,
         "changes": changes,
+        "own_regions": own_regions(cards),
         "tenant": question.tenant,
         "team": question.team,
         "project": question.project,
@@ -141,8 +143,14 @@ def _group(
         cost_pico_usd=pico_usd(money_of(row["cost_sum"])),
         tokens=tuple(int(count) for count in numbers_of(row["leaf_sums"])),
         service_tier=text_of(row["tier_label"]),
+        region=text_of(row["region_label"]),
         tags=text_of(row["tags_label"]),
     )
+
+
+def own_regions(cards: Iterable[AnyCard]) -> list[str]:
+    """Return the regions that some card is made for."""
+    return sorted({card.region for card in cards if card.region})
 
 
 def thresholds_of(cards: Sequence[AnyCard]) -> list[int]:

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time
 from functools import lru_cache
 from typing import Final
 
+from analytics.prices.usage_groups import own_regions
 from analytics.queries import query
 from analytics.reconciliation.lines import BillLine
 from analytics.reconciliation.matching import Bucket, Cell, Rates, RecordedBucket
@@ -175,6 +176,7 @@ class _Pricing:
         self._book = PriceBook(cards)
         self._thresholds = thresholds
         self._provider = provider
+        self._regions = ("", *own_regions(cards))
         self.asked_as: dict[str, list[str]] = {}
         self._known: dict[tuple[str, int, str, str, str], tuple[_Rates, _Rates]] = {}
         self._general = lru_cache(maxsize=None)(self._card_at)
@@ -217,7 +219,9 @@ class _Pricing:
 
     def _card_at(self, model: str, day: str, tier: str) -> AnyCard | None:
         at = datetime.combine(date.fromisoformat(day), _NOON)
-        card = self._book.card_for(model, "", at, self._provider)
+        # Bills do not say where a target is: the card for any region counts, if there is one.
+        found = (self._book.card_for(model, "", at, self._provider, region) for region in self._regions)
+        card = next((one for one in found if one is not None), None)
         return None if card is None else card.at_tier(tier)
 
 

@@ -6,6 +6,7 @@ SELECT
     operation,
     model AS model_label,
     provider AS provider_label,
+    region AS region_label,
     tags['agent'] AS agent_label,
     outcome,
     status,

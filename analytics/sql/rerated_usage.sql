@@ -122,23 +122,25 @@ FROM
                     class.1 AS class_tenant,
                     class.2 AS class_model,
                     class.3 AS class_provider,
-                    class.4 AS class_service_tier,
-                    class.5 AS class_is_engine,
-                    class.6 AS tier_number,
-                    class.7 AS segment,
-                    class.8 AS class_number,
+                    class.4 AS class_region,
+                    class.5 AS class_service_tier,
+                    class.6 AS class_is_engine,
+                    class.7 AS tier_number,
+                    class.8 AS segment,
+                    class.9 AS class_number,
                     toUInt16(arraySum(
                         (rate, place) -> if(rate < 0, bitShiftLeft(toUInt16(1), place - 1), 0),
-                        class.9,
-                        arrayEnumerate(class.9)
+                        class.10,
+                        arrayEnumerate(class.10)
                     )) AS kinds_without,
-                    class.10 > 0 AS has_fee
+                    class.11 > 0 AS has_fee
                 FROM
                 (
                     SELECT arrayJoin(arrayZip(
                         {class_tenants:Array(String)},
                         {class_models:Array(String)},
                         {class_providers:Array(String)},
+                        {class_regions:Array(String)},
                         {class_service_tiers:Array(String)},
                         {class_engines:Array(UInt8)},
                         {class_tiers:Array(UInt64)},
@@ -149,7 +151,8 @@ FROM
                     )) AS class
                 )
             ) AS classes USING (
-                class_tenant, class_model, class_provider, class_service_tier, class_is_engine, tier_number, segment
+                class_tenant, class_model, class_provider, class_region, class_service_tier, class_is_engine,
+                tier_number, segment
             )
             WHERE bitAnd(used_kinds, kinds_without) = 0 OR has_fee OR bitAnd(used_kinds, bitNot(kinds_without)) != 0
         )

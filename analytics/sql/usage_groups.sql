@@ -1,5 +1,6 @@
 -- Requests that a model saw, in groups within which any price card asks the same for a token: so that a card's price of
--- the sums is the sum of its prices, and every cost can be computed again from cards. Rejected ones are left out.
+-- the sums is the sum of its prices, and every cost can be computed again from cards. Rejected ones are left out. Regions
+-- that no card is made for ({own_regions}) are one.
 -- `shape` packs what a price depends on: bits 0-14 which kinds of usage there are, 15 and 16 whether input and output are
 -- known, 17 input alone is billed, 18 an engine of ours, 19 a kept answer, 20 priced as a batch, 21 counted by estimate,
 -- 22 counted in units; from bit 24 the number of {thresholds} the input exceeds; from bit 36 how many {changes} (Unix
@@ -14,6 +15,7 @@ SELECT
     ) AS tags_label,
     model AS model_label,
     provider AS provider_label,
+    if(has({own_regions:Array(String)}, region), region, '') AS region_label,
     price_version AS price_label,
     cost_basis AS basis_label,
     price_state AS state_label,
@@ -40,6 +42,6 @@ FROM requests
 WHERE {{requests_asked_for}}
     AND outcome != 'rejected'
 GROUP BY
-    tenant_label, team_label, project_label, key_label, tags_label, model_label, provider_label, price_label, basis_label,
-    state_label, unpriced_labels, tier_label, period_start, shape
+    tenant_label, team_label, project_label, key_label, tags_label, model_label, provider_label, region_label, price_label,
+    basis_label, state_label, unpriced_labels, tier_label, period_start, shape
 LIMIT {line_limit:UInt32}

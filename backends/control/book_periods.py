@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, defer
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
 from backends.control.row_names import row_name
+from contracts.access.person import person_of
 from contracts.control import BookDocument, BookPeriod, BookProfile
 from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.pricing.book_entries import DocumentKind
@@ -23,6 +24,8 @@ ISSUER: Final = ""  # in place of a tenant: who issues
 _PREFIXES: Final[Mapping[DocumentKind, str]] = {"invoice": "INV", "credit_note": "CN", "cancellation": "CAN"}
 _CURRENCY: Final = re.compile(r"^[A-Z]{3}$")
 _MAX_DUE_DAYS: Final = 365
+_PLAIN_FIELDS: Final = ("legal_name", "address", "tax_id", "purchase_order", "currency", "due_days")
+_AUDITED: Final = (*_PLAIN_FIELDS, "taxes", "is_two_person", "one_person_asked_by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,9 @@ class ProfileChange:
 
 @dataclass(frozen=True, slots=True)
 class NewDocument:
-    """A document as it is issued. Its number is given as it is written."""
+    """A document as it is issued, with the `next_number` of its kind, which its pages show."""
 
+    number: str
     kind: DocumentKind
     tenant: str
     month: str
@@ -78,6 +82,7 @@ def profile_of(session: Session, tenant: str) -> BookProfile:
         due_days=30,
         taxes={},
         is_two_person=False,
+        one_person_asked_by="",
     )
 
 
@@ -92,30 +97,51 @@ def needs_two_people(session: Session) -> bool:
 
 
 def set_profile(session: Session, author: Author, tenant: str, change: ProfileChange) -> BookProfile:
-    """Change what invoices say from now on. Raise NotFound on the tenant, InvalidRequest naming what is wrong."""
+    """Change what invoices say from now on. Two-person approval is ended by two people: the first call asks for it, and
+    the same by another person ends it.
+
+    Raise NotFound on the tenant, InvalidRequest naming what is wrong, Conflict if the same person asks twice.
+    """
     entry = begin_change(session, author, "book.profile", tenant or "issuer")
     if tenant:
         get_tenant(session, tenant)
     row = profile_of(session, tenant)
     if change.is_two_person is not None and tenant:
         raise InvalidRequest("two-person approval is set for the whole installation; leave the tenant out")
-    for name in ("legal_name", "address", "tax_id", "purchase_order", "currency", "due_days", "is_two_person"):
+    before = {name: getattr(row, name) for name in _AUDITED}
+    for name in _PLAIN_FIELDS:
         value = getattr(change, name)
         if value is not None:
             setattr(row, name, value)
+    if change.is_two_person is not None:
+        _set_two_person(row, author, change.is_two_person)
     if change.taxes is not None:
         row.taxes = {name: _percent(name, percent) for name, percent in change.taxes.items()}
     _check_profile(row)
     row.updated_at = author.at
     session.add(row)
+    changed = [name for name in _AUDITED if getattr(row, name) != before[name]]
     entry.detail = {
-        "currency": row.currency,
-        "due_days": row.due_days,
-        "taxes": dict(row.taxes),
-        "is_two_person": row.is_two_person,
+        "before": {name: before[name] for name in changed},
+        "after": {name: getattr(row, name) for name in changed},
     }
     session.flush()
     return row
+
+
+def _set_two_person(row: BookProfile, author: Author, wanted: bool) -> None:
+    if wanted or not row.is_two_person:
+        row.is_two_person, row.one_person_asked_by = wanted, ""
+    elif not row.one_person_asked_by:
+        row.one_person_asked_by = author.name
+    elif person_of(row.one_person_asked_by) == person_of(author.name):
+        raise Conflict(
+            f"{person_of(author.name)} asked for it; another person must end two-person approval "
+            "(`tollkeeper books profile --one-person`)",
+            param="is_two_person",
+        )
+    else:
+        row.is_two_person, row.one_person_asked_by = False, ""
 
 
 def _check_profile(row: BookProfile) -> None:
@@ -190,12 +216,9 @@ def set_period(session: Session, author: Author, tenant: str, month: str, state:
 
 
 def write_document(session: Session, author: Author, new: NewDocument) -> BookDocument:
-    """Write a document under the next number of its kind and year, in a change that is open: numbers have no gaps.
-
-    The number stands in the document itself: `html` and `pdf` are written for `next_number`.
-    """
+    """Write a document in the change in which its number was taken: numbers have no gaps."""
     row = BookDocument(
-        number=next_number(session, new.kind, new.issued_at),
+        number=new.number,
         kind=new.kind,
         tenant_id=new.tenant,
         month=new.month,
@@ -224,10 +247,13 @@ def write_document(session: Session, author: Author, new: NewDocument) -> BookDo
     return row
 
 
-def next_number(session: Session, kind: DocumentKind, at: datetime) -> str:
-    """Return the number that the next document of a kind has, such as INV-2026-00001."""
-    prefix = f"{_PREFIXES[kind]}-{at:%Y}-"
-    last = session.scalar(select(func.max(BookDocument.number)).where(BookDocument.number.startswith(prefix)))
+def next_number(session: Session, kind: DocumentKind, issued_on: date) -> str:
+    """Return the number that the next document of a kind has, such as INV-2026-00001: of the year of its issue."""
+    prefix = f"{_PREFIXES[kind]}-{issued_on:%Y}-"
+    # By length first: INV-2026-100000 comes after INV-2026-99999.
+    latest = (func.length(BookDocument.number).desc(), BookDocument.number.desc())
+    numbers = select(BookDocument.number).where(BookDocument.number.startswith(prefix)).order_by(*latest).limit(1)
+    last = session.scalar(numbers)
     return f"{prefix}{int(last.rpartition('-')[2]) + 1 if last else 1:05d}"
 
 

@@ -101,6 +101,16 @@ def booked_amount(session: Session, tenant: str, period: str) -> int:
     return sum(pico_usd(amount) for (amount,) in session.connection().execute(wanted))
 
 
+def proposed_in(session: Session, tenant: str, period: str) -> str | None:
+    """Return an adjustment that awaits approval and would be billed to a tenant in a month; `None` if there is none."""
+    wanted = (
+        select(BookAdjustment.id)
+        .join(BookEntry)
+        .where(BookAdjustment.state == "proposed", BookEntry.tenant_id == tenant, BookEntry.period == period)
+    )
+    return session.scalar(wanted.order_by(BookAdjustment.id).limit(1))
+
+
 def write_adjustment(
     session: Session, author: Author, new: NewAdjustment, entries: Sequence[Entry], *, state: AdjustmentState = "booked"
 ) -> BookAdjustment:

@@ -8,7 +8,17 @@ from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.row_names import row_name
-from contracts.control import AdminToken, ApiKey, Project, RoleGrant, Team, Tenant
+from contracts.control import (
+    AdminToken,
+    ApiKey,
+    BookAdjustment,
+    BookEntry,
+    BookPeriod,
+    Project,
+    RoleGrant,
+    Team,
+    Tenant,
+)
 from contracts.control.organisation import AUDIT_SETTING, CONTENT_SETTING
 from contracts.errors import Conflict, NotFound
 
@@ -66,7 +76,11 @@ def get_tenant(session: Session, tenant_id: str) -> Tenant:
 
 
 def update_tenant(session: Session, author: Author, tenant_id: str, change: TenantChange) -> Tenant:
-    """Change a tenant. One that is not active keeps its rows and has all its keys refused."""
+    """Change a tenant. One that is not active keeps its rows and has all its keys refused.
+
+    Raise NotFound, and Conflict on another time zone if its months are closed or its costs corrected by the calendar of
+    this one.
+    """
     values = {
         name: value
         for name in ("name", "time_zone", "weight", "is_active", *_SWITCHES)
@@ -74,6 +88,8 @@ def update_tenant(session: Session, author: Author, tenant_id: str, change: Tena
     }
     entry = begin_change(session, author, "tenant.update", tenant_id)
     tenant = get_tenant(session, tenant_id)
+    if values.get("time_zone", tenant.time_zone) != tenant.time_zone:
+        _refuse_booked(session, tenant)
     entry.detail = {"before": {name: getattr(tenant, name) for name in values}, "after": dict(values)}
     switched: dict[str, object] = {name: values.pop(name) for name in _SWITCHES if name in values}
     if switched:
@@ -82,6 +98,35 @@ def update_tenant(session: Session, author: Author, tenant_id: str, change: Tena
         setattr(tenant, name, value)
     session.flush()
     return tenant
+
+
+def _refuse_booked(session: Session, tenant: Tenant) -> None:
+    """Raise Conflict if the books know days and months of a tenant: of another calendar they would be others."""
+    closed = select(BookPeriod.month).where(BookPeriod.tenant_id == tenant.id, BookPeriod.state == "closed")
+    month = session.scalar(closed.order_by(BookPeriod.month.desc()).limit(1))
+    undone = select(BookAdjustment.reverses).where(
+        BookAdjustment.reverses.is_not(None), BookAdjustment.state == "booked"
+    )
+    standing = (
+        select(BookAdjustment.id)
+        .join(BookEntry)
+        .where(
+            BookEntry.tenant_id == tenant.id,
+            BookAdjustment.state != "rejected",
+            BookAdjustment.kind != "reversal",
+            BookAdjustment.id.not_in(undone),
+        )
+    )
+    adjustment = session.scalar(standing.limit(1))
+    if month is None and adjustment is None:
+        return
+    what = f"{month} is closed" if month is not None else f"{adjustment} is booked"
+    raise Conflict(
+        f"the time zone of {tenant.id} stays {tenant.time_zone}: {what} by its calendar, and days and months of "
+        "another zone are others. Reopen its closed months and reverse its corrections first (`tollkeeper books "
+        "periods`, `adjustments`), or make a new tenant",
+        param="time_zone",
+    )
 
 
 def create_team(session: Session, author: Author, tenant_id: str, team_id: str, name: str) -> Team:

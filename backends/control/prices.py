@@ -42,6 +42,7 @@ class NewPrice:
     usd_per_request: Decimal = field(default=Decimal(0))
     provider: str = ""
     tenant: str = ""
+    region: str = ""
     batch_usd_per_mtok: Mapping[Leaf, Decimal] = field(default_factory=dict)
     batch_tiers: Mapping[int, Mapping[Leaf, Decimal]] = field(default_factory=dict)  # by the tier's threshold
     service_tiers: Mapping[str, Mapping[Leaf, Decimal]] = field(default_factory=dict)  # by name, such as "flex"
@@ -70,7 +71,7 @@ def create_price(session: Session, author: Author, new: NewPrice) -> Price:
     """Add a price card.
 
     Raises InvalidRequest naming the leaf whose price is negative or too fine, Conflict where the version is
-    taken or the card's validity overlaps another of the same model, provider and tenant, NotFound on an unknown
+    taken or the card's validity overlaps another of the same model, provider, region and tenant, NotFound on an unknown
     tenant.
     """
     begin_change(session, author, "price.create", new.version, {"model": new.model, "tenant": new.tenant})
@@ -81,6 +82,7 @@ def create_price(session: Session, author: Author, new: NewPrice) -> Price:
         version=new.version,
         model=new.model,
         provider=new.provider,
+        region=new.region,
         tenant_id=new.tenant,
         card={
             "usd_per_mtok": _as_text(rates),
@@ -168,7 +170,7 @@ def get_standard_cost(session: Session, version: str) -> StandardCost:
 def replace_price(
     session: Session, author: Author, version: str, new: NewPrice, *, is_confirmed: bool = False
 ) -> Price:
-    """End a price card where a new one of the same model, provider and tenant begins, and add that.
+    """End a price card where a new one of the same model, provider, region and tenant begins, and add that.
 
     Both in the session's transaction. Raises as `create_price` and `end_price` do, and InvalidRequest where the new
     card is of something else or begins after the other's end.
@@ -179,12 +181,13 @@ def replace_price(
     for name, ours, theirs in (
         ("model", old.model, new.model),
         ("provider", old.provider, new.provider),
+        ("region", old.region, new.region),
         ("tenant", old.tenant_id, new.tenant),
     ):
         if ours != theirs:
             raise InvalidRequest(
                 f"the card {version!r} holds for the {name} {ours!r}, and the new one for {theirs!r}; "
-                "a card replaces one of the same model, provider and tenant",
+                "a card replaces one of the same model, provider, region and tenant",
                 param=name,
             )
     if old.valid_to is not None and old.valid_to < new.valid_from:
@@ -266,8 +269,9 @@ def _effect(session: Session, author: Author, row: Price | StandardCost, valid_t
     # The latest moment of the two: a card that ended long ago may have been followed by another.
     at = max(valid_to, author.at)
     others = [card for card in load_cards(session, row.model) if card.version != row.version]
-    provider, tenant = (row.provider, row.tenant_id) if isinstance(row, Price) else ("", "")
-    following = [PriceBook(others).card_for(row.model, tenant, moment, provider) for moment in {valid_to, at}]
+    provider, region, tenant = (row.provider, row.region, row.tenant_id) if isinstance(row, Price) else ("", "", "")
+    book = PriceBook(others)
+    following = [book.card_for(row.model, tenant, moment, provider, region) for moment in {valid_to, at}]
     held = None if None in following else following[-1]
     return EndEffect(row.version, valid_to, valid_to < author.at - GRACE, None if held is None else held.version)
 
@@ -332,6 +336,7 @@ def card_of_price(row: Price) -> PriceCard:
             usd_per_request=Decimal(str(written.get("usd_per_request", "0"))),
             provider=row.provider,
             tenant=row.tenant_id,
+            region=row.region,
             batch_usd_per_mtok=_as_decimals(written.get("batch_usd_per_mtok", {})),
             batch_tiers={
                 cast(int, tier["above_input_tokens"]): _as_decimals(tier.get("batch_usd_per_mtok", {}))

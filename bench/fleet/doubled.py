@@ -117,9 +117,11 @@ class Doubled:
         return self.planes[self._plane_ports.index(int(str(row[0]).rpartition(":")[2]))]
 
     def tenants(self) -> set[str]:
-        """Return the ids of all tenants, as the database that takes writes has them."""
-        url = f"{self.postgres.url(self._control_name)}?connect_timeout=2&target_session_attrs=read-write"
-        with psycopg.connect(url) as connection:
+        """Return the ids of all tenants, as the server that was promoted has them.
+
+        The former primary takes writes as well, of whoever has not seen the other one.
+        """
+        with psycopg.connect(self.postgres.standby.url(self._control_name), connect_timeout=2) as connection:
             return {str(row[0]) for row in connection.execute("SELECT id FROM tenants")}
 
     def is_whole(self) -> bool:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from decimal import Decimal
 
-from sqlalchemy import JSON, BigInteger, Boolean, ForeignKey, Index, Integer, String, Text, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Boolean, ForeignKey, Index, Integer, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from contracts.control.base import Base, ExactDecimal, UtcDateTime, one_of
@@ -82,7 +82,7 @@ class BookProfile(Base):
     """What invoices say of a tenant, or (`tenant_id` empty) of who issues them.
 
     `taxes` are names and percents, such as {"VAT": "19"}. `is_two_person` is of the issuer's alone: corrections,
-    closing and reopening need a second person.
+    closing and reopening need a second person, and so does ending that, which `one_person_asked_by` has asked for.
     """
 
     __tablename__ = "book_profiles"
@@ -96,6 +96,7 @@ class BookProfile(Base):
     due_days: Mapped[int] = mapped_column(Integer, default=30)
     taxes: Mapped[dict[str, str]] = mapped_column(JSON, default=dict)
     is_two_person: Mapped[bool] = mapped_column(Boolean, default=False)
+    one_person_asked_by: Mapped[str] = mapped_column(String(300), default="", server_default=text("''"))
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 

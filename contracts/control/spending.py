@@ -36,6 +36,7 @@ class Price(Base):
     version: Mapped[str] = mapped_column(String(120), primary_key=True)
     model: Mapped[str] = mapped_column(String(200))
     provider: Mapped[str] = mapped_column(String(63), default="")
+    region: Mapped[str] = mapped_column(String(63), default="", server_default=text("''"))  # of targets; empty: all
     tenant_id: Mapped[str] = mapped_column(String(63), default="")  # empty: for all
     card: Mapped[dict[str, object]] = mapped_column(JSON)
     valid_from: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -113,6 +113,7 @@ class PriceCard:
     request_pico_usd: int = 0
     provider: str = ""  # empty: holds for every provider
     tenant: str = ""  # empty: holds for every tenant
+    region: str = ""  # of the targets whose answers it prices; empty: of every region
     service_tiers: Mapping[str, Mapping[Leaf, int]] = field(default_factory=dict)
     basis: CostBasis = field(default="price_card", init=False)
 
@@ -198,6 +199,7 @@ class StandardCostCard:
     request_pico_usd: int = field(default=0, init=False)
     provider: str = ""
     tenant: str = ""
+    region: str = ""
     batch_input_rate: int | None = None
     batch_cached_input_rate: int | None = None
     batch_output_rate: int | None = None
@@ -381,14 +383,15 @@ def _plain_cost(tokens_in: int, tokens_out: int, usage: Usage, card: Card) -> Co
 
 
 class PriceBook:
-    """All cards, found by model, provider, tenant and time.
+    """All cards, found by model, tenant, provider, region and time.
 
-    A tenant's own card goes before the general one; of either, the provider's own before the one for any provider.
+    A tenant's own card goes before the general one; of either, the provider's own before the one for any provider; of
+    these, the one for the target's region before the one for any region.
     Raises ConfigurationError if two cards have one version, or hold at once for the same.
     """
 
     def __init__(self, cards: Iterable[AnyCard] = ()) -> None:
-        self._cards: dict[tuple[str, str, str], list[AnyCard]] = {}
+        self._cards: dict[tuple[str, str, str, str], list[AnyCard]] = {}
         versions: set[str] = set()
         marked: set[str] = set()
         for card in cards:
@@ -404,7 +407,7 @@ class PriceBook:
                 )
             versions.add(card.version)
             marked.update(card.version + TIER_MARK + tier for tier in card.tier_names)
-            self._cards.setdefault((card.model, card.provider, card.tenant), []).append(card)
+            self._cards.setdefault((card.model, card.provider, card.tenant, card.region), []).append(card)
         for version in versions & marked:
             raise ConfigurationError(
                 f"the version {version!r} is also what another card's service tier is recorded as; choose another"
@@ -428,13 +431,19 @@ class PriceBook:
             self._changes_ns[place] if place < len(self._changes_ns) else _FAR_OFF_NS,
         )
 
-    def card_for(self, model: str, tenant: str, moment: datetime, provider: str = "") -> AnyCard | None:
-        """Find the card valid at a moment (UTC), or `None`: the usage is then unpriced, not free."""
+    def card_for(
+        self, model: str, tenant: str, moment: datetime, provider: str = "", region: str = ""
+    ) -> AnyCard | None:
+        """Find the card valid at a moment (UTC), or `None`: the usage is then unpriced, not free.
+
+        `region` is the target's; empty: not known, which only cards for any region price.
+        """
         for owner in (tenant, "") if tenant else ("",):
             for seller in (provider, "") if provider else ("",):
-                for card in reversed(self._cards.get((model, seller, owner), ())):
-                    if card.is_valid_at(moment):
-                        return card
+                for place in (region, "") if region else ("",):
+                    for card in reversed(self._cards.get((model, seller, owner, place), ())):
+                        if card.is_valid_at(moment):
+                            return card
         return None
 
 
@@ -466,6 +475,7 @@ def price_card(
     usd_per_request: Decimal = Decimal(0),
     provider: str = "",
     tenant: str = "",
+    region: str = "",
     batch_usd_per_mtok: Mapping[Leaf, Decimal] | None = None,
     batch_tiers: Mapping[int, Mapping[Leaf, Decimal]] | None = None,
     service_tiers: Mapping[str, Mapping[Leaf, Decimal]] | None = None,
@@ -495,6 +505,7 @@ def price_card(
         request_pico_usd=_fee(version, usd_per_request),
         provider=provider,
         tenant=tenant,
+        region=region,
         service_tiers=_by_tier(version, service_tiers, batch_usd_per_mtok),
     )
 

@@ -88,13 +88,16 @@ def _chosen_key(key: str) -> str:
 
 
 @contextmanager
-def form(title: str, key: str, visit: Visit, *, icon: str = ":material/add:") -> Iterator[bool]:
-    """Draw a form that opens under its title; provide whether the viewer may fill it in."""
+def form(
+    title: str, key: str, visit: Visit, *, icon: str = ":material/add:", may: bool | None = None
+) -> Iterator[bool]:
+    """Draw a form that opens under its title; provide whether the viewer may fill it in: `may`, else who can write."""
+    may = visit.viewer.can_write if may is None else may
     with st.expander(title, icon=icon):
-        if not visit.viewer.can_write:
+        if not may:
             st.caption(_READ_ONLY)
         with st.form(key, border=False, enter_to_submit=False):
-            yield visit.viewer.can_write
+            yield may
 
 
 def submit(label: str, *, may: bool) -> bool:

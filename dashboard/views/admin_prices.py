@@ -29,7 +29,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "Cached input": _text(width="small", alignment="right", help="USD per million tokens read from a cache"),
     "Output": _text(width="small", alignment="right", help="USD per million tokens of text"),
     "Other rules": _text(help="Other kinds of tokens, units, tiers and batches that the card prices"),
-    "For": _text(help="Provider and tenant that it applies to"),
+    "For": _text(help="Provider, region and tenant that it applies to"),
     "From": when_column("Empty: from the beginning"),
     "Until": when_column("Empty: until it is ended"),
 }
@@ -91,7 +91,7 @@ def _price_row(visit: Visit, row: Mapping[str, Any]) -> dict[str, object]:
         "Version": row["version"],
         **{title: _usd(rates.get(leaf)) for leaf, title in _LEAVES.items()},
         "Other rules": ", ".join(others),
-        "For": ", ".join(filter(None, (row["provider"], row["tenant_id"]))) or "everyone",
+        "For": ", ".join(filter(None, (row["provider"], row["region"], row["tenant_id"]))) or "everyone",
         "From": _from(visit, row),
         "Until": moment(visit, row["valid_to"]),
     }
@@ -126,7 +126,7 @@ def _from(visit: Visit, row: Mapping[str, Any]) -> datetime | None:
 
 
 def _new_price(visit: Visit) -> None:
-    with form("New price card", "new_price", visit) as may:
+    with form("New price card", "new_price", visit, may=visit.viewer.can_price) as may:
         left, middle, right = st.columns(3)
         model = left.text_input("Model", max_chars=200)
         version = middle.text_input(
@@ -145,46 +145,39 @@ def _new_price(visit: Visit) -> None:
         )
         provider = left.text_input("Provider", max_chars=63, help="Only for this provider's targets; empty: any")
         tenant = middle.text_input("Tenant", max_chars=63, help="Only for this tenant, before the general card")
+        region = middle.text_input("Region", max_chars=63, help="Only for targets in this region; empty: any")
         standard = right.checkbox("Standard cost card of a self-hosted model")
         replaces = left.text_input(
             "Replaces", max_chars=120, help="Version of the card that ends when this one starts; empty: none"
         )
         if submit("Create card", may=may):
             try:
-                body = _body(visit, model, version, begins, rates, provider, tenant, is_standard=standard)
+                body: dict[str, object] = {"model": model.strip(), "version": version.strip()}
+                body |= {} if begins is None else {"valid_from": utc_of(visit, begins)}
+                written = {leaf: _rate(leaf, text) for leaf, text in rates.items() if text.strip()}
+                only = {"provider": provider, "region": region, "tenant": tenant, "replaces": replaces}
+                more = {name: text.strip() for name, text in only.items() if text.strip()}
                 units = _units(per_unit)
+                body |= _standard(written, {**more, **units}) if standard else {"usd_per_mtok": written, **more}
             except InvalidRequest as error:
                 show_refusal(error)
                 return
-            if units and not standard:
+            if units:
                 body["usd_per_unit"] = units
-            if replaces.strip() and not standard:
-                body["replaces"] = replaces.strip()
             with outcome(f"Card {version} created"):
                 visit.control.post("/v1/standard-costs" if standard else "/v1/prices", body)
 
 
-def _body(
-    visit: Visit,
-    model: str,
-    version: str,
-    begins: Any,
-    rates: Mapping[str, str],
-    provider: str,
-    tenant: str,
-    *,
-    is_standard: bool,
-) -> dict[str, object]:
-    written = {leaf: _rate(leaf, text) for leaf, text in rates.items() if text.strip()}
-    body: dict[str, object] = {"model": model.strip(), "version": version.strip()}
-    body |= {} if begins is None else {"valid_from": utc_of(visit, begins)}
-    if is_standard:
-        if len(written) < len(_LEAVES):
-            raise InvalidRequest("a standard cost card prices input, cached input and output; write all three")
-        names = ("input_usd_per_mtok", "cached_input_usd_per_mtok", "output_usd_per_mtok")
-        return body | dict(zip(names, written.values(), strict=True))
-    body |= {"usd_per_mtok": written, "provider": provider.strip()}
-    return body | ({"tenant": tenant.strip()} if tenant.strip() else {})
+def _standard(written: Mapping[str, str], more: Mapping[str, str]) -> dict[str, object]:
+    """Return the prices of a standard cost card. Raises InvalidRequest on what such a card cannot have."""
+    if more:
+        raise InvalidRequest(
+            f"a standard cost card is for every provider, region and tenant, and has no {', '.join(more)}; empty these"
+        )
+    if len(written) < len(_LEAVES):
+        raise InvalidRequest("a standard cost card prices input, cached input and output; write all three")
+    names = ("input_usd_per_mtok", "cached_input_usd_per_mtok", "output_usd_per_mtok")
+    return dict(zip(names, written.values(), strict=True))
 
 
 def _rate(leaf: str, text: str) -> str:
@@ -211,7 +204,7 @@ def _units(text: str) -> dict[str, str]:
 
 
 def _end(visit: Visit, card: Mapping[str, Any], path: str) -> None:
-    may = visit.viewer.can_write and card["valid_to"] is None and visit.viewer.tenant is None
+    may = visit.viewer.can_price and card["valid_to"] is None
     with panel(f"Card {card['version']}", unit=str(card["model"])):
         with st.form(f"end_{card['version']}", border=False, enter_to_submit=False):
             ends = st.datetime_input(

@@ -92,7 +92,7 @@ def _draw_use(visit: Visit, use: GpuUse) -> None:
             note("No GPU time was charged in this range." if use.is_complete else "Loading …")
         return
     shown = list(use.teams)[:_MAX_TEAMS]
-    colors = charts.assign_colors(_payer(payer) for payer in shown)
+    colors = charts.assign_colors(sorted(_payer(payer) for payer in shown))
     drawn = [_use_line(visit, _payer(payer), use.teams[payer], colors[_payer(payer)]) for payer in shown]
     if len(use.teams) > len(shown):
         rest = [sum(each) for each in zip(*list(use.teams.values())[_MAX_TEAMS:], strict=True)]

@@ -28,7 +28,7 @@ def target_name(pool: str, target: str) -> str:
 def failed_tries(board: RoutingBoard, zone: ZoneInfo) -> Plot:
     """Draw failed tries over time as stacked bars, one colour a target."""
     found = {target_name(*where): steps for where, steps in failed_by_step(board.tries).items()}
-    colors = charts.assign_colors(found)
+    colors = charts.assign_colors(sorted(found))
     figure = Plot()
     for name, steps in sorted(found.items(), key=lambda one: -sum(one[1].values())):
         figure.add_bar(

@@ -20,9 +20,8 @@ def price_hit(
 ) -> tuple[Cost, int | None]:
     """Return a hit's cost, and what the answer would have cost (pico-USD) by the card that holds for the request."""
     tier = "" if life.asked_tier == UNDECIDED else life.asked_tier
-    card = settlement.card_of(
-        answer.model, life.who.tenant, answer.seller, life.started_at_ns, life.snapshot, tier=tier
-    )
+    sold = (answer.model, life.who.tenant, answer.seller, answer.region)
+    card = settlement.card_of(*sold, life.started_at_ns, life.snapshot, tier=tier)
     cost, whole = price_by(card, answer, policy, settlement, life.operation.name)
     return structs.replace(cost, tier=tier) if tier else cost, whole
 

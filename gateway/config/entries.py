@@ -328,6 +328,7 @@ class ConfiguredPrice(Entry):
     service_tiers: dict[str, dict[Leaf, Decimal]] = {}  # by name, such as "flex"; as above
     usd_per_unit: dict[str, Decimal] = {}  # by image, second, character, request, or "image.KIND"
     provider: str = ""
+    region: str = Field(default="", description="Only for targets in this region")
     tenant: str = ""
     valid_from: AwareDatetime = _ALWAYS
     valid_to: AwareDatetime | None = None

@@ -357,6 +357,7 @@ def _card(price: ConfiguredPrice) -> PriceCard:
         valid_from=price.valid_from,
         valid_to=price.valid_to,
         provider=price.provider,
+        region=price.region,
         tenant=price.tenant,
         batch_usd_per_mtok=price.batch_usd_per_mtok,
         service_tiers=service_tiers,

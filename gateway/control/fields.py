@@ -138,6 +138,7 @@ Name = Annotated[
 ]
 ModelId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$", max_length=200)]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$", max_length=120)]
+Region = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]*$", max_length=63)]
 TimeZone = Annotated[str, AfterValidator(_known_time_zone), Field(max_length=64)]
 Moment = AwareDatetime
 # Finer than 0.000001 USD per million tokens is less than a pico-USD per token, the grain of all our money.

@@ -33,6 +33,7 @@ _PLATFORM: Final = frozenset({Standing.OWNER, Standing.ADMIN})
 _ADMINS: Final = _PLATFORM | {Standing.TENANT_ADMIN}
 _LEADS: Final = _ADMINS | {Standing.TEAM_LEAD}
 _FINANCE: Final = frozenset({Standing.FINANCE, Standing.TENANT_FINANCE})
+_PRICING: Final = _PLATFORM | {Standing.FINANCE}
 _STAFF: Final = _LEADS | _FINANCE
 _PEOPLE: Final = _STAFF | {Standing.DEVELOPER}
 _READING: Final = frozenset({"GET", "HEAD"})
@@ -70,9 +71,9 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "/v1/stored-keys": Permission(_PLATFORM, _PLATFORM),
     "/v1/unreadable-rows": Permission(_PLATFORM, _PLATFORM),
     "/v1/playbooks": Permission(_PLATFORM, _PLATFORM),
-    "/v1/prices": Permission(_ADMINS | _FINANCE, _PLATFORM),
-    "/v1/standard-costs": Permission(_ADMINS | _FINANCE, _PLATFORM),
-    "/v1/rates": Permission(_ADMINS | _FINANCE, _PLATFORM),
+    "/v1/prices": Permission(_ADMINS | _FINANCE, _PRICING),
+    "/v1/standard-costs": Permission(_ADMINS | _FINANCE, _PRICING),
+    "/v1/rates": Permission(_ADMINS | _FINANCE, _PRICING),
     "/v1/tokens": Permission(_ADMINS, _ADMINS),
     "/v1/accounts": Permission(_ADMINS, _ADMINS),
     "/v1/sessions": Permission(_PEOPLE, _PEOPLE),

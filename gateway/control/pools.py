@@ -29,7 +29,19 @@ from contracts.serving.pool_choices import PolicyName, TargetKind
 from gateway.config.fields.failure_fields import FailureFields
 from gateway.config.fields.queue_fields import QueueFields
 from gateway.control.access import Admin
-from gateway.control.fields import Body, Database, Deleted, Page, References, Resource, Slug, Wanted, list_of, page_of
+from gateway.control.fields import (
+    Body,
+    Database,
+    Deleted,
+    Page,
+    References,
+    Region,
+    Resource,
+    Slug,
+    Wanted,
+    list_of,
+    page_of,
+)
 
 router = APIRouter(prefix="/v1/pools", tags=["pools"])
 
@@ -42,9 +54,6 @@ KeyRef = Annotated[
     str,
     StringConstraints(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:/.+|stored:[a-z0-9][a-z0-9-]*)?$", max_length=200),
 ]
-
-
-Region = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]*$", max_length=63)]
 
 
 Provider = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63)]

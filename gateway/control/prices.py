@@ -19,6 +19,7 @@ from gateway.control.fields import (
     ModelId,
     Moment,
     Page,
+    Region,
     Resource,
     Slug,
     UsdPerMtok,
@@ -91,12 +92,13 @@ class PriceBody(Body):
         StringConstraints(pattern=r"^[a-z0-9_.-]*$", max_length=63),
         Field(description="Only for targets of this provider (or of this kind, if a target names no provider)"),
     ] = ""
+    region: Annotated[Region, Field(description="For targets in this region only")] = ""
     tenant: Slug | None = Field(default=None, description="For this tenant only; has precedence over the general card")
     valid_from: Moment = BEGINNING
     valid_to: Moment | None = Field(default=None, description="Exclusive; null: until ended")
     replaces: Annotated[str, StringConstraints(max_length=120)] | None = Field(
         default=None,
-        description="The version of a card of the same model, provider and tenant that ends when this one "
+        description="The version of a card of the same model, provider, region and tenant that ends when this one "
         "starts (by default now), in one transaction",
     )
     effect: Literal["confirmed"] | None = Field(
@@ -151,6 +153,7 @@ class PriceOut(Resource):
     version: str
     model: str
     provider: str
+    region: str
     tenant_id: str
     card: dict[str, object]
     valid_from: datetime
@@ -179,7 +182,7 @@ class StandardCostOut(Resource):
 
 @router.post("/prices", status_code=201, summary="Create a price card")
 def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut:
-    """Refused if it overlaps another card of the same model, provider and tenant: replace or end that one."""
+    """Refused if it overlaps another card of the same model, provider, region and tenant: replace or end that one."""
     is_now = body.replaces is not None and "valid_from" not in body.model_fields_set
     rates, service_tiers = with_units(body.usd_per_mtok, body.service_tiers, body.usd_per_unit)
     new = NewPrice(
@@ -191,6 +194,7 @@ def create_price(body: PriceBody, author: Admin, database: Database) -> PriceOut
         tiers=[(tier.above_input_tokens, tier.usd_per_mtok) for tier in body.tiers],
         usd_per_request=body.usd_per_request,
         provider=body.provider,
+        region=body.region,
         tenant=body.tenant or "",
         batch_usd_per_mtok=body.batch_usd_per_mtok,
         batch_tiers={tier.above_input_tokens: tier.batch_usd_per_mtok for tier in body.tiers},

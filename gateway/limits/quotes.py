@@ -132,8 +132,8 @@ class _Quote:
 def _cards(model: ModelSpec, tenant: str, snapshot: Snapshot, now_ns: int) -> list[AnyCard]:
     """Return the card of every target; none at all where one of them has none."""
     moment = datetime.fromtimestamp(now_ns / 1e9, UTC)
-    sellers = {target.provider or target.kind for target in snapshot.pools[model.pool].targets}
-    found = [snapshot.prices.card_for(model.id, tenant, moment, seller) for seller in sorted(sellers)]
+    sellers = {(target.provider or target.kind, target.region) for target in snapshot.pools[model.pool].targets}
+    found = [snapshot.prices.card_for(model.id, tenant, moment, seller, region) for seller, region in sorted(sellers)]
     return [] if None in found else [card for card in found if card is not None]
 
 

@@ -125,6 +125,7 @@ def _lost_record(kept: KeptValue, last_alive_ns: int, settlement: Settlement, sn
         record.model,
         record.who.tenant,
         record.provider,
+        record.region,
         started_at_ns,
         snapshot,
         tier=BATCH if flags & BATCHED else record.service_tier,

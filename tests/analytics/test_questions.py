@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,11 +10,14 @@ from uuid import uuid4
 import pytest
 
 import analytics.queries
-from analytics.distinct import distinct
+from analytics.distinct import distinct, made_in_order
 from analytics.overview import overview
 from analytics.queries import query, query_names
 from analytics.rows import UnexpectedRow, money_of, number_of, numbers_of, text_of
 from analytics.scope import Scope
+from backends.control.changes import Author
+from backends.control.database import ControlDatabase
+from backends.control.organisation import create_team, create_tenant
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
 from contracts.access.identity import Identity
@@ -114,3 +117,17 @@ def test_no_query_writes_the_kinds_of_tokens_out() -> None:
         path.stem for path in folder.rglob("*.sql") if re.search(r"tokens_(input|output|cache)_", path.read_text())
     }
     assert naming == OF_SOME_KINDS
+
+
+def test_names_come_in_the_order_in_which_they_were_made(control_database: ControlDatabase) -> None:
+    """So colours are given: what comes later takes none from what was there."""
+    first = datetime(2026, 11, 1, tzinfo=UTC)
+    with control_database.session() as session:
+        for hours, name in enumerate(("zeta", "alpha")):
+            author = Author("test", first + timedelta(hours=hours))
+            create_tenant(session, author, name, name)
+            create_team(session, author, name, f"team-{name}", "Team")
+        assert made_in_order(session, "tenant") == ("zeta", "alpha")
+        assert made_in_order(session, "tenant", "alpha") == ("alpha",)
+        assert made_in_order(session, "team", "zeta") == ("team-zeta",)
+        assert made_in_order(session, "provider") == ()

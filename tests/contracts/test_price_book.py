@@ -17,7 +17,7 @@ INSTANT = timedelta(microseconds=1)
 OWN = StandardCostCard("m", "s1", YEAR_2026, input_rate=50_000, cached_input_rate=5_000, output_rate=400_000)
 
 
-def dated(version, valid_from, valid_to=None, *, model="m", provider="", tenant=""):
+def dated(version, valid_from, valid_to=None, *, model="m", provider="", tenant="", region=""):
     return PriceCard(
         model=model,
         version=version,
@@ -26,6 +26,7 @@ def dated(version, valid_from, valid_to=None, *, model="m", provider="", tenant=
         rates={"input_text": 1},
         provider=provider,
         tenant=tenant,
+        region=region,
     )
 
 
@@ -99,6 +100,37 @@ def test_a_providers_card_prices_no_other_provider():
     assert book.card_for("m", "acme", YEAR_2026) is None
 
 
+def test_a_region_s_own_card_goes_before_the_one_for_any_region_and_behind_provider_and_tenant():
+    book = PriceBook(
+        [
+            dated("any", YEAR_2026),
+            dated("eu", YEAR_2026, YEAR_2027, region="eu"),
+            dated("azure's", YEAR_2026, YEAR_2027, provider="azure"),
+            dated("azure's in eu", YEAR_2026, YEAR_2027, provider="azure", region="eu"),
+            dated("acme's", YEAR_2026, YEAR_2027, tenant="acme"),
+        ]
+    )
+    expected = {
+        ("openai", "globex", "eu"): "eu",
+        ("openai", "globex", "us"): "any",
+        ("openai", "globex", ""): "any",
+        ("azure", "globex", "eu"): "azure's in eu",
+        ("azure", "globex", "us"): "azure's",
+        ("azure", "acme", "eu"): "acme's",
+    }
+    for (provider, tenant, region), version in expected.items():
+        card = book.card_for("m", tenant, YEAR_2026, provider, region)
+        later = book.card_for("m", tenant, YEAR_2027, provider, region)
+        assert card is not None and later is not None
+        assert (card.version, later.version) == (version, "any")
+
+
+def test_a_region_s_card_prices_no_other_region():
+    book = PriceBook([dated("eu", YEAR_2026, region="eu")])
+    assert book.card_for("m", "acme", YEAR_2026, "openai", "us") is None
+    assert book.card_for("m", "acme", YEAR_2026, "openai") is None
+
+
 def test_two_cards_never_share_a_version():
     with pytest.raises(ConfigurationError, match="two cards have the version 'v1'.* give each its own"):
         PriceBook([dated("v1", YEAR_2026), dated("v1", YEAR_2026, model="n")])
@@ -135,8 +167,11 @@ def test_cards_of_other_models_providers_and_tenants_do_not_overlap():
             dated("b", YEAR_2026, model="n"),
             dated("c", YEAR_2026, tenant="acme"),
             dated("d", YEAR_2026, provider="azure"),
+            dated("e", YEAR_2026, region="eu"),
         ]
     )
+    with pytest.raises(ConfigurationError, match="overlap"):
+        PriceBook([dated("e", YEAR_2026, region="eu"), dated("f", YEAR_2027, region="eu")])
 
 
 @SOME

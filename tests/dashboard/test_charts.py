@@ -45,10 +45,12 @@ def test_names_of_one_chart_take_the_colours_in_order() -> None:
     assert many[f"GPU-{len(GROUP_COLORS)}"] == GROUP_COLORS[0]
 
 
-@given(st.sets(st.text(min_size=1), min_size=1, max_size=40))
-def test_every_name_has_a_colour_that_does_not_depend_on_order(names: set[str]) -> None:
-    assert charts.assign_colors(sorted(names)) == charts.assign_colors(sorted(names, reverse=True))
-    assert set(charts.assign_colors(names)) == names
+@given(st.lists(st.text(min_size=1), unique=True, max_size=40), st.integers(0, 40))
+def test_names_that_come_later_change_no_colour(names: list[str], known: int) -> None:
+    before = charts.assign_colors(names[:known])
+    after = charts.assign_colors(names)
+    assert {name: after[name] for name in before} == before
+    assert list(after) == names
 
 
 def test_a_bar_that_is_still_filling_is_paler() -> None:

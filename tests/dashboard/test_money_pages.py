@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -17,15 +18,19 @@ from streamlit.testing.v1 import AppTest
 from analytics.cost.question import CostQuestion
 from analytics.cost.report import cost_report
 from backends.control.alert_log import settle_alerts
+from backends.control.budget_states import GatewayState, publish_states
 from backends.control.database import ControlDatabase
 from backends.secrets.secret_files import SecretFiles
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
+from contracts.recording.moments import unix_ns
 from contracts.recording.names import REQUESTS
 from contracts.recording.records import RequestRecord
 from contracts.rules.alerts import Finding, Rule
+from contracts.rules.periods import period_bounds
 from dashboard import formats
+from dashboard.views import slos
 from dashboard.views.costs_words import signed_money, signed_percent
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
@@ -124,6 +129,26 @@ def budgets_page() -> None:
 
     viewer = Viewer("tester", Role.OWNER, EVERYTHING, os.environ["TEST_VIEWER_TOKEN"])
     BUDGETS.draw(visit_of(BUDGETS, viewer, read_filters(streamlit.query_params.to_dict()), datetime.now(UTC)))
+
+
+def prices_page() -> None:
+    """What Streamlit runs for the prices of the admin page, as finance of the installation or as an owner."""
+    import os
+    from datetime import UTC, datetime
+
+    import streamlit
+
+    from analytics.reach import EVERYTHING
+    from contracts.control import Role
+    from dashboard.filters import read_filters
+    from dashboard.frame import visit_of
+    from dashboard.viewer import Viewer
+    from dashboard.views.admin import ADMIN
+    from dashboard.views.admin_prices import draw_prices
+
+    role = Role(os.environ.get("TEST_VIEWER_ROLE", "owner"))
+    viewer = Viewer("tester", role, EVERYTHING, os.environ["TEST_VIEWER_TOKEN"])
+    draw_prices(visit_of(ADMIN, viewer, read_filters(streamlit.query_params.to_dict()), datetime.now(UTC)))
 
 
 def page(script: Callable[[], None], **address: str) -> AppTest:
@@ -279,6 +304,42 @@ def test_a_budget_is_made_changed_and_deleted_by_forms(plane: TestClient) -> Non
     assert plane.get("/v1/tenants/acme/budgets").json()["data"] == []
 
 
+def test_the_bar_of_a_budget_that_is_used_up_is_no_good_one(plane: TestClient, tmp_path: Path) -> None:
+    """At 138 % it was green in the table and red on the overview."""
+    body = {"level": "tenant", "period": "total", "amount_usd": "1", "is_hard": False, "thresholds": []}
+    budget = plane.post("/v1/tenants/acme/budgets", json=body).json()["id"]
+    database = ControlDatabase(f"sqlite:///{tmp_path / 'control.db'}")
+    with database.session() as session:
+        start_ns, _ = period_bounds("total", "UTC", unix_ns(datetime.now(UTC)))
+        publish_states(session, "one", [GatewayState(budget, "", start_ns, 138 * USD // 100)], datetime.now(UTC))
+    database.close()
+    (table,) = page(budgets_page).dataframe
+    assert (round(table.value["Used"][0], 2), table.value["State"][0]) == (1.38, "used up")
+    assert json.loads(table.proto.columns)["Used"]["type_config"]["color"] == "gray"
+
+
+@pytest.mark.parametrize(
+    ("left", "lowest"), [(0.5, -2), (0.0, -2), (-0.4, -42), (-1.0, -102), (-1.01, -102), (-73.89, -102)]
+)
+def test_a_chart_of_an_error_budget_ends_where_twice_as_many_were_bad(
+    monkeypatch: pytest.MonkeyPatch, left: float, lowest: float
+) -> None:
+    drawn: list[Any] = []
+    points = [SimpleNamespace(at=TODAY, remaining_share=share) for share in (1.0, None, left)]
+    visit: Any = SimpleNamespace(
+        read_slow=lambda *_, **__: SimpleNamespace(points=points),
+        formats=SimpleNamespace(zone=UTC),
+        now=TODAY,
+    )
+    monkeypatch.setattr(slos, "show_chart", lambda _, figure, **more: drawn.append((figure, more["data"]())))
+    monkeypatch.setattr(slos, "select", lambda *_, **__: "up")
+    found: Any = SimpleNamespace(objective=SimpleNamespace(id="up"), budget=SimpleNamespace(remaining_share=left))
+    slos._history(visit, SimpleNamespace(), [found])  # type: ignore[arg-type]
+    ((figure, data),) = drawn
+    assert list(json.loads(figure.as_json())["layout"]["yaxis"]["range"]) == [pytest.approx(lowest), 104]
+    assert data["Budget left"] == [100, None, pytest.approx(left * 100)], "the data has all of it"
+
+
 @pytest.mark.parametrize(
     ("field", "typed", "said"),
     [
@@ -298,6 +359,55 @@ def test_a_form_shows_the_control_plane_s_own_message(plane: TestClient, field: 
     (error,) = app.error
     assert said in error.value.replace("\\", "").replace("\u2060", "")  # which keeps addresses from becoming links
     assert plane.get("/v1/tenants/acme/budgets").json()["data"] == []
+
+
+def test_finance_makes_a_card_of_units_for_a_region_by_the_form(
+    plane: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = plane.post("/v1/tokens", json={"name": "finance", "role": "finance"}).json()["secret"]
+    monkeypatch.setenv("TEST_VIEWER_TOKEN", token)
+    monkeypatch.setenv("TEST_VIEWER_ROLE", "finance")
+    plane.headers["Authorization"] = f"Bearer {token}"
+    written = {"Model": "dall-e", "Version": "dall-e/1", "Region": "eu", "Prices by unit": "image=0.04 image.hd=0.08"}
+    app = page(prices_page)
+    assert not any(field.disabled for field in app.text_input)
+    fill(app, written)
+    press(app, "Create card")
+    card = plane.get("/v1/prices/dall-e/1").json()
+    assert (card["model"], card["region"], card["provider"], card["tenant_id"]) == ("dall-e", "eu", "", "")
+    assert card["card"]["usd_per_unit"] == {"image": "0.04", "image.hd": "0.08"} and not card["card"]["usd_per_mtok"]
+    rows = page(prices_page).dataframe[0].value.to_dict("records")
+    (row,) = (row for row in rows if row["Version"] == "dall-e/1")
+    assert (row["Other rules"], row["For"]) == ("image $0.04, image.hd $0.08", "eu")
+
+
+@pytest.mark.parametrize(
+    ("units", "is_standard", "said"),
+    [
+        ("image", False, "'image' is not a price by unit; write UNIT=USD such as image=0.04"),
+        ("image=cheap", False, "'image=cheap' is not a price by unit"),
+        ("picture=0.04", False, "picture"),
+        ("image=-1", False, "greater than or equal to 0"),
+        ("image=0.04", True, "standard cost card is for every provider, region and tenant, and has no image"),
+    ],
+)
+def test_a_price_by_unit_that_is_none_is_refused_and_no_card_is_made(
+    plane: TestClient, units: str, is_standard: bool, said: str
+) -> None:
+    app = page(prices_page)
+    fill(app, {"Model": "dall-e", "Version": "dall-e/1", "Prices by unit": units})
+    if is_standard:
+        (box,) = (box for box in app.checkbox if box.label.startswith("Standard cost card"))
+        box.check()
+    press(app, "Create card")
+    assert said in "".join(error.value.replace("\\", "") for error in app.error)
+    assert [plane.get(f"/v1/{kind}/dall-e/1").status_code for kind in ("prices", "standard-costs")] == [404, 404]
+
+
+def fill(app: AppTest, written: dict[str, str]) -> None:
+    for label, text in written.items():
+        (field,) = (field for field in app.text_input if field.label == label)
+        field.input(text)
 
 
 def test_an_alert_is_listed_taken_up_and_silenced(plane: TestClient, tmp_path: Path) -> None:

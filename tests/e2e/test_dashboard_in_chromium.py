@@ -26,6 +26,14 @@ FLAGS = [
 ]
 
 
+# Marks everything on the page as Streamlit marks what it has not drawn again yet, and returns how opaque it is then.
+PALED = """() => [...document.querySelectorAll('[data-stale]')].map(element => {
+    element.setAttribute('data-stale', 'true');
+    element.style.opacity = 0.33;
+    return getComputedStyle(element).opacity;
+})"""
+
+
 @pytest.fixture
 def page():
     if not CHROMIUM.exists():
@@ -59,3 +67,5 @@ def test_a_request_stands_on_the_overview(installation: Installation, page):
     tokens = page.get_by_test_id("stMetric").filter(has_text=re.compile("^Output tokens"))
     playwright.expect(tokens.get_by_test_id("stMetricValue")).to_have_text("77")
     assert "Traceback" not in page.content()
+    opacities = page.evaluate(PALED)
+    assert opacities and set(opacities) == {"1"}, "what waits to be drawn again stays readable"

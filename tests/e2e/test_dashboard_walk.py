@@ -92,8 +92,10 @@ def tab(walk: Walk) -> Any:
 
 @pytest.fixture
 def page(tab: Any) -> Iterator[Any]:
+    size = tab.viewport_size
     yield tab
     tab.goto("about:blank")  # a page that refreshes takes time from the next
+    tab.set_viewport_size(size)
 
 
 def shows(page: Any, **figures: str) -> None:
@@ -363,3 +365,7 @@ def test_every_page_is_accessible(walk: Walk, page: Any, path: str) -> None:
     page.wait_for_function(f"{ground} !== '{light}'", timeout=PATIENCE_MS)
     page.wait_for_timeout(300)  # colours fade into one another
     assert_accessible(page, f"{path} in the dark")
+    page.set_viewport_size({"width": 390, "height": 844})
+    walk.visit(page, f"{path}?range=1h")
+    assert_accessible(page, f"{path} on a telephone")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390, "nothing stands beside the screen"

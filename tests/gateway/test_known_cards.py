@@ -20,8 +20,8 @@ def snapshot(*cards: AnyCard) -> Snapshot:
     return Snapshot(1, {}, {}, {}, PriceBook(cards))
 
 
-def version_at(known: KnownCards, at_ns: int, of: Snapshot, tenant: str = "acme") -> str | None:
-    card = known.card_for("m", tenant, "openai_http", at_ns, of, tier="")
+def version_at(known: KnownCards, at_ns: int, of: Snapshot, tenant: str = "acme", region: str = "") -> str | None:
+    card = known.card_for("m", tenant, "openai_http", region, at_ns, of, tier="")
     return None if card is None else card.version
 
 
@@ -47,6 +47,13 @@ def test_each_tenant_has_its_own_card():
     assert version_at(known, TURN_NS, of) == "new"
     assert version_at(known, TURN_NS, of, "globex") == "contract"
     assert version_at(known, TURN_NS, of) == "new"
+
+
+def test_each_region_has_its_own_card():
+    known = KnownCards()
+    of = snapshot(NEW, price_card("m", "eu", {"input_text": Decimal(3)}, region="eu"))
+    versions = [version_at(known, TURN_NS, of, region=region) for region in ("us", "eu", "", "eu")]
+    assert versions == ["new", "eu", "new", "eu"]
 
 
 def test_a_book_without_cards_never_changes():

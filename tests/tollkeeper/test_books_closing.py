@@ -1,22 +1,46 @@
 """Months that are closed: `tollkeeper books close`, the invoice that it freezes, and what comes after."""
 
+import re
 import shutil
+import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
+from sqlalchemy import select
 from typer.testing import CliRunner
 
+from analytics.books.closing import close_month
+from backends.control.book_periods import (
+    ProfileChange,
+    closed_periods,
+    list_documents,
+    next_number,
+    set_profile,
+)
+from backends.control.changes import Author
+from backends.control.organisation import TenantChange, create_tenant, update_tenant
 from backends.control.rates import NewRate, create_rate
+from contracts.access.identity import Identity
+from contracts.control import AuditEntry, BookDocument
+from contracts.errors import Conflict
 from tests.tollkeeper.test_books_command import CALENDAR, Books, refused, said
 from tollkeeper.cli import app
 
 NOW = datetime.now(UTC)
 LAST_MONTH = NOW.replace(day=1, hour=0, minute=0, second=0, microsecond=0) - timedelta(days=20)
 MONTH = f"{LAST_MONTH:%Y-%m}"
+BLANK: dict[str, Any] = {
+    **{"kind": "invoice", "month": "2046-10", "version": 1, "corrects": "", "adjustment_id": "", "reason": ""},
+    **{"author": "test", "issued_at": NOW, "due_at": None, "currency": "USD", "usd_rate": Decimal(1)},
+    **{"net_usd": Decimal(0), "net_by_month": {}, "subtotal": Decimal(0), "tax": Decimal(0), "taxes": []},
+    **{"payable": Decimal(0), "terms": [], "html": "", "pdf_base64": "", "digest": ""},
+}
 
 
 @pytest.fixture
@@ -50,6 +74,10 @@ def test_a_closed_month_is_an_invoice_that_stays_as_it_is(books: Books, tmp_path
         *books.data,
     )
     books.used(books.request(LAST_MONTH, "gpt-x", 10 * 10**12, "card"))
+    draft = ("--month", MONTH, "--tz", "Europe/Berlin", "--level", "tenant", "--tenant", books.tenant, *books.place)
+    for named, currency, payable in (((), "EUR", "8.61"), (("--currency", "usd"), "USD", "10.00")):
+        (one,) = said("cost", "invoices", str(tmp_path / "drafts"), *draft, *named)["invoices"]
+        assert (one["currency"], one["payable"]) == (currency, payable)
     issued = close(books)
     assert issued["number"] == f"INV-{NOW:%Y}-00001" and issued["net_usd"] == "10.000000000000"
     assert (issued["subtotal"], issued["payable"]) == ("8.612346", "10.25")  # 8.61 and 19 % of it
@@ -93,7 +121,7 @@ def test_a_closed_month_is_corrected_by_a_credit_note_alone(books: Books) -> Non
     assert (note["kind"], note["corrects"], note["payable"]) == ("credit_note", number, "-10.00")
     left = refused("books", "credit", number, "--usd", "1", "--reason", "more", *books.place)
     assert "0.003000000000 USD are left" in left
-    for amount, said_of_it in (("0", "above 0"), ("-1", "above 0"), ("nan", "finite"), ("x", "no amount")):
+    for amount, said_of_it in (("0", "above 0"), ("-1", "above 0"), ("nan", "finite"), ("x", "not an amount")):
         assert said_of_it in refused("books", "credit", number, f"--usd={amount}", "--reason", "x", *books.place)
     assert "is not taken back" in refused("books", "reverse", credit["id"], "--reason", "x", *books.place)
     register = said("books", "list", "--tenant", books.tenant, *books.data)
@@ -136,6 +164,91 @@ def test_two_people_close_and_reopen(books: Books, monkeypatch: pytest.MonkeyPat
     assert said(*reopen)["state"] == "draft"
 
 
+def test_a_month_is_not_closed_over_a_correction_that_awaits_approval(books: Books) -> None:
+    books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "wrong"))
+    books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
+    rerate = ("books", "rerate", "--month", MONTH, "--tenant", books.tenant, "--reason", "x", "--yes", *books.place)
+    closing = ("books", "close", MONTH, "--tenant", books.tenant, *books.place)
+    proposed = said(*rerate, "--propose")["adjustment"]["id"]
+    assert f"{proposed} is proposed for {MONTH}" in refused(*closing)
+    said("books", "reject", proposed, *books.place)
+    assert close(books)["net_usd"] == "1.000000000000"
+
+
+def test_two_people_end_what_needs_two_people(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = ("books", "profile", "--one-person", *books.data)
+    said("books", "profile", "--two-person", *books.data)
+    asked = said(*profile)
+    assert asked["two_person"] and asked["one_person_asked_by"].endswith("(command line)")
+    assert "another person must end two-person approval" in refused(*profile)
+    monkeypatch.setattr("getpass.getuser", lambda: "controller")
+    ended = said(*profile)
+    assert (ended["two_person"], ended["one_person_asked_by"]) == (False, "")
+    with books.database.session() as session:
+        details = [row.detail for row in session.scalars(select(AuditEntry)) if row.action == "book.profile"]
+    changed: Any = details[-1]
+    assert changed["before"]["is_two_person"] is True and changed["after"]["is_two_person"] is False
+
+
+def test_a_tenant_s_calendar_stays_while_its_books_are_kept_by_it(books: Books) -> None:
+    """By another zone days and months are others: the same correction would be booked twice, and an hour invoiced."""
+
+    def move(**change: Any) -> str:
+        with books.database.session() as session:
+            return update_tenant(session, CALENDAR, books.tenant, TenantChange(**change)).time_zone
+
+    books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "wrong"))
+    books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
+    rerate = ("books", "rerate", "--month", MONTH, "--tenant", books.tenant, "--reason", "x", "--yes", *books.place)
+    booked = said(*rerate)["adjustment"]["id"]
+    with pytest.raises(Conflict, match=f"stays Europe/Berlin: {booked} is booked by its calendar"):
+        move(time_zone="Asia/Tokyo")
+    said("books", "reverse", booked, "--reason", "moving", *books.place)
+    close(books)
+    with pytest.raises(Conflict, match=f"stays Europe/Berlin: {MONTH} is closed by its calendar"):
+        move(time_zone="Asia/Tokyo")
+    assert move(time_zone="Europe/Berlin", weight=2) == "Europe/Berlin"  # as it is
+    said("books", "reopen", MONTH, "--tenant", books.tenant, "--reason", "moving", *books.data)
+    assert move(time_zone="Asia/Tokyo") == "Asia/Tokyo"
+    assert said(*rerate)["adjustment"]["amount_usd"] == "-0.997000000000"
+
+
+def test_numbers_go_on_behind_99999_and_are_of_the_year_of_the_tenant_s_calendar(books: Books) -> None:
+    at = datetime(2046, 12, 31, 23, 30, tzinfo=UTC)  # in Berlin it is 2047
+    with books.database.session() as session:
+        for number in ("INV-2046-00099", "INV-2046-99999", "INV-2046-100000", "CN-2046-00007"):
+            session.add(BookDocument(**{**BLANK, "number": number, "tenant_id": books.tenant}))
+        session.flush()
+        assert next_number(session, "invoice", at.date()) == "INV-2046-100001"
+        assert next_number(session, "credit_note", at.date()) == "CN-2046-00008"
+        assert next_number(session, "cancellation", at.date()) == "CAN-2046-00001"
+    books.used(books.request(datetime(2046, 11, 5, tzinfo=UTC), "gpt-x", 10**12, "card"))
+    client = books.writer()
+    (done,) = close_month(client, books.database, Author("test", at), "2046-11", tenant=books.tenant)
+    client.close()
+    assert done.document is not None and done.document.number == "INV-2047-00001"
+    assert "Issued on 2047-01-01" in done.document.html
+
+
+def test_names_in_letters_that_the_pdf_lacks_are_told_there(books: Books, tmp_path: Path) -> None:
+    letters = "Škoda Łódź 株式会社"
+    said("books", "profile", books.tenant, "--legal-name", letters, "--address", "x" * 300, *books.data)
+    books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "card"))
+    pdf, html = tmp_path / "one.pdf", tmp_path / "one.html"
+    said("books", "show", close(books)["number"], "--pdf", str(pdf), "--html", str(html), *books.data)
+    assert f"To {letters}<br>" in html.read_text()
+    page = text_of_pdf(pdf)
+    assert "To Skoda Lódz ????" in page and "The HTML page of the document has all of them" in page.replace("\n", " ")
+    assert page.count("x") >= 300, "a long line goes on in the next"
+
+
+def text_of_pdf(path: Path) -> str:
+    """Return the texts that the streams of a PDF show, a line each."""
+    streams = re.findall(rb"stream\n(.*?)\nendstream", path.read_bytes(), re.DOTALL)
+    shown = b"\n".join(zlib.decompress(stream) for stream in streams)
+    return b"\n".join(re.findall(rb"\((.*?)\) Tj", shown)).decode("latin-1")
+
+
 def test_a_month_that_is_not_over_stays_open_and_its_draft_says_so(books: Books, tmp_path: Path) -> None:
     with books.database.session() as session:
         terms = NewRate("terms", "terms", books.tenant, {"committed_usd": "100"}, datetime(2020, 1, 1, tzinfo=UTC))
@@ -149,6 +262,30 @@ def test_a_month_that_is_not_over_stays_open_and_its_draft_says_so(books: Books,
     assert Decimal("0") < Decimal(draft["payable"]) <= 100  # of the commitment, the days so far
     (page,) = (path.read_text() for path in tmp_path.glob("*.html"))
     assert "Draft invoice" in page and "This is a draft, not an invoice" in page and "of the month so far" in page
+
+
+def test_a_tenant_whose_month_stays_open_keeps_no_other_open(books: Books) -> None:
+    """Of three tenants one lives where the month is not over yet, and one is billed in a currency without a rate."""
+    francs = f"francs-{uuid4()}"
+    at = datetime(2046, 12, 1, 1, tzinfo=UTC)  # in New York it is November
+    with books.database.session() as session:
+        for name, zone in (("early", "America/New_York"), (francs, "UTC")):
+            create_tenant(session, CALENDAR, name, name, time_zone=zone)
+        set_profile(session, CALENDAR, francs, ProfileChange(currency="CHF"))
+    used = books.request(datetime(2046, 11, 5, tzinfo=UTC), "gpt-x", 10**12, "card")
+    books.used(used, replace(used, request_id=uuid4().bytes, who=Identity(francs)))
+    client = books.writer()
+    done = {one.tenant: one for one in close_month(client, books.database, Author("test", at), "2046-11")}
+    again = close_month(client, books.database, Author("test", at), "2046-11")
+    client.close()
+    assert done[books.tenant].document is not None and not done[books.tenant].refused
+    assert done["early"].refused.startswith("2046-11 is over at 2046-12-01 00:00 (America/New_York)")
+    assert done[francs].refused.startswith("CHF has no rate on 2046-11-30")
+    assert [(one.tenant, bool(one.refused)) for one in again] == [("early", True), (francs, True)]
+    with books.database.session() as session:
+        documents = list_documents(session, month="2046-11")
+        assert [one.tenant_id for one in documents] == [books.tenant]
+        assert set(closed_periods(session)) == {(books.tenant, "2046-11")}
 
 
 def test_all_tenants_close_at_once_and_those_without_usage_have_no_invoice(books: Books) -> None:

@@ -48,6 +48,11 @@ class Books:
         client: StoreClient = self._store.client("reader")
         return client
 
+    def writer(self) -> StoreClient:
+        """Return a client of the store that may write it."""
+        client: StoreClient = self._store.client("writer")
+        return client
+
     def card(self, version: str, model: str, given: str, made: str) -> None:
         """Make a card of this tenant alone, from the beginning of time on."""
         with self.database.session() as session:
@@ -56,7 +61,7 @@ class Books:
 
     def used(self, *records: RequestRecord) -> None:
         """Put requests into the store as the collector does."""
-        writer = self._store.client("writer")
+        writer = self.writer()
         writer.insert_arrow("requests", arrow_batch(REQUESTS, list(records)), deduplication_token=str(uuid4()))
         writer.close()
 

@@ -1,19 +1,26 @@
 """Pages of a usage or cost API as they are saved: one page, an array of pages, or a page per line."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from analytics.reconciliation.formats.reading import Problems, UnreadableBill, shown
 
-_DEEPEST: Final = 50
+_LONGEST_NUMBER: Final = 40
+# A high surrogate without a low one behind it, or a low one without a high one before it.
+_HALF_LETTER: Final = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 
 
 def load_json(text: str) -> list[tuple[int, Any]]:
     """Return the values of a JSON file, or of one with a value per line, each with its line. Raise UnreadableBill."""
+    if _HALF_LETTER.search(text):
+        raise UnreadableBill("the file was not imported: it has half a letter (a lone surrogate, \\ud800 to \\udfff)")
     try:
-        return [(1, json.loads(text, parse_float=Decimal))]
+        return [(1, _loaded(text))]
     except RecursionError:
         raise UnreadableBill("the file was not imported: its JSON is nested too deeply") from None
     except json.JSONDecodeError as error:
@@ -26,12 +33,28 @@ def load_json(text: str) -> list[tuple[int, Any]]:
         if not line.strip():
             continue
         try:
-            values.append((number, json.loads(line, parse_float=Decimal)))
+            values.append((number, _loaded(line)))
         except json.JSONDecodeError as error:
             raise UnreadableBill(_cut(number, error.colno, error.msg)) from None
         except RecursionError:
             raise UnreadableBill("the file was not imported: its JSON is nested too deeply") from None
     return values
+
+
+def _loaded(text: str) -> Any:
+    return json.loads(text, parse_float=_number, parse_int=_whole_number, parse_constant=str)
+
+
+def _number(text: str) -> Decimal | str:
+    # What no decimal can hold stays a text, which the reader of its column refuses.
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return text
+
+
+def _whole_number(text: str) -> int | str:
+    return int(text) if len(text) <= _LONGEST_NUMBER else text
 
 
 def _cut(line: int, column: int, what: str) -> str:

@@ -20,6 +20,8 @@ _CENT_PLACES: Final = 2
 _MOST_PLACES: Final = 12
 _SUMS: Final = ("token", "cost", "amount", "price", "credit", "tax")  # in names of columns
 _MAX_AMOUNT: Final = Decimal(1_000_000_000)
+_MAX_DIGITS: Final = 30  # before or behind the point; numbers beyond would take a decimal's arithmetic out of its range
+MAX_COUNT: Final = 10**15
 
 
 class UnreadableBill(InvalidRequest):
@@ -84,20 +86,22 @@ def read_amount(value: object, *, scale: int = 1) -> Amount | None:
 
 
 def read_decimal(value: object) -> Decimal | None:
-    """Read a number; `None` if it is none, or not finite."""
+    """Read a number; `None` if it is none, not finite, or has more than 30 digits before or behind the point."""
     if isinstance(value, bool) or value is None:
         return None
     try:
         number = value if isinstance(value, Decimal) else Decimal(str(value).strip())
     except InvalidOperation:
         return None
-    return number if number.is_finite() else None
+    if not number.is_finite() or number.adjusted() > _MAX_DIGITS or int(number.as_tuple().exponent) < -_MAX_DIGITS:
+        return None
+    return number
 
 
 def read_count(value: object) -> int | None:
     """Read a count of tokens: a whole number, 0 or more. `None` if it is none."""
     number = read_decimal(value)
-    if number is None or number < 0 or number != number.to_integral_value() or number > 10**15:
+    if number is None or number < 0 or number != number.to_integral_value() or number > MAX_COUNT:
         return None
     return int(number)
 
@@ -105,7 +109,8 @@ def read_count(value: object) -> int | None:
 def read_day(value: object) -> str | None:
     """Read a moment or a date as a day in UTC; `None` if it is neither. Moments without a zone are UTC."""
     if isinstance(value, int | Decimal) and not isinstance(value, bool):
-        seconds = int(value)
+        number = read_decimal(value)
+        seconds = 0 if number is None else int(number)
         return datetime.fromtimestamp(seconds, UTC).date().isoformat() if 0 < seconds < 10**11 else None
     text = str(value or "").strip()
     if text.isdecimal() and len(text) in (10, 9):
@@ -125,19 +130,19 @@ def read_day(value: object) -> str | None:
 def read_unit_price(value: object, tokens_per_unit: Decimal) -> int | None:
     """Read a price per unit as pico-units of a token; `None` if there is none, or it is not a whole number of them."""
     number = read_decimal(value)
-    if number is None or number < 0:
+    if number is None or not 0 <= number <= _MAX_AMOUNT or tokens_per_unit <= 0:
         return None
     found = number * _PICO / tokens_per_unit
     return int(found) if found == found.to_integral_value() else None
 
 
 def read_tokens(value: object, tokens_per_unit: Decimal) -> int | None:
-    """Return the tokens of a quantity whose unit is the given number of tokens; `None` unless that is a whole number, 0
-    or more.
+    """Return the tokens of a quantity whose unit is the given number of tokens; `None` unless that is a whole number
+    from 0 to MAX_COUNT.
     """
     count = read_decimal(value)
     tokens = None if count is None else count * tokens_per_unit
-    if tokens is None or tokens < 0 or tokens != tokens.to_integral_value():
+    if tokens is None or not 0 <= tokens <= MAX_COUNT or tokens != tokens.to_integral_value():
         return None
     return int(tokens)
 

@@ -96,7 +96,7 @@ def _lines(number: int, day: str, row: Mapping[str, Any], problems: Problems) ->
     elif not kind and sort != "regular":
         problems.add(number, "cost_type", f"{shown(sort)} is unknown")
         return []
-    usage = row.get("usage") or {}
+    usage = _part(row, "usage")
     unit = str(usage.get("unit") or "")
     counted = Counted("", Decimal(1)) if unit.lower() in _COUNTS else counted_by(unit)
     used = kind_of_usage(found, counted)
@@ -110,11 +110,15 @@ def _lines(number: int, day: str, row: Mapping[str, Any], problems: Problems) ->
         if tokens is None:
             problems.add(number, "usage.amount", f"{shown(usage.get('amount'))} {unit} is not a whole count, 0 or more")
             return []
-        stated = row.get("price") or {}
+        stated = _part(row, "price")
         each = read_decimal(stated.get("pricing_unit_quantity")) or Decimal(1)
         price = read_unit_price(stated.get("effective_price"), each * (counted.per_unit if counted.kind else 1))
     lines = [charge.line(kind, tokens, price)]
-    for place, credit in enumerate(row.get("credits") or (), start=1):
+    credits = row.get("credits") or ()
+    if not isinstance(credits, list | tuple):
+        problems.add(number, "credits", f"{shown(credits)} is no list")
+        return []
+    for place, credit in enumerate(credits, start=1):
         worth = read_amount(credit.get("amount")) if isinstance(credit, Mapping) else None
         if worth is None:
             problems.add(number, f"credits[{place}].amount", "it is not an amount of money")
@@ -127,5 +131,10 @@ def _lines(number: int, day: str, row: Mapping[str, Any], problems: Problems) ->
 
 
 def _text(row: Mapping[str, Any], name: str, part: str) -> str:
+    return str(_part(row, name).get(part) or "")
+
+
+def _part(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a part of a row; empty if it has none, or it is no object: what the reader misses there, it refuses."""
     value = row.get(name)
-    return str(value.get(part) or "") if isinstance(value, Mapping) else ""
+    return value if isinstance(value, Mapping) else {}

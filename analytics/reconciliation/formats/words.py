@@ -17,6 +17,7 @@ _OUTPUT: Final = frozenset({"output", "outp", "outpt", "opt", "out", "completion
 _UNIT: Final = re.compile(
     r"(?i)^\s*([\d.,]*)\s*([km]?)\s*(?:input |output )?(tokens?|images?|seconds?|minutes?|hours?|characters?)$"
 )
+_MOST_PER_UNIT: Final = 10**12
 # What a unit counts: the kind of usage (empty: tokens, whose kind the description says), and how many one of it is.
 _COUNTED: Final[Mapping[str, tuple[str, int]]] = {
     "token": ("", 1),
@@ -116,6 +117,8 @@ def counted_by(unit: str) -> Counted | None:
     try:
         count = Decimal(number) if number else Decimal(1)
     except InvalidOperation:
+        return None
+    if not 0 < count <= _MOST_PER_UNIT:
         return None
     kind, each = _COUNTED[found.group(3).lower().removesuffix("s")]
     return Counted(kind, count * each * {"": 1, "k": 1_000, "m": 1_000_000}[found.group(2).lower()])

@@ -71,7 +71,8 @@ class Prices(_Dated[ConfiguredPrice]):
 
     def current(self, context: Context) -> Iterable[Found[ConfiguredPrice]]:
         for row in context.session.scalars(select(Price).order_by(Price.model, Price.valid_from, Price.version)):
-            own = {name: getattr(row, name) for name in ("version", "model", "provider", "valid_from", "valid_to")}
+            names = ("version", "model", "provider", "region", "valid_from", "valid_to")
+            own = {name: getattr(row, name) for name in names}
             entry = ConfiguredPrice.model_validate({**row.card, **own, "tenant": row.tenant_id})
             yield _found(entry, row.valid_to)
 

@@ -12,26 +12,30 @@ _NONE: Final = PriceBook()
 
 
 class KnownCards:
-    """The cards of one snapshot's price book that hold at present, by model, tenant, seller and service tier."""
+    """The cards of a snapshot's price book that hold at present, by model, tenant, seller, region and service tier."""
 
     def __init__(self) -> None:
         self._book = _NONE
         self._from_ns = self._until_ns = 0  # between these no card begins or ends
-        self._cards: dict[tuple[str, str, str, str], AnyCard | None] = {}
+        self._cards: dict[tuple[str, str, str, str, str], AnyCard | None] = {}
 
     def card_for(
-        self, model: str, tenant: str, seller: str, at_ns: int, snapshot: Snapshot, *, tier: str
+        self, model: str, tenant: str, seller: str, region: str, at_ns: int, snapshot: Snapshot, *, tier: str
     ) -> AnyCard | None:
-        """Return the card that held at a moment (Unix nanoseconds), at a service tier; `None` if none did."""
+        """Return the card that held at a moment (Unix nanoseconds), at a service tier; `None` if none did.
+
+        `region` is that of the target that answers.
+        """
         if snapshot.prices is not self._book or not self._from_ns <= at_ns < self._until_ns:
             self._book = snapshot.prices
             self._from_ns, self._until_ns = self._book.unchanged_around(at_ns)
             self._cards.clear()
-        name = (model, tenant, seller, tier)
+        name = (model, tenant, seller, region, tier)
         try:
             return self._cards[name]
         except KeyError:
-            card = self._book.card_for(model, tenant, _EPOCH + timedelta(microseconds=at_ns // 1000), seller)
+            moment = _EPOCH + timedelta(microseconds=at_ns // 1000)
+            card = self._book.card_for(model, tenant, moment, seller, region)
             if card is not None and tier:
                 card = card.at_tier(tier)
             if len(self._cards) >= _MAX_KEPT:

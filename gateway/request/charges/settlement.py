@@ -103,13 +103,14 @@ class Settlement:
         self, model: str, tenant: str, target: TargetSpec, at_ns: int, snapshot: Snapshot, *, tier: str = ""
     ) -> AnyCard | None:
         """Return the card that prices a target's answers at a moment (Unix nanoseconds) and a service tier."""
-        return self.card_of(model, tenant, target.provider or target.kind, at_ns, snapshot, tier=tier)
+        seller = target.provider or target.kind
+        return self.card_of(model, tenant, seller, target.region, at_ns, snapshot, tier=tier)
 
     def card_of(
-        self, model: str, tenant: str, seller: str, at_ns: int, snapshot: Snapshot, *, tier: str = ""
+        self, model: str, tenant: str, seller: str, region: str, at_ns: int, snapshot: Snapshot, *, tier: str = ""
     ) -> AnyCard | None:
-        """Return the card that prices a seller's answers: a provider's, or those of a kind of target."""
-        return self._cards.card_for(model, tenant, seller, at_ns, snapshot, tier=tier)
+        """Return the card that prices a seller's answers in a region: a provider's, or those of a kind of target."""
+        return self._cards.card_for(model, tenant, seller, region, at_ns, snapshot, tier=tier)
 
     def bill_usage(self, usage: Usage, operation: str, card: AnyCard | None, kind: str) -> Cost:
         """Return what a card wants for usage of a kind of target."""

@@ -88,7 +88,8 @@ class CacheHits:
         known = plan.prices.get(name)
         if known is None or known[0] is not entry:
             settlement, now_ns = self._stages.settlement, life.started_at_ns
-            card = settlement.card_of(answer.model, plan.tenant, answer.seller, now_ns, plan.snapshot)
+            sold = (answer.model, plan.tenant, answer.seller, answer.region)
+            card = settlement.card_of(*sold, now_ns, plan.snapshot)
             known = plan.prices[name] = (entry, *price_by(card, answer, plan.policy, settlement, CHAT.name))
         cost = known[1]
         if cost.unpriced:

@@ -294,6 +294,11 @@ def check(own: OwnBooks, books: Installation) -> None:
     # The register.
     assert sum(int(row.net_usd / PICO) for row in documents) == own.cancelled_and_issued + own.credits
     assert all(is_as_issued(row) for row in documents)
+    by_number = {row.number: row for row in documents}
+    for row in documents:
+        if row.kind == "cancellation":
+            of = by_number[row.corrects]
+            assert (row.payable, row.tax, row.net_usd) == (-of.payable, -of.tax, -of.net_usd)
     assert [row.number for row in documents] == sorted({row.number for row in documents}, key=_issue_order(documents))
 
 

@@ -41,7 +41,7 @@ def free_days() -> Iterator[date]:
 
 @st.composite
 def books_of_cards(draw: st.DrawFn, midnight: datetime) -> list[AnyCard]:
-    """Cards with any rates: one ends at a midnight, one begins there, one is of a tenant, one of a provider."""
+    """Cards with any rates: one ends at a midnight, one begins there, one each is of a tenant, provider and region."""
 
     def card(number: int, **fields: Any) -> PriceCard:
         tiers = draw(st.sampled_from([(), (Tier(1_000, draw(rates), {"flex": draw(rates)}),)]))
@@ -60,7 +60,8 @@ def books_of_cards(draw: st.DrawFn, midnight: datetime) -> list[AnyCard]:
         card(2, valid_from=midnight),
         card(3, tenant="globex"),
         card(4, provider="elsewhere", valid_to=midnight),
-        StandardCostCard("qwen", f"5/{uuid4()}", LONG_AGO, 111, 22, 333),
+        card(5, region="eu", valid_from=midnight),
+        StandardCostCard("qwen", f"6/{uuid4()}", LONG_AGO, 111, 22, 333),
     ]
 
 
@@ -76,6 +77,7 @@ def recorded(draw: st.DrawFn, midnight: datetime) -> RequestRecord:
         who=Identity(draw(st.sampled_from(sorted(ZONES))), team=draw(st.sampled_from(["", "red"]))),
         model=draw(st.sampled_from(MODELS)),
         provider=draw(st.sampled_from(["any", "elsewhere", "engine"])),
+        region=draw(st.sampled_from(["", "eu", "us"])),
         usage=draw(usages),
         outcome=outcome,
         operation=draw(st.sampled_from(["chat", "embeddings"])),
@@ -161,12 +163,13 @@ class _AtInput:
 
 
 def fits(card: AnyCard, one: RequestRecord) -> bool:
-    return card.model == one.model and card.tenant in ("", one.who.tenant) and card.provider in ("", one.provider)
+    mine = (card.tenant in ("", one.who.tenant), card.provider in ("", one.provider), card.region in ("", one.region))
+    return card.model == one.model and all(mine)
 
 
 def chosen(cards: list[AnyCard], one: RequestRecord, at: datetime) -> AnyCard | None:
     holding = [card for card in cards if fits(card, one) and card.is_valid_at(at)]
-    return max(holding, key=lambda card: (card.tenant != "", card.provider != ""), default=None)
+    return max(holding, key=lambda card: (card.tenant != "", card.provider != "", card.region != ""), default=None)
 
 
 @pytest.mark.parametrize("classes_at_once", [class_prices.CLASSES_AT_ONCE, pytest.param(2, marks=pytest.mark.drill)])

@@ -450,3 +450,42 @@ def test_a_row_has_its_invoice_its_tags_its_seller_and_both_prices(store: Any, r
     (issued,) = usage_rows(charges, MONTH, question.periods, "N", billing)
     assert issued["InvoiceId"] == "INV-2047-00007"
     assert focus_faults([row, issued]) == []
+
+
+def test_a_card_for_a_region_is_a_price_of_its_own(store: Any, record: Record) -> None:
+    """A SkuPriceId has one list price: two regions of a model have two of them, also for a tenant's own card."""
+    tenant = f"tenant-{uuid4()}"
+    listed = [
+        price_card("gpt-x", f"{name or 'any'}-{tenant}", {"input_text": Decimal(usd)}, region=name)
+        for name, usd in (("", 4), ("eu", 5))
+    ]
+    own = price_card("gpt-x", f"own-{tenant}", {"input_text": Decimal(3)}, tenant=tenant, region="eu")
+    for region, paid in (("us", listed[0]), ("eu", listed[1]), ("eu", own)):
+        record(
+            [
+                request(
+                    DAY,
+                    who=Identity(tenant),
+                    model="gpt-x",
+                    provider="openai",
+                    region=region,
+                    usage=Usage(input_text=1_000_000, output_text=0),
+                    cost_basis="price_card",
+                    cost_pico_usd=paid.rates["input_text"] * 10**6,
+                    price_version=paid.version,
+                )
+            ]
+        )
+    question = CostQuestion(*(MONTH.start, MONTH.end, LEVELS, "day"), tenant=tenant, asked_at=MONTH.end)
+    client = store.client("reader")
+    cards = [*listed, own]
+    rows = usage_rows(charges_of(usage_groups(client, question, cards), cards), MONTH, question.periods, "N")
+    client.close()
+    found = sorted((row["SkuPriceId"], row["ListUnitPrice"], row["ContractedUnitPrice"]) for row in rows)
+    assert found == [
+        ("openai/gpt-x/input_text", 4, 4),
+        ("openai/gpt-x/input_text/in-eu", 5, 3),
+        ("openai/gpt-x/input_text/in-eu", 5, 5),
+    ]
+    assert {row["SkuPriceDetails"] for row in rows} == {None, '{"x_Region": "eu"}'}
+    assert focus_faults(rows) == []

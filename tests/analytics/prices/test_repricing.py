@@ -50,6 +50,7 @@ def cards_from(midnight: datetime) -> list[AnyCard]:
             usd_per_request=Decimal("0.0001"),
         ),
         price_card("llama", "llama/globex", {"input_text": Decimal(1), "output_text": Decimal(1)}, tenant="globex"),
+        price_card("llama", "llama/eu", {"input_text": Decimal(5), "output_text": Decimal(9)}, region="eu"),
         StandardCostCard("qwen", "qwen/std", datetime(1970, 1, 1, tzinfo=UTC), 111, 22, 333),
     ]
 
@@ -72,7 +73,8 @@ def billed(draw: st.DrawFn, midnight: datetime, book: PriceBook) -> RequestRecor
     offset_ns = draw(st.sampled_from([-1, 0, 1, -3_600 * 10**9, 3_600 * 10**9]))
     started_at_ns = int(midnight.timestamp()) * 10**9 + offset_ns
     at = midnight + timedelta(microseconds=offset_ns // 1000)
-    card, operation = book.card_for(model, tenant, at, "any"), draw(st.sampled_from(["chat", "embeddings"]))
+    region, operation = draw(st.sampled_from(["", "eu", "us"])), draw(st.sampled_from(["chat", "embeddings"]))
+    card = book.card_for(model, tenant, at, "any", region)
     if card is not None and draw(st.booleans()):
         card = card.at_tier("batch")
     usage = draw(usages)
@@ -83,6 +85,7 @@ def billed(draw: st.DrawFn, midnight: datetime, book: PriceBook) -> RequestRecor
         who=Identity(tenant, team=draw(st.sampled_from(["red", "blue"]))),
         model=model,
         provider="any",
+        region=region,
         operation=operation,
         usage=usage,
         cost_pico_usd=cost.total_pico_usd,

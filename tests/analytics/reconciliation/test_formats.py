@@ -4,7 +4,10 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from analytics.reconciliation.formats.reading import UnreadableBill
 from analytics.reconciliation.formats.table import read_bill
@@ -352,3 +355,87 @@ def test_files_that_are_no_text_or_of_an_unknown_format_are_refused() -> None:
     with pytest.raises(UnreadableBill, match="and 97 more") as refused:
         read_bill(many.encode())
     assert len(refused.value.problems) == 21
+
+
+GOOD = {
+    "openai_usage": page(usage(), usage(object="organization.usage.audio_transcriptions.result", seconds=12.5)),
+    "openai_costs": page(cost(0.0005, "gpt-4o, cached input", quantity=400), cost(-2, "Credit grant")),
+    "anthropic_usage": anthropic(
+        "usage",
+        {
+            "uncached_input_tokens": 7,
+            "cache_creation": {"ephemeral_1h_input_tokens": 3},
+            "output_tokens": 9,
+            "model": "claude-x",
+            "service_tier": "batch",
+        },
+    ),
+    "anthropic_costs": anthropic(
+        "costs",
+        {"amount": "123.45", "currency": "USD", "token_type": "output_tokens", "cost_type": "tokens", "model": "c"},
+        {"amount": "5", "currency": "USD", "description": "Claude X Usage - Input Tokens", "cost_type": "tokens"},
+    ),
+    "focus": TWO,
+    "aws_cur": CUR + cur_row() + "\n" + cur_row(2, "Tax", "1") + "\n",
+    "vertex": "\n".join(json.dumps(google(sku={"description": text})) for text in ("Gemini Input", "Gemini Output")),
+}
+# What stands in no bill, and what a number, a date, a list or a name of one may be replaced by.
+ODD = st.one_of(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    st.sampled_from(["1e999999", "-1e-999999", "NaN", "Infinity", "1E+400", "9" * 50, "0 tokens", "0x", "2026-02-30"]),
+    st.sampled_from([[], {}, [[]], {"a": 1}, 10**400, 1e300, -0.0]),
+)
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Return every place of a JSON value that holds another, as its container and its name or number in it."""
+    names = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [place for name in names for place in ((value, name), *places(value[name]))]
+
+
+def changed_json(draw: Any, text: str) -> str:
+    """Replace some values of a file of JSON by odd ones, or take them away."""
+    values = [json.loads(line) for line in text.splitlines()]
+    for _ in range(draw(st.integers(1, 3))):
+        everywhere = [place for value in values for place in places(value)]
+        if not everywhere:
+            break
+        container, name = draw(st.sampled_from(everywhere))
+        if isinstance(container, dict) and draw(st.booleans()):
+            del container[name]
+        else:
+            container[name] = draw(ODD)
+    return "\n".join(map(json.dumps, values))
+
+
+def changed_csv(draw: Any, text: str) -> str:
+    """Replace some cells of a CSV file, its header's too, by odd ones."""
+    rows = [line.split(",") for line in text.splitlines()]
+    for _ in range(draw(st.integers(1, 3))):
+        row = draw(st.sampled_from(rows))
+        row[draw(st.integers(0, len(row) - 1))] = str(draw(ODD))
+    return "\n".join(",".join(row) for row in rows)
+
+
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), form=st.sampled_from(sorted(GOOD)))
+def test_whatever_stands_in_a_file_it_is_read_or_refused(data: st.DataObject, form: str) -> None:
+    """Nothing else may come of it: a bill that breaks its reader says nothing of what is wrong with it."""
+    change = changed_csv if GOOD[form].startswith((FOCUS[:9], CUR[:9])) else changed_json
+    text = change(data.draw, GOOD[form])
+    if data.draw(st.booleans()):
+        text = text[: data.draw(st.integers(0, len(text)))]
+    named = data.draw(st.sampled_from(["", form]))
+    month = data.draw(st.sampled_from(["", MONTH]))
+    try:
+        bill = read_bill(text.encode("utf-8", "surrogatepass"), month=month, form=named)
+    except UnreadableBill as refused:
+        assert refused.message
+    else:
+        msgspec.msgpack.encode(bill.lines)  # as it is kept
+        assert all(line.tokens is None or 0 <= line.tokens <= 10**15 for line in bill.lines)
+
+
+def test_every_file_that_is_changed_above_is_good_itself() -> None:
+    for form, text in GOOD.items():
+        assert read_bill(text.encode(), month=MONTH).format == form

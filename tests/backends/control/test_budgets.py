@@ -286,5 +286,9 @@ def test_a_budget_is_tightened_and_a_soft_one_changed_by_one_person(database: Co
     with database.session() as session, pytest.raises(Conflict, match="make it soft first"):
         budgets.delete_budget(session, FIRST, "acme", hard.id)
     with database.session() as session:
-        set_profile(session, AUTHOR, ISSUER, ProfileChange(is_two_person=False))
+        one_person = ProfileChange(is_two_person=False)
+        assert set_profile(session, FIRST, ISSUER, one_person).is_two_person
+        with pytest.raises(Conflict, match="alice asked for it; another person must end two-person approval"):
+            set_profile(session, FIRST, ISSUER, one_person)
+        assert not set_profile(session, SECOND, ISSUER, one_person).is_two_person
         budgets.delete_budget(session, FIRST, "acme", hard.id)

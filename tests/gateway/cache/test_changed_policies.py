@@ -150,3 +150,14 @@ def test_a_new_card_prices_a_kept_answer_as_it_would_the_answer_itself():
     assert hit_of(card("v3", cache_write_5m=2), ours) == 110 * 10**6
     theirs = KeptAnswer(is_stream=False, end=b"{}", model="m", seller="p", kind="openai_http", usage=usage)
     assert hit_of(card("v2"), theirs) == 10 * 10**6, "the rest is billed"
+
+
+@pytest.mark.parametrize(("region", "paid"), [("eu", 30 * 10**6), ("us", 10 * 10**6), ("", 10 * 10**6)])
+def test_a_kept_answer_costs_what_its_region_asks(region, paid):
+    cards = [
+        price_card("m", name or "any", {"input_text": Decimal(usd), "output_text": Decimal(2 * usd)}, region=name)
+        for name, usd in (("", 1), ("eu", 3))
+    ]
+    usage = Usage(10, output_text=5)
+    kept = KeptAnswer(is_stream=False, end=b"{}", model="m", seller="p", kind="openai_http", region=region, usage=usage)
+    assert hit_of(Snapshot(1, {}, {}, {}, PriceBook(cards)), kept) == paid

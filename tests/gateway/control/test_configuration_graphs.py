@@ -87,7 +87,7 @@ def graphs(draw: st.DrawFn) -> Objects:
             span = {} if number else {"valid_to": "2030-01-01T00:00:00Z"}
             begin = {"valid_from": "2030-01-01T00:00:00+00:00"} if number else {}
             rates = st.dictionaries(st.sampled_from(["input_text", "output_text", "cache_read_text"]), usd, min_size=1)
-            fee = some(usd_per_request=usd, usd_per_unit=units)
+            fee = some(usd_per_request=usd, usd_per_unit=units, region=st.sampled_from(["", "eu-1"]))
             add(
                 "prices", model=name, version=f"{name}/{number}", usd_per_mtok=draw(rates), **span, **begin, **draw(fee)
             )

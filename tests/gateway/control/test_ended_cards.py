@@ -53,6 +53,16 @@ def test_a_preview_shows_the_effect_and_changes_nothing(owner, card):
     assert valid_to(owner) == {"m/1": None, "m/own": None}
 
 
+def test_a_card_for_a_region_stands_beside_the_general_one_and_falls_back_to_it(owner, card):
+    for version, status in (("m/eu", 201), ("m/eu-2", 409)):
+        regional = {"model": "m", "version": version, "usd_per_mtok": RATES, "region": "eu"}
+        assert owner.post("/v1/prices", json=regional).status_code == status, version
+    assert owner.get("/v1/prices/m/eu").json()["region"] == "eu"
+    ends = {"valid_to": ago(), "effect": "preview"}
+    assert owner.patch("/v1/prices/m/eu", json=ends).json()["effect"]["next_version"] == "m/1"
+    assert owner.patch(card, json=ends).json()["effect"]["next_version"] is None
+
+
 def test_standard_cost_cards_are_held_to_the_same(owner):
     rates = {f"{kind}_usd_per_mtok": "1" for kind in ("input", "cached_input", "output")}
     assert owner.post("/v1/standard-costs", json={"model": "m", "version": "s/1", **rates}).status_code == 201
@@ -84,6 +94,7 @@ def test_a_card_is_replaced_in_one_step_and_without_a_gap(owner, card):
         ({"replaces": "none"}, (404, "not_found")),
         ({"model": "other"}, (400, "invalid_request")),
         ({"provider": "openai"}, (400, "invalid_request")),
+        ({"region": "eu"}, (400, "invalid_request")),
         ({"valid_from": ago(days=2)}, (409, "effect_unconfirmed")),
     ],
 )
