@@ -12,6 +12,7 @@ BENCHMARKS: Final = (
     "engine_wire",
     "engine_gpu",
     "gpu_cancelled",
+    "gpu_sidecar",
     "identity",
     "admission",
     "shared_counters",

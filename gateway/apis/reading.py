@@ -1,11 +1,13 @@
 """Request bodies become typed requests here, and what is wrong with them becomes a sentence with a name in it."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
+from backends.llm.http.native_body import repeats_a_field
 from contracts.access.identity import MAX_TAG_LENGTH, MAX_TAGS
 from contracts.api.chat import ChatRequest, GenerationRequest, ReasoningEffort, Role
 from contracts.api.completion import MAX_TEXTS, CompletionRequest
@@ -28,6 +30,7 @@ Choices = Mapping[str, tuple[str, ...]]  # what an enumerated field may be, by i
 _CHOICES: Final[Choices] = {"role": get_args(Role), "reasoning_effort": get_args(ReasoningEffort)}
 _JSON: Final = "application/json"
 _MAX_SHOWN: Final = 60
+_SAID_ONCE: Final = ("model", "max_tokens", "max_completion_tokens")
 _UNSEEN: Final = object()
 _DAY_MS: Final = 86_400_000
 _LATENCY_DIGITS: Final = 9
@@ -41,6 +44,7 @@ def read_chat(content_type: str, body: bytes) -> ChatRequest:
     Raises UnsupportedMediaType, MalformedBody (with the byte), or InvalidRequest (with field, value and limit).
     """
     request = _read(_decode_chat, content_type, body, _CHOICES)
+    _check_once(body)
     _check_stream_options(request)
     _check_tier(request)
     return request
@@ -49,6 +53,7 @@ def read_chat(content_type: str, body: bytes) -> ChatRequest:
 def read_completion(content_type: str, body: bytes) -> CompletionRequest:
     """Read the body of POST /v1/completions. Raises as `read_chat`, and on more texts than one request may ask for."""
     request = read_body(_completion_decoder, content_type, body)
+    _check_once(body)
     _check_stream_options(request)
     _check_tier(request)
     for place, prompt in enumerate(request.prompts):
@@ -61,6 +66,7 @@ def read_completion(content_type: str, body: bytes) -> CompletionRequest:
 def read_embedding(content_type: str, body: bytes) -> EmbeddingRequest:
     """Read the body of POST /v1/embeddings. Raises as `read_chat`, and on more inputs than one request may have."""
     request = read_body(_embedding_decoder, content_type, body)
+    _check_once(body)
     if not request.input:
         raise InvalidRequest("input is empty; give a text, token ids, or a list of either", param="input")
     if request.input_count > MAX_INPUTS:
@@ -149,6 +155,24 @@ def _read(decode: Callable[[bytes], RequestT], content_type: str, body: bytes, c
         raise MalformedBody("the body contains bytes that are not UTF-8") from None
     except RecursionError:
         raise MalformedBody("the body is nested too deeply") from None
+
+
+def _check_once(body: bytes) -> None:
+    """Refuse a body that says twice which model or how many tokens: a server may read the one that nobody checked."""
+    if body.count(b'"model"') > 1 or body.count(b'_tokens"') > 1:
+        _refuse_repeated(body)
+    elif body.find(b"\\") >= 0 and body.find(b"\\u00") >= 0:  # a name may be written with escapes
+        _refuse_repeated(body)
+
+
+def _refuse_repeated(body: bytes) -> None:
+    if not repeats_a_field(body):
+        return
+    names: list[str] = []
+    json.loads(body, object_pairs_hook=lambda pairs: names.__setitem__(slice(None), [name for name, _ in pairs]))
+    for name in _SAID_ONCE:
+        if names.count(name) > 1:
+            raise InvalidRequest(f"the body has the field {name!r} twice; send it once", param=name)
 
 
 def read_tags(header: str) -> dict[str, str]:

@@ -38,6 +38,27 @@ BODIES = {
     "a lone surrogate": (b'{"model": "\\ud800", "messages": []}', 400, "malformed_json", None, ["surrogate"]),
     "nested 100,000 deep": (b'{"x":' + b"[" * 100_000, 400, "malformed_json", None, ["nested too deeply"]),
     "an array 100,000 deep": (b"[" * 100_000, 400, "invalid_request", None, ["object", "array"]),
+    "a model twice": (
+        b'{"model": "scripted-1", "messages": [{"role": "user", "content": "hi"}], "model": "scripted-1"}',
+        400,
+        "invalid_request",
+        "model",
+        ["'model' twice", "once"],
+    ),
+    "a model twice, once with an escape": (
+        b'{"mod\\u0065l": "other", "messages": [{"role": "user", "content": "hi"}], "model": "scripted-1"}',
+        400,
+        "invalid_request",
+        "model",
+        ["'model' twice"],
+    ),
+    "a limit twice": (
+        b'{"model": "scripted-1", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}',
+        400,
+        "invalid_request",
+        "max_tokens",
+        ["'max_tokens' twice"],
+    ),
     "a wrong field before broken JSON": (b'{"model": 5, "x": [', 400, "invalid_request", "model", ["str", "int"]),
     "a wrong field before deep nesting": (
         b'{"model": 5, "x": ' + b"[" * 100_000,

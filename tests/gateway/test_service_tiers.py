@@ -118,7 +118,7 @@ async def test_a_hard_budget_reserves_at_the_tier_s_price(start_gateway, kit, up
         assert "service tier 'scale'" in answer.json["error"]["message"]
 
 
-@pytest.mark.parametrize(("tier", "said"), [("batch", "/v1/batches"), ("a b", "no name"), ("x" * 41, "length")])
+@pytest.mark.parametrize(("tier", "said"), [("batch", "/v1/batches"), ("a b", "not a name"), ("x" * 41, "length")])
 async def test_a_tier_that_single_requests_cannot_have_is_refused(start_gateway, kit, upstream, tier, said):
     gateway = await start_gateway(configuration(kit, upstream))
     body = {"model": "m", "service_tier": tier, **APIS["/v1/chat/completions"]}

@@ -77,6 +77,12 @@ class EditedBody:
         return size == len(self._body)
 
 
+def repeats_a_field(body: bytes) -> bool:
+    """Return whether a JSON object has a top-level name twice. Raise msgspec.DecodeError if it is no JSON object."""
+    fields = _decode(body)
+    return bool(fields) and _spans(body, fields) is None
+
+
 def _spans(body: bytes, fields: Mapping[str, msgspec.Raw]) -> dict[str, tuple[int, int]] | None:
     """Return where each field's value begins and ends; `None` if a name is there twice."""
     spans: dict[str, tuple[int, int]] = {}
