@@ -22,7 +22,7 @@ _CALL_PAUSE_SECONDS: Final = 0.1
 _PATIENCE_SECONDS: Final = 5.0  # of a caller, for an answer of a fraction of a second
 _MAX_TOKENS: Final = 24
 _CHANGE_PAUSE_SECONDS: Final = 0.3
-_AWAY_SECONDS: Final = 6.0  # that a part is away if nothing has to be promoted in its place
+_AWAY_SECONDS: Final = 6.0  # that a part is away, from when another was promoted in its place
 _STEADY_SECONDS: Final = 2.0
 _RECOVERY_SECONDS: Final = 240.0
 _LOOK_SECONDS: Final = 0.2
@@ -149,7 +149,7 @@ async def _lose(installation: Doubled, source: random.Random, part: str, how: Ho
         bring_back = await asyncio.to_thread(_lose_primary, installation, part, how)
     else:
         bring_back = await asyncio.to_thread(_lose_service, _service_of(installation, source, part), how)
-        await asyncio.sleep(_AWAY_SECONDS)
+    await asyncio.sleep(_AWAY_SECONDS)
     await asyncio.to_thread(bring_back)
     await _until(installation.is_whole, f"recovery from a {how} {part}")
     return time.monotonic() - began
