@@ -93,7 +93,7 @@ async def answer(call: Call) -> None:
 
 
 def _ask(call: Call, asked: dict[str, Any], params: dict[str, Any], meta: dict[str, Any]) -> None:
-    name, given = params["name"], params.get("inputResponses", {})
+    name, given = params["name"], params.get("inputResponses") or {}
     state = params.get("requestState")
     declared = meta.get("io.modelcontextprotocol/clientCapabilities", {})
     if "capabilities" in name:
