@@ -182,9 +182,9 @@ def test_a_plan_comes_to_what_the_command_line_says(walk: Walk, page: Any, tmp_p
     shows(
         page,
         TTFT_p95=formats.duration(said["ttft_ms"]["p95"] * 1e6),
-        Gap_p95=formats.duration(said["gap_ms"]["p95"] * 1e6),
         Replicas_busy=formats.percent(said["busy_share"]),
         Cost=formats.money(Decimal(said["cost_usd"])),
+        **{"Inter-token_p95": formats.duration(said["gap_ms"]["p95"] * 1e6)},
     )
 
 
