@@ -18,6 +18,7 @@ from contracts.metering.usage import (
     UNIT_LEAVES,
     Leaf,
     column_of,
+    sum_in_sql,
 )
 
 _DIRECTORY: Final = Path(__file__).parent / "sql"
@@ -39,11 +40,11 @@ _LISTS: Final = {
     "unit_sums": f"[{_each('sum(toUInt64(ifNull($column, 0)))', leaves=UNIT_LEAVES)}]",
     "retried_leaf_sums": f"[{_each('sum(toUInt64(ifNull(coalesce(tries.$column, answered.$column), 0)))')}]",
     "leaf_columns": _each("$column"),
-    "input_sum": f"({_each('ifNull($column, 0)', ' + ', INPUT_LEAVES)})",
-    "cached_sum": f"({_each('ifNull($column, 0)', ' + ', CACHE_READ_LEAVES)})",
-    "fresh_sum": f"({_each('ifNull($column, 0)', ' + ', FRESH_LEAVES)})",
-    "output_sum": f"({_each('ifNull($column, 0)', ' + ', OUTPUT_LEAVES)})",
-    "token_sum": f"({_each('ifNull($column, 0)', ' + ', TOKEN_LEAVES)})",
+    "input_sum": f"({sum_in_sql(INPUT_LEAVES)})",
+    "cached_sum": f"({sum_in_sql(CACHE_READ_LEAVES)})",
+    "fresh_sum": f"({sum_in_sql(FRESH_LEAVES)})",
+    "output_sum": f"({sum_in_sql(OUTPUT_LEAVES)})",
+    "token_sum": f"({sum_in_sql(TOKEN_LEAVES)})",
     "any_input": f"coalesce({_each('$column', leaves=INPUT_LEAVES)})",
     "any_output": f"coalesce({_each('$column', leaves=OUTPUT_LEAVES)})",
     "any_unit": f"coalesce({_each('$column', leaves=UNIT_LEAVES)})",

@@ -4,8 +4,7 @@ import asyncio
 import errno
 import signal
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,6 +12,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from backends.web.bounded_protocol import BoundedProtocol, Bounds
+from backends.web.server import Server
 from contracts.errors import ConfigurationError
 
 _BACKLOG = 2048
@@ -47,7 +47,7 @@ def bind(host: str, port: int, variable: str) -> socket.socket:
 
 async def serve_until_signal(listeners: Sequence[Listener]) -> None:
     """Serve all applications until SIGTERM or SIGINT, then finish what is in progress, for at most two seconds."""
-    servers = [_Server(_config(listener)) for listener in listeners]
+    servers = [Server(_config(listener)) for listener in listeners]
 
     def stop() -> None:
         for server in servers:
@@ -59,14 +59,6 @@ async def serve_until_signal(listeners: Sequence[Listener]) -> None:
     await asyncio.gather(
         *(server.serve(sockets=[listener.bound]) for server, listener in zip(servers, listeners, strict=True))
     )
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server, but without its signal handlers: two of them in one process would undo each other's."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def _config(listener: Listener) -> uvicorn.Config:

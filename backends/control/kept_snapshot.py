@@ -6,7 +6,6 @@ Only who has the installation's secret can make one. A file of another release, 
 import hashlib
 import hmac
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from backends.secrets.private_files import write_private
 from contracts.control import SCHEMA_HEAD
 from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, StandardCostCard
 from contracts.serving.configuration import Snapshot
@@ -110,14 +110,7 @@ class SnapshotKeeper:
 
     def _write(self, file: Path, packed: bytes) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = file.with_suffix(".draft")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(hmac.digest(self._key, packed, hashlib.sha256))
-            opened.write(packed)
-            opened.flush()
-            os.fsync(opened.fileno())
-        draft.replace(file)
+        write_private(file, hmac.digest(self._key, packed, hashlib.sha256) + packed)
 
     def _read(self, file: Path) -> bytes | None:
         try:

@@ -14,12 +14,12 @@ _OTHERS: Final = 0o077
 # What an installation keeps in its data directory, by how the names begin. Anything else there is not ours to change.
 _OURS: Final = (
     *("control.db", "objects.db", "store", "journal", "sent-requests", "budgets", "spool", "audit", "run", "secrets"),
-    *("rollouts.json", "windows.msgpack", "exports", "backups", "pieces"),
+    *("rollouts.json", "windows.msgpack", "exports", "backups", "pieces", "snapshot"),
 )
 
 
 def keep_private(data: Path) -> None:
-    """Create what this process writes from now on private, and mend what lies in the data directory.
+    """Make what this process writes from now on private, and mend what lies in the data directory.
 
     The directory itself is mended only if nothing else is likely to need it: it is ours, not shared (sticky), and
     neither the root, the home nor the current directory.
@@ -36,6 +36,17 @@ def keep_private(data: Path) -> None:
         for entry in os.scandir(place):
             if entry.name.startswith(_OURS):
                 _mend(entry)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file for its owner alone, whole or not at all: what was there is replaced. Raises OSError."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
 
 
 def make_database_file(path: Path) -> None:

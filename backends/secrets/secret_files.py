@@ -4,6 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
+from backends.secrets.private_files import write_private
 from contracts.errors import ConfigurationError
 
 _BYTES = 32
@@ -27,15 +28,9 @@ class SecretFiles:
 
     def replace(self, name: str, text: str) -> None:
         """Put another text in place of a secret, whole or not at all. Raises ConfigurationError."""
-        draft = self.directory / f".{name}.{os.getpid()}.new"
         try:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, self.directory / name)
+            write_private(self.directory / name, f"{text}\n".encode())
         except OSError as error:
             raise ConfigurationError(
                 f"secret {name!r} cannot be written to {self.directory} ({error.strerror})"

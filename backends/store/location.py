@@ -1,12 +1,12 @@
 """The store's current location after a move: a file that the collector follows."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from backends.secrets.private_files import write_private
 from backends.store.address import StoreAddress
 from backends.store.client import Row, StoreClient
 from contracts.errors import ConfigurationError
@@ -25,7 +25,6 @@ class StoreLocation:
 
     def write(self, moved_from: StoreAddress, moved_to: StoreAddress) -> None:
         """Report that the store has moved. The file holds the new store's password: its mode is 0600."""
-        draft = self._path.with_suffix(".draft")
         facts = {
             "from": {"url": moved_from.url, "database": moved_from.database},
             "to": {
@@ -36,12 +35,7 @@ class StoreLocation:
             },
         }
         try:
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(json.dumps(facts, indent=2) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._path)
+            write_private(self._path, f"{json.dumps(facts, indent=2)}\n".encode())
         except OSError as error:
             raise ConfigurationError(f"{self._path} cannot be written ({error.strerror})") from error
 

@@ -1,10 +1,8 @@
 """Runs the tool host: its programs, its socket, and its orderly end."""
 
 import asyncio
-import contextlib
 import logging
 import signal
-from collections.abc import Iterator
 from typing import Final
 
 import uvicorn
@@ -13,19 +11,11 @@ from backends.engine.socket_file import SocketFile
 from backends.tool_host.host import ToolHost
 from backends.tool_host.programs import read_programs
 from backends.tool_host.settings import ToolHostSettings
+from backends.web.server import Server
 
 _log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS: Final = 10
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to `run`: programs are ended after it."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
 
 
 async def run(settings: ToolHostSettings) -> None:
@@ -34,7 +24,7 @@ async def run(settings: ToolHostSettings) -> None:
     socket_file = SocketFile(settings.socket, "a tool host", "TOLLKEEPER_TOOLS_SOCKET")
     try:
         host = ToolHost(programs, str(settings.data.absolute()))
-        server = _Server(
+        server = Server(  # its end by a signal is `run`'s: programs are ended after it
             uvicorn.Config(
                 host,
                 lifespan="off",

@@ -11,8 +11,8 @@ import yaml
 from msgspec import Meta
 
 from contracts.errors import ConfigurationError
+from contracts.mcp.servers import SERVER_NAME
 
-_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _MAX_PROGRAMS: Final = 100
 _MAX_SECRET_BYTES: Final = 64 * 1024
@@ -55,7 +55,7 @@ def read_programs(path: Path | None) -> dict[str, Program]:
             f"TOLLKEEPER_TOOLS_FILE {path} has {len(programs)} servers; {_MAX_PROGRAMS} is the most"
         )
     for name, program in programs.items():
-        if _NAME.fullmatch(name) is None:
+        if SERVER_NAME.fullmatch(name) is None:
             raise ConfigurationError(
                 f"TOLLKEEPER_TOOLS_FILE {path}: {name[:60]!r} is no name: 1 to 32 of a-z, 0-9, '-'"
             )

@@ -23,7 +23,7 @@ MAX_RULES: Final = 10_000
 MAX_PATTERNS: Final = 200  # of one rule
 
 STDIO: Final = "stdio:"  # begins the url of a server whose program a tool host starts; its name there follows
-_SERVER_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")  # no "_": the first "__" ends it
+SERVER_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")  # no "_": the first "__" ends it
 _RULE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,200}")
 
@@ -76,7 +76,7 @@ class McpServerSpec:
     def __post_init__(self) -> None:
         """Raise ConfigurationError, naming the field at fault."""
         about = f"MCP server {self.id[:60]!r}"
-        if _SERVER_NAME.fullmatch(self.id) is None:
+        if SERVER_NAME.fullmatch(self.id) is None:
             raise ConfigurationError(
                 "a name is 1 to 32 of a-z, 0-9 and '-', and begins and ends with a letter or digit",
                 about=about,
@@ -105,7 +105,7 @@ class McpServerSpec:
         return self.url.startswith(STDIO)
 
     def _check_stdio(self, about: str) -> None:
-        if _SERVER_NAME.fullmatch(self.url.removeprefix(STDIO)) is None:
+        if SERVER_NAME.fullmatch(self.url.removeprefix(STDIO)) is None:
             raise ConfigurationError(
                 "its url names no program of a tool host: stdio: and 1 to 32 of a-z, 0-9 and '-'",
                 about=about,

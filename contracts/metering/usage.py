@@ -5,7 +5,7 @@ once, here, so that no later sum can count a token twice. What is sold by anothe
 unit. This is the one list of kinds: columns, queries, prices and reports follow it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 from typing import Any, Final, Literal, Self, get_args
 
@@ -69,6 +69,11 @@ _NO_TOKENS: Final = (None,) * len(TOKEN_LEAVES)
 def column_of(leaf: Leaf) -> str:
     """Return the column that holds a leaf's count in the store."""
     return f"units_{leaf}" if leaf in UNIT_LEAVES else f"tokens_{leaf}"
+
+
+def sum_in_sql(leaves: Iterable[Leaf]) -> str:
+    """Return the SQL expression that adds up these leaves' columns of a row, those not reported as 0."""
+    return " + ".join(f"ifNull({column_of(leaf)}, 0)" for leaf in leaves)
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):

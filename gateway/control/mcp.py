@@ -10,14 +10,14 @@ from pydantic import Field, StringConstraints
 from backends.control import mcp
 from backends.secrets.credential_references import ReferenceRules
 from contracts.errors import ConfigurationError, InvalidRequest
-from contracts.mcp.servers import DEFAULT_CONCURRENT, DEFAULT_RESULT_BYTES, DEFAULT_TIMEOUT_SECONDS
+from contracts.mcp.servers import DEFAULT_CONCURRENT, DEFAULT_RESULT_BYTES, DEFAULT_TIMEOUT_SECONDS, SERVER_NAME
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, References, Resource, Wanted, page_of
 
 servers_router = APIRouter(prefix="/v1/mcp-servers", tags=["MCP servers"])
 rules_router = APIRouter(prefix="/v1/tool-rules", tags=["tool rules"])
 
-ServerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?$")]
+ServerName = Annotated[str, StringConstraints(pattern=f"^{SERVER_NAME.pattern}$")]
 RuleName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 NamePath = Annotated[str, Path(max_length=63, description="The name")]
 Text = Annotated[str, StringConstraints(max_length=2000)]

@@ -20,10 +20,8 @@ from backends.store.checks.finding import Finding
 from backends.store.client import StoreClient
 from backends.store.retention import RetentionRule
 from backends.store.snapshot import StoreSnapshot
-from contracts.metering.usage import FRESH_LEAVES, OUTPUT_LEAVES, column_of
+from contracts.metering.usage import FRESH_LEAVES, OUTPUT_LEAVES, sum_in_sql
 
-_FRESH: Final = " + ".join(f"ifNull({column_of(leaf)}, 0)" for leaf in FRESH_LEAVES)
-_MADE: Final = " + ".join(f"ifNull({column_of(leaf)}, 0)" for leaf in OUTPUT_LEAVES)
 _SETTLED: Final = timedelta(minutes=5)  # a request's record and its last steps come by different ways
 _LINES: Final = """
 SELECT
@@ -303,8 +301,8 @@ def _ask(
         requests=snapshot.rows_of(tables["requests"]),
         attempts=snapshot.rows_of(tables["attempts"]),
         gpu=_GPU_SUM,
-        fresh=_FRESH,
-        made=_MADE,
+        fresh=sum_in_sql(FRESH_LEAVES),
+        made=sum_in_sql(OUTPUT_LEAVES),
         kept=" AND ".join(["1"] + [_kept(number) for number in range(len(gone))]),
     )
     for word, meaning in words.items():
