@@ -27,7 +27,7 @@ def vtc_jobs(*, faster: float = 1.0, shorter: float = 1.0) -> list[Job]:
 
 
 def lightest(jobs: Sequence[Job], count: int) -> list[str]:
-    """Return the name of the tenants that ask for the fewest tokens in all."""
+    """Return the names of the tenants that ask for the fewest tokens in all."""
     tokens: dict[str, int] = {}
     for job in jobs:
         tokens[job.tenant] = tokens.get(job.tenant, 0) + job.prompt_tokens + job.output_tokens

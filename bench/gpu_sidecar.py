@@ -117,7 +117,7 @@ class Books:
     def off_by_tokens(self) -> int:
         """Count the whole requests of which steps computed other than all tokens but the last, which none computes.
 
-        Tokens found in the prefix cache are computed by nobody: the load's prompts share none of a block's length.
+        Tokens found in a prefix cache would be computed by nobody: vLLM runs without one here.
         """
         return sum(self.tokens[one] != billed - 1 for one, billed in self.whole.items())
 

@@ -34,7 +34,7 @@ class Workload:
 
     @property
     def tenants(self) -> list[str]:
-        """Return the name of the tenants."""
+        """Return the names of the tenants."""
         return sorted({ask.tenant for ask in self.asks})
 
 

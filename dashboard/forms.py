@@ -12,7 +12,7 @@ from dashboard.states import escaped
 
 @contextmanager
 def outcome(done: str, *, redraws: bool = True) -> Iterator[None]:
-    """Create a change inside, by `visit.control`: afterwards say `done` and draw the page again, or say why not.
+    """Make a change inside, by `visit.control`: afterwards say `done` and draw the page again, or say why not.
 
     Example: `with outcome("Budget created"): visit.control.post("/v1/tenants/acme/budgets", body)`
     """

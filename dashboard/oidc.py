@@ -128,7 +128,7 @@ def go_on_signing_in() -> bool:
 
 
 def take_ticket(request: Request, with_session: Callable[[Request, Response, str], Response]) -> Response:
-    """Create the ticket in the address a session's cookie. A link from another site signs nobody in as someone else."""
+    """Turn the ticket in the address into a session's cookie. A link from another site signs nobody in."""
     is_ours = request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
     token = tickets().take(request.query_params.get("t", "")) if is_ours else None
     if token is None:

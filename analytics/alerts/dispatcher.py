@@ -49,7 +49,7 @@ class Dispatcher:
             return await self.send_due()
 
     async def send_due(self) -> int:
-        """Create one attempt for each notice that is due; return how many were delivered. Raises ControlUnavailable.
+        """Make one attempt for each notice that is due; return how many were delivered. Raises ControlUnavailable.
 
         Cancelled, it finishes the attempts that have begun, which are bounded in time, and begins none: a notice that
         was claimed and not sent would never reach people, since nobody could know that it had not.

@@ -28,7 +28,7 @@ class HttpPost:
         )
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
-        """Create one attempt within the bound, looking the host's name up included. Never raises."""
+        """Make one attempt within the bound, looking the host's name up included. Never raises."""
         sent = False
         try:
             async with asyncio.timeout(self._settings.timeout_seconds):  # over all of it: httpx's own is for each step

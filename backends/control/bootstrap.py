@@ -80,7 +80,7 @@ def add_demo(session: Session, author: Author, demo_key: str, pepper: bytes) -> 
 
 
 def add_engine(session: Session, author: Author, offer: EngineOffer, *, is_first: bool) -> bool:
-    """Create an engine host's models reachable; return whether anything changed.
+    """Make an engine host's models reachable; return whether anything changed.
 
     The built-in model and the embedder are added at an installation's first start only, with their standard costs: what
     an operator removes stays removed. Models the operator names are added whenever they are missing, and the target
@@ -117,7 +117,7 @@ def _add_standard_cost(session: Session, author: Author, model: str) -> None:
 
 
 def add_upstream(session: Session, author: Author, upstream: Upstream) -> bool:
-    """Create the upstream's model reachable as the environment states it; return whether anything changed."""
+    """Make the upstream's model reachable as the environment states it; return whether anything changed."""
     target = session.get(Target, (UPSTREAM_POOL, _UPSTREAM_TARGET))
     stated = (upstream.url, upstream.model, upstream.key_ref)
     is_model_known = session.get(Model, upstream.model) is not None

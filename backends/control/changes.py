@@ -120,6 +120,6 @@ def read_revisions(session: Session) -> Revisions:
 
 
 def raise_keys_floor(session: Session, number: int) -> None:
-    """Create gateways that know less than `number` read all keys: what told of a change up to then is about to go."""
+    """Make gateways that know less than `number` read all keys: what told of a change up to then is about to go."""
     behind = (Revision.id == _THE_ROW, Revision.keys_floor < number)
     session.execute(update(Revision).where(*behind).values(keys_floor=number))

@@ -108,7 +108,7 @@ def add_person(session: Session, author: Author, person: Person) -> DirectoryEnt
 
 
 def change_person(session: Session, author: Author, entry: DirectoryEntry, person: Person) -> DirectoryEntry:
-    """Create an account what the provider states now: one that is not active loses its sessions and own keys. Raises as
+    """Set an account to what the provider states now: one that is not active loses its sessions and own keys. Raises as
     `add_person` does.
     """
     begin_change(session, author, "directory.user", f"{author.tenant_id}/{entry.id}")
@@ -150,7 +150,7 @@ def add_group(session: Session, author: Author, group: StatedGroup) -> Directory
 
 
 def change_group(session: Session, author: Author, entry: DirectoryEntry, group: StatedGroup) -> DirectoryEntry:
-    """Create a group what the provider states now. A team keeps its id when its group is renamed. Raises as `add_group`
+    """Set a group to what the provider states now. A team keeps its id when its group is renamed. Raises as `add_group`
     does.
     """
     begin_change(session, author, "directory.group", f"{author.tenant_id}/{entry.id}", {"name": group.name[:_MAX_NAME]})

@@ -169,7 +169,7 @@ def get_target(session: Session, pool_id: str, target_id: str) -> Target:
 
 
 def replace_target(session: Session, author: Author, pool_id: str, wanted: NewTarget) -> Target:
-    """Create the target with the id of `wanted` what `wanted` says.
+    """Set the target with the id of `wanted` to what `wanted` says.
 
     Gateways send new requests there from the next revision on; requests in progress end where they are.
     Raise NotFound, and Conflict if a route or a live rollout depends on the former provider or kind.

@@ -82,7 +82,7 @@ class SegmentFile:
 
 
 def sync_directory(directory: Path) -> None:
-    """Create the names in a directory survive a power cut."""
+    """Make the names in a directory survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

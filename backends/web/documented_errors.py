@@ -73,7 +73,7 @@ _ERRORS: Final[tuple[tuple[int, str, tuple[Takes, ...]], ...]] = (
 
 
 def document_errors(app: FastAPI) -> None:
-    """Create the app's OpenAPI document name the errors that each operation answers, in place of FastAPI's own."""
+    """Make the app's OpenAPI document name the errors that each operation answers, in place of FastAPI's own."""
     build = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -45,7 +45,7 @@ class WaitingClient:
         )
 
     async def ask(self, body: dict[str, Any]) -> Outcome:
-        """Create one call; what it raises at the end shows in the statuses."""
+        """Make one call; what it raises at the end shows in the statuses."""
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS):
                 await self._sdk.chat.completions.create(**body)

@@ -53,7 +53,7 @@ class RolloutOut(BaseModel):
     state: str = Field(description="running, paused, rolled_back, promoted or aborted")
     step: int = Field(description="From 0")
     percent: float = Field(description="Current share of the candidate")
-    reason: str = Field(description="Time of the last change")
+    reason: str = Field(description="Reason of the last change")
     rules: dict[str, Any]
     stepped_at: datetime
     created_at: datetime

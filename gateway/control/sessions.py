@@ -39,7 +39,7 @@ class SignInBody(Body):
 
     email: str = Field(max_length=320)
     password: SecretStr = Field(max_length=MAX_LENGTH)
-    hours: int = Field(default=12, ge=1, le=720, description="Duration of the session in seconds")
+    hours: int = Field(default=12, ge=1, le=720, description="Duration of the session in hours")
     address: str = Field(default="", max_length=64)
 
 

@@ -88,7 +88,7 @@ class WebhookDelivery:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def deliver_due(self) -> int:
-        """Create one attempt for each event that is due; return how many were delivered."""
+        """Make one attempt for each event that is due; return how many were delivered."""
         due = await asyncio.to_thread(self._due)
         gate = asyncio.Semaphore(_AT_ONCE)
 

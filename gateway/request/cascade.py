@@ -184,7 +184,7 @@ class _Run:
         self._deliver(kept.held, kept.attempts[-1])
 
     def _take_back(self, kept: _Kept) -> None:
-        """Create the answer that is kept the request's own again, where it had been left for another's."""
+        """Make the answer that is kept the request's own again, where it had been left for another's."""
         life = self._life
         if not life.earlier or life.earlier[-1].attempts is not kept.attempts:
             return

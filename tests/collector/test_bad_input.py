@@ -44,7 +44,7 @@ def pipeline(spool: Spool, counters: Counters) -> Pipeline:
 
 
 def broken(body: bytes) -> bytes:
-    """Create the texts with a euro sign invalid UTF-8, without moving anything."""
+    """Make the texts with a euro sign invalid UTF-8, without moving anything."""
     assert MARK in body
     return body.replace(MARK, b"\xe2\x82\xff")
 

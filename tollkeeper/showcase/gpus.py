@@ -53,7 +53,7 @@ def charged(requests: Sequence[RequestRecord], steps: Sequence[StepRecord]) -> l
 def device_looks(
     source: random.Random, until_ns: int, replicas: Sequence[str], steps: Sequence[StepRecord]
 ) -> list[DeviceRecord]:
-    """Create a look at each GPU every ten seconds of the hour, as busy as its steps say."""
+    """Record a look at each GPU every ten seconds of the hour, as busy as its steps say."""
     count = GPU_SECONDS // _LOOK_SECONDS
     begin, length = until_ns - GPU_SECONDS * _SECOND, _LOOK_SECONDS * _SECOND
     busy = {replica: [0] * (count + 1) for replica in replicas}

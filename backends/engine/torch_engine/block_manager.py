@@ -140,7 +140,7 @@ class BlockManager:
         return len(found) * self.block_size
 
     def grow(self, owner: int, tokens: int) -> bool:
-        """Create an owner's table cover `tokens`; `False`, with nothing changed, when there are not enough blocks."""
+        """Make an owner's table cover `tokens`; `False`, with nothing changed, when there are not enough blocks."""
         table = self._tables[owner]
         missing = self.blocks_for(tokens) - len(table.blocks)
         if missing <= 0:

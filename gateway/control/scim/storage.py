@@ -47,7 +47,7 @@ class DirectoryStorage(ScimStorage):
 
     @contextmanager
     def operation(self) -> Iterator[None]:
-        """Create what one SCIM operation reads and writes one transaction. Raise its refusals as SCIM's errors."""
+        """Make one transaction of what one SCIM operation reads and writes. Raise its refusals as SCIM's errors."""
         with _refusals_as_scim(), self._database.session() as session:
             self._session = session
             try:
@@ -106,7 +106,7 @@ class DirectoryStorage(ScimStorage):
     def update(
         self, resource_type: ResourceType, resource: Resource[Any], *, expected_version: str | None = None
     ) -> Resource[Any]:
-        """Create an account or a team what is stated now. Raise as `create` and `delete` do."""
+        """Set an account or a team to what is stated now. Raise as `create` and `delete` do."""
         with self._within() as session:
             entry = self._expected(session, resource_type, str(resource.id), expected_version)
             if resource_type.name == USER:

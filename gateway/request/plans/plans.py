@@ -65,7 +65,7 @@ class Plans:
             self.freshen(*stale, self._wall_ns())
 
     def freshen(self, sent: bytes, api: str, model: str, now_ns: int) -> None:
-        """Create a plan again that is stale by now."""
+        """Make a stale plan again."""
         plan = self.known.get((sent, api, model))
         if plan is None or now_ns < plan.stale_ns:
             return
