@@ -14,8 +14,8 @@ from backends.yaml_document import YamlDocument
 from contracts.errors import ConfigurationError
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.plain_help import examples_text
 from tollkeeper.printing import one_line_errors, print_json
-from tollkeeper.resources.apps import epilog
 from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Configurations of other gateways.", no_args_is_help=True)
@@ -64,7 +64,7 @@ def group() -> None:
     """Keep `litellm` a command of its own, though it is the only one."""
 
 
-@app.command("litellm", epilog=epilog(_EXAMPLES))
+@app.command("litellm", epilog=examples_text(_EXAMPLES))
 def litellm_command(
     file: Annotated[Path, typer.Argument(metavar="CONFIG", help="LiteLLM's config.yaml.")],
     tenant: Annotated[str, typer.Option("--tenant", help="Tenant that gets the teams, keys and budgets.")] = "default",

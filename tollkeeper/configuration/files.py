@@ -59,6 +59,11 @@ def read_configuration(paths: Sequence[Path]) -> Configuration:
         for section, entries in content.items():
             sections[str(section)] = None
             objects.extend(_objects(document, str(section), entries))
+    if not sections:
+        names = ", ".join("standard input" if str(path) == _STDIN else str(path) for path in paths)
+        raise ConfigurationError(
+            f"{names}: there is no section such as pools: or models:, so there is nothing to apply"
+        )
     return Configuration(objects, list(sections))
 
 
@@ -83,7 +88,11 @@ def _objects(document: YamlDocument, section: str, entries: object) -> Iterator[
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict):
             raise document.error((section, number), "must be fields with values, such as name: small")
-        placed = PlacedObject(section, plain_data(entry), document, number)
+        try:
+            plain = plain_data(entry)
+        except ConfigurationError as error:
+            raise document.error((section, number), error.message) from error
+        placed = PlacedObject(section, plain, document, number)
         _resolve_secret(placed)
         yield placed
 
