@@ -33,8 +33,8 @@ class YamlDocument:
             text = path.read_text()
         except OSError as error:
             raise ConfigurationError(f"configuration file {path} cannot be read: {error.strerror}") from error
-        except ValueError as error:  # bytes that are not UTF-8
-            raise ConfigurationError(f"{path}: {error}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(f"{path} is not text in UTF-8 (byte {error.start})") from error
         return cls.parse(text, str(path))
 
     @classmethod
@@ -49,10 +49,14 @@ class YamlDocument:
             mark = getattr(error, "problem_mark", None)
             where = f", line {mark.line + 1}" if mark is not None else ""
             problem = getattr(error, "problem", None) or "not valid YAML"
+            if isinstance(error, yaml.reader.ReaderError):
+                where = f", line {text.count(chr(10), 0, error.position) + 1}"
+                problem = f"character {error.character:#x} is not allowed in YAML"
             remedy = next((said for part, said in _REMEDIES.items() if part in problem), "")
             raise ConfigurationError(f"{source}{where}: {problem}{remedy}") from error
-        except ValueError as error:  # a date that no calendar has
-            raise ConfigurationError(f"{source}: {error}") from error
+        except ValueError as error:
+            line = _line_of_odd_scalar(root)
+            raise ConfigurationError(f"{source}, line {line}: {error}; write text in quotes") from error
         return cls(source, content, root)
 
     def line_of(self, place: Iterable[int | str]) -> int:
@@ -73,7 +77,8 @@ class YamlDocument:
     def error(self, place: Sequence[int | str], message: str) -> ConfigurationError:
         """Return an error about a place: file, line, field and what is wrong."""
         field = ".".join(map(str, place))
-        return ConfigurationError(f"{self.source}, line {self.line_of(place)}: {field}: {message}")
+        where = f"{self.source}, line {self.line_of(place)}"
+        return ConfigurationError(f"{where}: {field}: {message}" if field else f"{where}: {message}")
 
 
 def _refuse_endless(source: str, root: yaml.Node | None) -> None:
@@ -103,6 +108,24 @@ def _refuse_endless(source: str, root: yaml.Node | None) -> None:
             continue
         open_nodes.add(id(node))
         waiting.extend(unknown)
+
+
+def _line_of_odd_scalar(root: yaml.Node | None) -> int:
+    """Return the line of the first scalar that YAML takes for a date or number, and that is none: 2026-13-45."""
+    waiting = [root] if root is not None else []
+    visited: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in visited:
+            continue
+        visited.add(id(node))
+        if isinstance(node, yaml.ScalarNode):
+            try:
+                yaml.SafeLoader("").construct_object(node)
+            except ValueError:
+                return int(node.start_mark.line) + 1
+        waiting.extend(reversed(_parts_of(node)))
+    return 1
 
 
 def _parts_of(node: yaml.Node) -> list[yaml.Node]:

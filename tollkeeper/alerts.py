@@ -48,7 +48,7 @@ def create_silence(
     subject: Annotated[
         str,
         typer.Option(
-            help="Only alerts whose fingerprint starts with this; `alerts list --json` shows fingerprints (default: all)."
+            help="Only alerts whose fingerprint starts with this (default: all); `alerts list --json` shows it."
         ),
     ] = "",
     comment: Annotated[str, typer.Option(help="Reason, shown to others.")] = "",
