@@ -9,7 +9,6 @@ from typing import Final
 from unicodedata import category
 
 from fontTools.ttLib import TTFont, TTLibError
-from fontTools.ttLib.ttCollection import TTCollection
 
 INSTALL: Final = (
     "install fonts that have them (Debian: apt install fonts-dejavu-core fonts-noto-core fonts-noto-cjk), or copy a "
@@ -74,9 +73,9 @@ def _faces(path: Path, changed_ns: int) -> tuple[FontFace, ...]:
     Of a collection the first counts: the others have the same letters in another country's or weight's form.
     """
     try:
-        is_collection = path.suffix.lower() in (".ttc", ".otc")
-        font = TTCollection(str(path), lazy=True).fonts[0] if is_collection else TTFont(str(path), lazy=True)
-        return (FontFace(path, frozenset(font.getBestCmap() or ())),) if _is_embeddable(font) else ()
+        number = 0 if path.suffix.lower() in (".ttc", ".otc") else -1
+        with path.open("rb") as file, TTFont(file, fontNumber=number, lazy=True) as font:
+            return (FontFace(path, frozenset(font.getBestCmap() or ())),) if _is_embeddable(font) else ()
     except (TTLibError, OSError, LookupError, ValueError, AssertionError):
         return ()
 

@@ -10,7 +10,7 @@ from analytics.exports.charges import AS_RECORDED, REQUEST, UNKNOWN_USAGE
 from analytics.exports.fonts import INSTALL
 from analytics.exports.invoice import Invoice, InvoiceLine, Issue, Party
 from analytics.exports.pdf_sheet import Sheet, code_points
-from contracts.errors import ConfigurationError
+from contracts.errors import Conflict
 from contracts.pricing.unit_prices import unit_of
 
 _HEADINGS: Final = ("Project", "Model", "Meter", "Quantity", "Price in USD", "Amount")
@@ -46,17 +46,17 @@ def invoice_pdf(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | No
     """Render an invoice as a PDF of A4 pages.
 
     Letters that no font of this machine has are code points in a draft, with a note. A document that is issued is kept
-    for good: raise ConfigurationError, naming them and the remedy.
+    for good: raise Conflict, naming them and the remedy.
     """
     title, facts, sums = _title(invoice, issue), _facts(invoice, issuer, zone, issue), _sums(invoice, issue)
     rows, notes = [_cells(line) for line in invoice.lines], _notes(invoice, issue)
     texts = (title, *facts, *_HEADINGS, *(cell for row in rows for cell in row), *(name for name, _ in sums), *notes)
     sheet = Sheet(texts, invoice.period.end)
     if issue is not None and sheet.missing:
-        raise ConfigurationError(
+        raise Conflict(
             f"the PDF of {invoice.tenant}'s {issue.title.lower()} cannot show {sheet.missing[:20]} "
-            f"({code_points(sheet.missing)}): no font on this machine has these letters. Nothing was issued; {INSTALL}, "
-            "and do it again"
+            f"({code_points(sheet.missing)}): no font on this machine has these letters, and nothing was issued. To "
+            f"issue it, {INSTALL}"
         )
     sheet.style("B", 16)
     sheet.line(title, 9)
@@ -197,6 +197,5 @@ def _html_row(cells: tuple[str, ...]) -> str:
 
 def _aligned(cells: tuple[str, ...]) -> list[tuple[str, float, str]]:
     return [
-        (cell, width, "R" if place > 2 else "L")
-        for place, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
+        (cell, width, "R" if place > 2 else "L") for place, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
     ]

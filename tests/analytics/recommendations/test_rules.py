@@ -119,7 +119,9 @@ def test_long_prompts_are_priced_above_their_threshold() -> None:
     above: dict[Leaf, Decimal] = {"input_text": Decimal(20), "output_text": Decimal(80), "cache_read_text": Decimal(2)}
     tiered = card("m", "10", "dear", cached="1", tiers=[(1_000, above)])
     repeated = (Repeated(60, 40_000, long.slices[0]),)
-    found_of = found([use("m", "dear", long, repeated=repeated), use("m", "cheap", NOTHING)], tiered, card("m", "10", "cheap"))
+    found_of = found(
+        [use("m", "dear", long, repeated=repeated), use("m", "cheap", NOTHING)], tiered, card("m", "10", "cheap")
+    )
     assert found_of["cheaper_provider"].saving_pico_usd == 2 * AT_TEN - AT_TEN
     assert found_of["cacheable_prefix"].saving_pico_usd == 40_000 * 18 * 10**6
 
