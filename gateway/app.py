@@ -47,6 +47,7 @@ from gateway.app_parts import (
     sealed_opener,
     shared_answers,
     source_of,
+    token_store,
 )
 from gateway.cache.answer_cache import AnswerCache
 from gateway.config.directory import Directory, RefusedSnapshot
@@ -179,7 +180,11 @@ class Gateway:
             settings.reference_rules,
         )
         self.mcp = McpServers(
-            self._clock, sealed_opener(settings), settings.reference_rules, str(settings.tools_address)
+            self._clock,
+            sealed_opener(settings),
+            settings.reference_rules,
+            str(settings.tools_address),
+            token_store(settings),
         )
         self.router = Router(
             self._clock, self.targets, self._engines, mirror, sample_share=settings.routing_sample_share

@@ -28,6 +28,7 @@ from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:
     from backends.counters.shared_answers import SharedAnswers
+    from backends.mcp.token_store import TokenStore
     from gateway.limits.budgets.budget_publisher import BudgetPublisher
     from gateway.limits.counters.redis_store import RedisStore
     from gateway.records.tracing import SpanEmitter
@@ -183,6 +184,18 @@ def sealed_opener(settings: GatewaySettings) -> Callable[[str], str] | None:
         return sealer.open(token)
 
     return open_sealed
+
+
+def token_store(settings: GatewaySettings) -> "TokenStore":
+    """Return where tokens of MCP servers are kept: in the control database, or in this machine's secret files."""
+    secrets = SecretFiles(settings.data / "secrets")
+    if settings.gateway_config is not None:
+        from backends.mcp.token_store import FileTokenStore
+
+        return FileTokenStore(secrets)
+    from backends.control.mcp_tokens import DatabaseTokenStore  # here: as above
+
+    return DatabaseTokenStore(settings.database_address, settings.name, secrets)
 
 
 def window_file(
