@@ -36,7 +36,7 @@ class SetClock:
 def wall(monkeypatch):
     """Let gateways go by a clock that stands at ten to midnight, and that the test sets."""
     clock = SetClock(datetime(2026, 3, 14, 23, 50, tzinfo=UTC))
-    monkeypatch.setattr("gateway.app.Clock", lambda: Clock(clock.wall_ns, clock.elapsed_ns))
+    monkeypatch.setattr("gateway.process.app.Clock", lambda: Clock(clock.wall_ns, clock.elapsed_ns))
     return clock
 
 
