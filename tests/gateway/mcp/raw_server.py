@@ -83,7 +83,7 @@ class RawMcp:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-                headers = dict(line.split(": ", 1) for line in head[1:] if line)
+                headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in head[1:] if line)}
                 if head[0].startswith("GET "):
                     self._get(head[0].split(" ")[1], writer)
                     await writer.drain()

@@ -26,8 +26,8 @@ from contracts.control import McpToken
 from contracts.errors import ConfigurationError, Conflict, ControlUnavailable
 from contracts.mcp.oauth import AccessGrant
 from contracts.mcp.plain import mcp_server_of
-from gateway.app import Gateway
-from gateway.settings import GatewaySettings
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from tests.gateway.conftest import KEY, Running
 from tests.gateway.mcp.authorization_server import CLIENT_ID, CLIENT_SECRET, OAuthServer
 from tests.gateway.mcp.conftest import ServedMcp, call, post, tool_calls, with_servers

@@ -17,13 +17,13 @@ from gateway.identity.caller_address import TrustedProxies
 from gateway.limits.budgets.budget_watch import BudgetWatch
 from gateway.limits.counters.memory_store import MemoryStore
 from gateway.limits.counters.window_file import WindowFile
+from gateway.process.settings import GatewaySettings
 from gateway.records.request_audit import RequestAudit
 from gateway.request.clock import Clock
 from gateway.routing.health.health_book import HealthBook
 from gateway.routing.health.health_service import HealthService
 from gateway.routing.health.shared_health import SharedHealth
 from gateway.routing.rollouts.boards import FileBoard, RolloutBoard
-from gateway.settings import GatewaySettings
 from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:
