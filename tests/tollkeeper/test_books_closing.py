@@ -343,5 +343,10 @@ def test_all_tenants_close_at_once_and_those_without_usage_have_no_invoice(books
     done = said("books", "close", MONTH, *books.place)
     assert [(one["tenant"], one["document"]) for one in done] == [(books.tenant, None)]
     assert said("books", "close", MONTH, *books.place) == []
+    stranger = f"stranger-{uuid4()}"
+    books.used(replace(books.request(LAST_MONTH, "gpt-x", 10**12, "card"), who=Identity(stranger)))
+    told = CliRunner().invoke(app, ["books", "close", MONTH, *books.place])
+    assert told.exit_code == 0
+    assert f"not billed: 1.000000000000 USD of {stranger}, which is no tenant here" in told.stderr.replace("\n", " ")
     result = CliRunner().invoke(app, ["books", "list", "--tenant", books.tenant, *books.data])
     assert "nothing was issued" in result.stdout
