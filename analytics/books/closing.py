@@ -278,7 +278,7 @@ def reopen_month(
             row.wish, row.wished_by = "reopen", author.name
             entry.detail = {"reason": reason, "is_proposal": True}
             return row, None
-        if row.wish == "reopen" and is_same_person(session, row.wished_by, author.name):
+        if needs_two_people(session) and is_same_person(session, row.wished_by, author.name):
             person = person_of(row.wished_by)
             raise Conflict(f"{person} asked for it; another person must reopen {month} of {tenant}", param="month")
         document, zone = None, Calendars.load(session).zone(tenant)
