@@ -74,7 +74,7 @@ class PlannedRequests:
         plan = self._plans.plan_for(head.authorization, life.operation, model, life.started_at_ns)
         if plan is None or plan.plan is None:
             return False
-        request = _read(exchange, native.reader(exchange, life.snapshot))
+        request = _read(exchange, native.reader_of_all(exchange, model))
         return request is not None and self._take(life, plan.plan, request)
 
     def _take(self, life: RequestState, opened: RequestPlan, request: ChatRequest) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 import gateway
 from contracts.access.identity import Identity
+from contracts.api.answer_parts import CalledTool
 from contracts.api.chat import ChatRequest
 from contracts.api.generation import Delta, Result
 from contracts.guardrails.finding import About
@@ -31,7 +32,6 @@ from gateway.records.lost_requests import record_lost
 from gateway.records.recorder import Recorder
 from gateway.records.sent_requests import SentRequests
 from gateway.records.trace_context import TraceContext
-from gateway.replies.answer_facts import CalledTool
 from gateway.request.attempt import Attempt
 from gateway.request.charges.settlement import Settlement
 from gateway.request.clock import Clock
