@@ -1,23 +1,14 @@
 """Usage as Anthropic's Messages API and OpenAI's Responses API report it, taken apart into leaves."""
 
-from collections.abc import Mapping
-
 import msgspec
-from msgspec import structs
 
 from contracts.metering.openai_usage import usage_from_openai
 from contracts.metering.usage import (
-    KINDS,
-    MEDIA_LEAVES,
     CacheCreation,
     CompletionTokensDetails,
-    Group,
-    Leaf,
     OpenAIUsage,
     PromptTokensDetails,
     Usage,
-    leaves_of,
-    usage_from_leaves,
 )
 
 
@@ -137,30 +128,24 @@ def usage_from_gemini(reported: GeminiUsage) -> Usage:
     used = reported.tool_use_prompt_token_count or 0
     if made is None and reported.total_token_count is not None and prompt is not None:
         made = max(reported.total_token_count - prompt - used - (thought or 0), 0)
-    given, kept = _by_medium(reported.prompt_tokens_details), _by_medium(reported.cache_tokens_details)
-    fresh = _media("input", {medium: max(count - kept.get(medium, 0), 0) for medium, count in given.items()})
-    read, shown = _media("cache_read", kept), _media("output", _by_medium(reported.candidates_tokens_details))
-    return structs.replace(
-        usage_from_leaves({**fresh, **read, **shown}),
-        input_text=None if prompt is None else max(prompt + used - (cached or 0) - sum(fresh.values()), 0),
-        cache_read_text=None if cached is None else max(cached - sum(read.values()), 0),
-        output_text=None if made is None else max(made - sum(shown.values()), 0),
+    image, audio = (
+        max(_of(reported.prompt_tokens_details, kind) - _of(reported.cache_tokens_details, kind), 0)
+        for kind in ("IMAGE", "AUDIO")
+    )
+    heard = _of(reported.cache_tokens_details, "AUDIO")
+    drawn, spoken = _of(reported.candidates_tokens_details, "IMAGE"), _of(reported.candidates_tokens_details, "AUDIO")
+    return Usage(
+        input_text=None if prompt is None else max(prompt + used - (cached or 0) - image - audio, 0),
+        input_image=image or None,
+        input_audio=audio or None,
+        cache_read_text=None if cached is None else max(cached - heard, 0),
+        cache_read_audio=heard or None,
+        output_text=None if made is None else max(made - drawn - spoken, 0),
+        output_image=drawn or None,
+        output_audio=spoken or None,
         output_reasoning=thought,
     )
 
 
-def _by_medium(details: list[_ModalityCount] | None) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for one in details or ():
-        medium = one.modality.lower()
-        counts[medium] = counts.get(medium, 0) + one.token_count
-    return counts
-
-
-def _media(group: Group, counts: Mapping[str, int]) -> dict[Leaf, int]:
-    """Return counts of media that have a kind of their own in a group; others are counted with its text."""
-    return {
-        leaf: counts[KINDS[leaf].medium]
-        for leaf in leaves_of(group)
-        if leaf in MEDIA_LEAVES and counts.get(KINDS[leaf].medium)
-    }
+def _of(details: list[_ModalityCount] | None, modality: str) -> int:
+    return sum([one.token_count for one in details or () if one.modality == modality])
