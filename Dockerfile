@@ -56,7 +56,7 @@ COPY --from=install-gateway /venv /venv
 USER tollkeeper
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=12 CMD ["python", "-m", "gateway.probe"]
+HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=12 CMD ["python", "-m", "gateway.process.probe"]
 CMD ["python", "-m", "gateway"]
 
 # The control plane, the migrations, and the command line for administration and backups.

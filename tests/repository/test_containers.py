@@ -28,8 +28,8 @@ GATEWAYS = ("gateway-1", "gateway-2")
 TARGETS = re.findall(r"^FROM \S+ AS ([a-z]+)$", DOCKERFILE, re.MULTILINE)
 INTERPOLATION = re.compile(r"\$\{([A-Z_]+)")
 
-PICKER = "gateway.picker"
-SIDECAR = "gateway.sidecar"
+PICKER = "gateway.routing.picker"
+SIDECAR = "gateway.observability.sidecar"
 TOOLS = "backends.tool_host"
 PREFIX = "TOLLKEEPER_"
 Settings = Mapping[str, type[BaseSettings]]
@@ -77,7 +77,7 @@ def mounts() -> Iterator[tuple[str, str, str]]:
 
 def health_url(service: str) -> tuple[int, str]:
     test = " ".join(SERVICES[service]["healthcheck"]["test"])
-    if test.endswith("-m gateway.probe"):
+    if test.endswith("-m gateway.process.probe"):
         return 8080, "/ready"
     found = re.search(r"http://127\.0\.0\.1:(\d+)(/[\w/]*)", test)
     assert found is not None, service
