@@ -399,7 +399,7 @@ def test_every_image_is_pinned() -> None:
     for image in images:
         assert re.search(r":v?\d+(\.\d+)*(-[a-z]+)?$", image), image
     started = set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE))
-    assert started <= {"${BASE}", "${VLLM}", "base", "build"}
+    assert started <= {"${BASE}", "${VLLM}", "base", "build", "fonts"}
 
 
 def test_the_stores_and_engines_are_the_versions_that_are_tested() -> None:
