@@ -176,12 +176,16 @@ def _turn(row: Mapping[str, object], tenant: str, book: PriceBook) -> Turn:
         tool_marks=tuple(column_of(row["marks"])),
         prompt_marks=tuple(column_of(row["parts"])),
         saved_usd=_saved(
-            book.card_for(model, tenant, began, provider, text_of(row["region_label"])), input_tokens, tokens
+            book.card_for(model, tenant, began, provider, text_of(row["region_label"])),
+            text_of(row["service_tier_label"]),
+            input_tokens,
+            tokens,
         ),
     )
 
 
-def _saved(card: AnyCard | None, input_tokens: int, tokens: Mapping[str, int]) -> Decimal | None:
+def _saved(card: AnyCard | None, tier: str, input_tokens: int, tokens: Mapping[str, int]) -> Decimal | None:
+    card = None if card is None else card.at_tier(tier)
     plain = None if card is None else card.rate("input_text", input_tokens)
     if card is None or plain is None:
         return None

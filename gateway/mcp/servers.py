@@ -12,6 +12,7 @@ import msgspec
 
 from backends.mcp.client import McpClient
 from backends.mcp.definitions import ToolDefinition
+from backends.mcp.token_store import TokenStore
 from backends.secrets.credential_references import ReferenceRules
 from contracts.access.identity import Identity
 from contracts.errors import TargetMisconfigured, TollkeeperError
@@ -60,9 +61,11 @@ class McpServers:
         open_sealed: Callable[[str], str] | None = None,
         rules: ReferenceRules | None = None,  # for references; none: all are the operator's own
         tools_socket: str = "",  # where a tool host listens
+        token_store: TokenStore | None = None,  # for OAuth's refresh grants
     ) -> None:
         self._clock = clock
         self._tools_socket = tools_socket
+        self._token_store = token_store
         self._rules = rules
         self._resolve = partial(resolve_key, open_sealed=open_sealed, rules=rules)
         self._states: dict[str, ServerState] = {}
@@ -161,6 +164,8 @@ class McpServers:
             self._close(state)
         self._states = {}
         await asyncio.gather(*self._closing, return_exceptions=True)
+        if self._token_store is not None:
+            self._token_store.close()
 
     def _access_of(self, who: Identity, rules: tuple[ToolRule, ...]) -> ToolAccess:
         if rules is not self._rule_set:
@@ -211,7 +216,7 @@ class McpServers:
     def _build(self, spec: McpServerSpec) -> McpClient:
         if self._rules is not None:
             self._rules.check_target("mcp", spec.key_ref, spec.settings)
-        return McpClient(spec, self._resolve, self._tools_socket)
+        return McpClient(spec, self._resolve, self._tools_socket, self._token_store)
 
     def _close(self, state: ServerState) -> None:
         loop = asyncio.get_running_loop()

@@ -68,6 +68,7 @@ from gateway.process.parts import (
     sealed_opener,
     shared_answers,
     source_of,
+    token_store,
 )
 from gateway.process.settings import GatewaySettings
 from gateway.records.accounting import Accounting
@@ -179,7 +180,11 @@ class Gateway:
             settings.reference_rules,
         )
         self.mcp = McpServers(
-            self._clock, sealed_opener(settings), settings.reference_rules, str(settings.tools_address)
+            self._clock,
+            sealed_opener(settings),
+            settings.reference_rules,
+            str(settings.tools_address),
+            token_store(settings),
         )
         self.router = Router(
             self._clock, self.targets, self._engines, mirror, sample_share=settings.routing_sample_share
