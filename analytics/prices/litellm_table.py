@@ -13,7 +13,7 @@ from typing import Final
 
 from backends.signatures import check_signature
 from contracts.errors import ConfigurationError, InvalidRequest, NotFound
-from contracts.metering.usage import Leaf
+from contracts.metering.usage import CACHE_READ_LEAVES, KINDS, MEDIA_LEAVES, Leaf
 from contracts.pricing.prices import PriceCard, price_card
 from contracts.pricing.service_tiers import BATCH
 
@@ -25,16 +25,17 @@ _NOISE: Final = Decimal("1e-9")  # relative: floats in the file that were comput
 # By leaf, the fields whose price it takes, the narrowest first; a threshold's and a tier's suffix follow the name.
 _FIELDS: Final[Mapping[Leaf, tuple[str, ...]]] = {
     "input_text": ("input_cost_per_token",),
-    "input_audio": ("input_cost_per_audio_token", "input_cost_per_token"),
-    "input_image": ("input_cost_per_image_token", "input_cost_per_token"),
     "cache_read_text": ("cache_read_input_token_cost",),
-    "cache_read_audio": ("cache_read_input_audio_token_cost", "cache_read_input_token_cost"),
     "cache_write_5m": ("cache_creation_input_token_cost",),
     "cache_write_1h": ("cache_creation_input_token_cost_above_1hr",),
     "output_text": ("output_cost_per_token",),
     "output_reasoning": ("output_cost_per_reasoning_token", "output_cost_per_token"),
-    "output_audio": ("output_cost_per_audio_token", "output_cost_per_token"),
-    "output_image": ("output_cost_per_image_token", "output_cost_per_token"),
+    **{
+        leaf: (f"cache_read_input_{KINDS[leaf].medium}_token_cost", "cache_read_input_token_cost")
+        if leaf in CACHE_READ_LEAVES
+        else (f"{KINDS[leaf].group}_cost_per_{KINDS[leaf].medium}_token", f"{KINDS[leaf].group}_cost_per_token")
+        for leaf in MEDIA_LEAVES
+    },
 }
 # What a price may depend on besides, which a card cannot say: such a model is refused rather than priced too low.
 _FOREIGN: Final = (
