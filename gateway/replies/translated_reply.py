@@ -1,6 +1,7 @@
 """The answer to a request in another API, translated to a chat: the target's output is parsed into deltas first."""
 
 from typing import Any, Final, Protocol
+from urllib.parse import quote
 
 import msgspec
 
@@ -56,6 +57,8 @@ _answers: Final = msgspec.json.Decoder(_Answer)
 _held: Final = msgspec.json.Decoder(_Held)
 _IN_CHOICES: Final = b'{"choices":[%b]}'  # as guardrails know whole answers
 _encode: Final = msgspec.json.Encoder().encode
+_MAX_DROPPED: Final = 1024  # bytes of the header that names what was dropped
+_MAX_NAME: Final = 100  # characters of one name in it
 
 
 class TranslatedReply(GeneratedReply):
@@ -96,7 +99,7 @@ class TranslatedReply(GeneratedReply):
         """Name in the answer's head what answers, and the fields that it was not given."""
         super().served(model, version)
         if self._dropped and not self._is_native:
-            self._served += ((b"x-tollkeeper-dropped", ",".join(self._dropped).encode("ascii", "replace")),)
+            self._served += ((b"x-tollkeeper-dropped", _listed(self._dropped)),)
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
         """Pass a native event on; render what another upstream's event carries."""
@@ -207,3 +210,14 @@ def _delta_of(choice: _Choice) -> Delta:
         stop=choice.stop_reason if isinstance(choice.stop_reason, str) else "",
         thinking_blocks=bytes(message.thinking_blocks) if message.thinking_blocks else b"",
     )
+
+
+def _listed(names: tuple[str, ...]) -> bytes:
+    """Return names of a client's fields as a header carries them: percent-encoded, so that none can write headers."""
+    listed = b""
+    for name in names:
+        safe = quote(name[:_MAX_NAME], safe="[]", errors="replace").encode("ascii") or b"%22%22"
+        if len(listed) + len(safe) >= _MAX_DROPPED:
+            return listed + b",..."
+        listed += b"," * bool(listed) + safe
+    return listed
