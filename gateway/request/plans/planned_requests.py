@@ -46,8 +46,10 @@ class PlannedRequests:
             _look(head)
         if not head.is_plain or len(exchange.body) > LARGE_BODY_BYTES:
             return False
-        if life.operation is not CHAT:
-            return self._understand_native(life, head)
+        return self._understand_chat(life, head) if life.operation is CHAT else self._understand_native(life, head)
+
+    def _understand_chat(self, life: RequestState, head: RequestHead) -> bool:
+        exchange = life.exchange
         question = self._hits.known(head.authorization, exchange.body)
         request = _read(exchange, _read_chat) if question is None else question.request
         if request is None:
