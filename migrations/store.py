@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
+from backends.store.owner import read_owner, write_owner
 from backends.store.snapshot import has_rows
 from backends.store.tables import list_tables, list_views, quoted
 from backends.store.turns import StoreTurns
@@ -97,6 +98,7 @@ def migrate_store(
     say: Callable[[str], None],
     cluster: str = "",
     turns: StoreTurns | None = None,
+    is_adopted: bool = False,
 ) -> None:
     """Apply what is missing, one line per file through `say`. Safe to repeat, and while others read.
 
@@ -106,16 +108,21 @@ def migrate_store(
     filled from the rows that are there.
 
     With `cluster`, the name of one that the server at `address` knows, tables are made on all its nodes
-    (`migrations.cluster`). Waits up to `wait_seconds` for the store to answer. Raises StoreUnavailable, NewerSchema
-    where the store has a migration this code does not know, ConfigurationError where an applied file has changed.
+    (`migrations.cluster`). Waits up to `wait_seconds` for the store to answer. The installation that `address` names
+    is written down as the store's owner; with `is_adopted` also in place of another. Raises StoreUnavailable,
+    ForeignStore, NewerSchema where the store has a migration this code does not know, ConfigurationError where an
+    applied file has changed.
     """
     rendering = ClusterRendering(cluster) if cluster else None
     if cluster:
         _check_cluster(address, wait_seconds, cluster)
     _create_database(address, wait_seconds, rendering)
-    client = StoreClient(address, answer_seconds=_STATEMENT_SECONDS)
+    asked = replace(address, installation="") if is_adopted else address
+    client = StoreClient(asked, answer_seconds=_STATEMENT_SECONDS)
     try:
         client.command(rendering.record_table if rendering else _RECORD_TABLE)
+        if address.installation and read_owner(client, address.database) != address.installation:
+            write_owner(client, address.installation, rendering.on_cluster if rendering else "")
         applied = _applied(client)
         _check_history(migrations, applied)
         missing = [migration for migration in migrations if migration.version not in applied]
@@ -139,14 +146,16 @@ def migrate_store(
         client.close()
 
 
-def check_store(address: StoreAddress, migrations: Sequence[StoreMigration], *, wait_seconds: float) -> None:
+def check_store(
+    address: StoreAddress, migrations: Sequence[StoreMigration], *, wait_seconds: float, is_adopted: bool = False
+) -> None:
     """Make sure that a store can be migrated by this code, and change nothing. Raises as `migrate_store` does."""
     named = {"database": address.database}
     counting = "SELECT count() AS n FROM system.tables WHERE " + _HAS_RECORD
     found = _once_there(address, wait_seconds, lambda server: server.query(counting, named))
     if not found[0]["n"]:
         return
-    client = StoreClient(address)
+    client = StoreClient(replace(address, installation="") if is_adopted else address)
     try:
         _check_history(migrations, _applied(client))
     finally:
