@@ -17,8 +17,8 @@ from pydantic import SecretStr
 from backends.engine.vllm_engine.metering.frame_sender import FrameSender
 from backends.engine.vllm_engine.metering.frames import Begun, Ended, Mark, MeasuredStep
 from backends.engine.vllm_engine.metering.sequence_names import request_id_of
-from gateway.sidecar.service import SidecarService, serve
-from gateway.sidecar.settings import SidecarSettings
+from gateway.observability.sidecar.service import SidecarService, serve
+from gateway.observability.sidecar.settings import SidecarSettings
 from tests.collector.conftest import RECORD_KEY, CollectorProcess, start_collector  # noqa: F401 - a fixture
 from tests.conftest import poll
 
@@ -41,7 +41,7 @@ def start_sidecar(tmp_path: Path) -> Iterator[Callable[[int], subprocess.Popen[b
         }
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TOLLKEEPER_")}
         environment |= {f"TOLLKEEPER_{name}": str(value) for name, value in given.items()}
-        started.append(subprocess.Popen([sys.executable, "-m", "gateway.sidecar"], env=environment))
+        started.append(subprocess.Popen([sys.executable, "-m", "gateway.observability.sidecar"], env=environment))
         return started[-1]
 
     yield start

@@ -13,9 +13,9 @@ from contracts.serving.configuration import Snapshot
 from gateway.config.directory import Directory
 from gateway.config.discovery import DiscoveringSource
 from gateway.config.file import FileSource
-from gateway.picker.pick import Picker, endpoint_of
-from gateway.picker.settings import PickerSettings
 from gateway.request.clock import Clock
+from gateway.routing.picker.pick import Picker, endpoint_of
+from gateway.routing.picker.settings import PickerSettings
 from gateway.routing.replicas.router import Router
 
 _log = logging.getLogger(__name__)

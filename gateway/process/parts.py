@@ -1,10 +1,12 @@
 """The parts of a gateway that are others, or none at all, by its settings."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import random
 from typing import TYPE_CHECKING
 
 from backends.audit.options import audit_root
+from backends.secrets.installation_id import installation_id
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, ControlUnavailable
 from contracts.recording.ids import uuid7
@@ -17,17 +19,18 @@ from gateway.identity.caller_address import TrustedProxies
 from gateway.limits.budgets.budget_watch import BudgetWatch
 from gateway.limits.counters.memory_store import MemoryStore
 from gateway.limits.counters.window_file import WindowFile
+from gateway.process.settings import GatewaySettings
 from gateway.records.request_audit import RequestAudit
 from gateway.request.clock import Clock
 from gateway.routing.health.health_book import HealthBook
 from gateway.routing.health.health_service import HealthService
 from gateway.routing.health.shared_health import SharedHealth
 from gateway.routing.rollouts.boards import FileBoard, RolloutBoard
-from gateway.settings import GatewaySettings
 from gateway.wire.exchange import Exchange
 
 if TYPE_CHECKING:
     from backends.counters.shared_answers import SharedAnswers
+    from backends.mcp.token_store import TokenStore
     from gateway.limits.budgets.budget_publisher import BudgetPublisher
     from gateway.limits.counters.redis_store import RedisStore
     from gateway.records.tracing import SpanEmitter
@@ -116,8 +119,9 @@ def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch, cloc
         return MemoryStore(watch.on_settled, watch.on_settled_late, clock=clock.steady_ns)
     from gateway.limits.counters.redis_store import RedisStore  # here: one gateway alone needs no client
 
+    own = installation_id(SecretFiles(settings.data / "secrets"))
     return RedisStore(
-        settings.redis_address,
+        replace(settings.redis_address, installation=own),
         name,
         on_settled=watch.on_settled,
         on_settled_late=watch.on_settled_late,
@@ -183,6 +187,18 @@ def sealed_opener(settings: GatewaySettings) -> Callable[[str], str] | None:
         return sealer.open(token)
 
     return open_sealed
+
+
+def token_store(settings: GatewaySettings) -> "TokenStore":
+    """Return where tokens of MCP servers are kept: in the control database, or in this machine's secret files."""
+    secrets = SecretFiles(settings.data / "secrets")
+    if settings.gateway_config is not None:
+        from backends.mcp.token_store import FileTokenStore
+
+        return FileTokenStore(secrets)
+    from backends.control.mcp_tokens import DatabaseTokenStore  # here: as above
+
+    return DatabaseTokenStore(settings.database_address, settings.name, secrets)
 
 
 def window_file(

@@ -11,10 +11,10 @@ from backends.engine.step_book import StepBook
 from backends.engine.vllm_engine.metering.meter import MeterOptions, VllmMeter
 from contracts.recording.ids import uuid7
 from contracts.recording.records import encode_record
+from gateway.observability.sidecar.settings import SidecarSettings
 from gateway.records.engine_records import JournalledEngineRecords
 from gateway.records.journal import Journal
 from gateway.records.shipper import Shipper
-from gateway.sidecar.settings import SidecarSettings
 
 _log = logging.getLogger(__name__)
 

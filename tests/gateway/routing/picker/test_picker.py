@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from contracts.api.generation import Result
-from gateway.picker.pick import ask_of_body, endpoint_of
-from gateway.picker.service import PickerService
-from gateway.picker.settings import PickerSettings
 from gateway.replies.progress import Progress
 from gateway.request.clock import Clock
+from gateway.routing.picker.pick import ask_of_body, endpoint_of
+from gateway.routing.picker.service import PickerService
+from gateway.routing.picker.settings import PickerSettings
 from gateway.routing.replicas.choice import Placed
 from gateway.routing.replicas.router import Router
-from tests.gateway.picker.envoy import Exchange, body_of, picked
+from tests.gateway.routing.picker.envoy import Exchange, body_of, picked
 
 PICKS = int(os.environ.get("PICKS", "1000"))
 REPLICAS = 8

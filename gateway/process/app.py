@@ -38,16 +38,6 @@ from gateway.apis.responses.compact import COMPACT
 from gateway.apis.responses.keeper import ResponseKeeper
 from gateway.apis.responses.operation import responses, responses_counting
 from gateway.apis.responses.resource import ResponseResource
-from gateway.app_parts import (
-    abuse_service,
-    caller_address,
-    health_service,
-    key_pepper,
-    rollout_board,
-    sealed_opener,
-    shared_answers,
-    source_of,
-)
 from gateway.cache.answer_cache import AnswerCache
 from gateway.config.directory import Directory, RefusedSnapshot
 from gateway.config.discovery import DiscoveringSource
@@ -69,6 +59,18 @@ from gateway.observability.metrics.service import MetricsService
 from gateway.observability.process_watch import ProcessWatch, read_addresses
 from gateway.observability.provider_hosts import ProviderHosts
 from gateway.observability.readiness import Readiness
+from gateway.process.parts import (
+    abuse_service,
+    caller_address,
+    health_service,
+    key_pepper,
+    rollout_board,
+    sealed_opener,
+    shared_answers,
+    source_of,
+    token_store,
+)
+from gateway.process.settings import GatewaySettings
 from gateway.records.accounting import Accounting
 from gateway.records.engine_records import JournalledEngineRecords
 from gateway.records.shipper import Shipper
@@ -82,7 +84,6 @@ from gateway.routing.replicas.router import Router
 from gateway.routing.rollouts.rollouts import Rollouts
 from gateway.routing.routes.guide import RouteGuide
 from gateway.routing.semantic.service import SemanticService
-from gateway.settings import GatewaySettings
 from gateway.wire.large_bodies import LargeBodies
 from gateway.wire.listener_context import ListenerContext
 from gateway.wire.server import HttpServer
@@ -179,7 +180,11 @@ class Gateway:
             settings.reference_rules,
         )
         self.mcp = McpServers(
-            self._clock, sealed_opener(settings), settings.reference_rules, str(settings.tools_address)
+            self._clock,
+            sealed_opener(settings),
+            settings.reference_rules,
+            str(settings.tools_address),
+            token_store(settings),
         )
         self.router = Router(
             self._clock, self.targets, self._engines, mirror, sample_share=settings.routing_sample_share
