@@ -1,10 +1,12 @@
 """The parts of a gateway that are others, or none at all, by its settings."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import random
 from typing import TYPE_CHECKING
 
 from backends.audit.options import audit_root
+from backends.secrets.installation_id import installation_id
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, ControlUnavailable
 from contracts.recording.ids import uuid7
@@ -117,8 +119,9 @@ def counter_store(settings: GatewaySettings, name: str, watch: BudgetWatch, cloc
         return MemoryStore(watch.on_settled, watch.on_settled_late, clock=clock.steady_ns)
     from gateway.limits.counters.redis_store import RedisStore  # here: one gateway alone needs no client
 
+    own = installation_id(SecretFiles(settings.data / "secrets"))
     return RedisStore(
-        settings.redis_address,
+        replace(settings.redis_address, installation=own),
         name,
         on_settled=watch.on_settled,
         on_settled_late=watch.on_settled_late,

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from analytics.asked_at import AskedAt
 from analytics.prices.card_list import card_list
 from analytics.recommendations.listing import recommended
-from backends.control.prices import NewPrice, create_price
+from backends.control.prices import create_price
 from contracts.access.identity import Identity
 from contracts.metering.usage import Leaf, Usage
+from contracts.pricing.prices import NewPrice
 from tests.tollkeeper.test_books_closing import LAST_MONTH, MONTH, books, close, of_month, text_of_pdf
 from tests.tollkeeper.test_books_command import CALENDAR, Books, said
 

@@ -21,7 +21,7 @@ from contracts.access.identity import Identity
 from contracts.errors import InvalidRequest, NotFound
 from contracts.metering.gaps import pack_gaps
 from contracts.metering.usage import Usage
-from contracts.pricing.prices import PriceBook, price_card
+from contracts.pricing.prices import NewPrice, PriceBook, price_card
 from contracts.recording.names import ENGINE_STEPS
 from contracts.recording.records import RequestRecord, StepRecord
 from tests.analytics.cost.records import request
@@ -119,14 +119,16 @@ def test_savings_are_the_reader_s_at_the_prices_of_its_card(
 ) -> None:
     tenant, day = f"tenant-{uuid4()}", datetime(2048, 1, 1, tzinfo=UTC)
     card = price_card(
-        "llama",
-        "llama/1",
-        {
-            "input_text": Decimal(3),
-            "cache_read_text": Decimal("0.3"),
-            "cache_write_5m": Decimal("3.75"),
-            "output_text": Decimal(15),
-        },
+        NewPrice(
+            "llama",
+            "llama/1",
+            {
+                "input_text": Decimal(3),
+                "cache_read_text": Decimal("0.3"),
+                "cache_write_5m": Decimal("3.75"),
+                "output_text": Decimal(15),
+            },
+        )
     )
     record(
         [
