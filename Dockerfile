@@ -56,11 +56,17 @@ COPY --from=install-gateway /venv /venv
 USER tollkeeper
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=12 CMD ["python", "-m", "gateway.probe"]
+HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=12 CMD ["python", "-m", "gateway.process.probe"]
 CMD ["python", "-m", "gateway"]
 
+# Names on invoices in any script: Latin, Greek, Cyrillic, Arabic and Hebrew; Chinese, Japanese and Korean.
+FROM base AS fonts
+RUN apt-get update -qq \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends fonts-dejavu-core fonts-wqy-zenhei \
+    && rm -rf /var/lib/apt/lists/*
+
 # The control plane, the migrations, and the command line for administration and backups.
-FROM base AS control
+FROM fonts AS control
 COPY --from=install-control /venv /venv
 USER tollkeeper
 EXPOSE 8081
@@ -75,7 +81,7 @@ HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=12 CMD ["pyt
 CMD ["python", "-m", "collector"]
 
 # Analytics, and the dashboard by another command.
-FROM base AS analytics
+FROM fonts AS analytics
 COPY --from=install-analytics /venv /venv
 USER tollkeeper
 EXPOSE 8082 8501

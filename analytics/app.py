@@ -54,11 +54,17 @@ _ROUTES: Final = shared_routes(ROUTERS)
 
 
 def create_app(settings: AnalyticsSettings, now: Callable[[], datetime] = utc_now) -> FastAPI:
-    """Build the application. Raises ConfigurationError if the control database's schema is missing or newer."""
+    """Build the application. Raises ConfigurationError if the control database's schema is missing or newer.
+
+    Raises ForeignStore if the store is another installation's.
+    """
     secrets = SecretFiles(settings.data / "secrets")
     webhook_secret = secrets.get_or_create("webhook_secret").encode()
     sealer = Sealer.of(secrets)
     address = settings.store_address()
+    store = StoreClient(address)
+    store.require_own()
+    store.close()
     database = ControlDatabase(settings.database_address)
     with ExitStack() as if_it_fails:
         if_it_fails.callback(database.close)

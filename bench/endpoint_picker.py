@@ -114,7 +114,9 @@ async def _compare(folder: Path, picks: int) -> tuple[_Server, _Server]:
     ports = find_free_ports(2)
     file = folder / "picker.yaml"
     file.write_text(yaml.safe_dump(_configuration(None)))
-    picker = _Server("-m", "gateway.picker", TOLLKEEPER_GATEWAY_CONFIG=str(file), TOLLKEEPER_PICKER_PORT=str(ports[0]))
+    picker = _Server(
+        "-m", "gateway.routing.picker", TOLLKEEPER_GATEWAY_CONFIG=str(file), TOLLKEEPER_PICKER_PORT=str(ports[0])
+    )
     empty = _Server("-c", f"from bench.endpoint_picker import serve_empty; serve_empty({ports[1]})")
     try:
         await picker.connect(ports[0])

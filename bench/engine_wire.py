@@ -20,8 +20,8 @@ import uvloop
 import yaml
 
 from bench.report import Report, run_bench
-from gateway.app import Gateway
-from gateway.settings import GatewaySettings
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 
 MUST_PER_SECOND: Final = 40_000
 STRETCH_PER_SECOND: Final = 80_000

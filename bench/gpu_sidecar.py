@@ -1,8 +1,8 @@
 """Does the sidecar of somebody else's `vllm serve` account for every request and every GPU nanosecond? On a real GPU.
 
 Three processes that share nothing but a socket and HTTP: `vllm serve` with the metered worker, `python -m
-gateway.sidecar`, and a gateway whose target is vLLM's address. The load is that of `bench.gpu_cancelled`: half of the
-clients leave. Compared are the journals of the gateway and of the sidecar. Needs a GPU and vLLM.
+gateway.observability.sidecar`, and a gateway whose target is vLLM's address. The load is that of `bench.gpu_cancelled`:
+half of the clients leave. Compared are the journals of the gateway and of the sidecar. Needs a GPU and vLLM.
 """
 
 import argparse
@@ -189,7 +189,7 @@ async def serve(report: Report, folder: Path) -> None:
     try:
         start(
             "sidecar",
-            ["-m", "gateway.sidecar"],
+            ["-m", "gateway.observability.sidecar"],
             data=folder / "sidecar",
             meter_socket=meter,
             meter_model=model.name,

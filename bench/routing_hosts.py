@@ -19,9 +19,9 @@ import yaml
 
 from bench.report import Report
 from contracts.recording.records import RequestRecord, decode_record
-from gateway.app import Gateway
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from gateway.records.journal import unpack_entry
-from gateway.settings import GatewaySettings
 
 WARM_MUST: Final = 0.95
 LOAD_MUST: Final = 1.5

@@ -38,8 +38,8 @@ import yaml
 
 from bench.fuzzing.model_server import ModelServer
 from bench.report import Report, run_bench
-from gateway.app import Gateway
-from gateway.settings import GatewaySettings
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from tollkeeper.supply.structure import (
     MAX_COMPLEXITY,
     MAX_PARAMETERS,

@@ -43,7 +43,8 @@ class Collector:
     """The collector's parts, wired. Raises ConfigurationError if a port, a directory or a secret is unusable."""
 
     def __init__(self, settings: CollectorSettings) -> None:
-        address = store_address(settings)
+        store = FollowingStore(store_address(settings), StoreLocation(settings.data))
+        store.require_own()
         self._sockets = [
             bind(settings.host, settings.collector_port, "TOLLKEEPER_COLLECTOR_PORT"),
             bind(settings.host, settings.collector_health_port, "TOLLKEEPER_COLLECTOR_HEALTH_PORT"),
@@ -58,7 +59,6 @@ class Collector:
         )
         self._forwarders = make_forwarders(settings, counters)
         self._receiving = Receiving(settings, self._spool, counters, self._forwarders)
-        store = FollowingStore(address, StoreLocation(settings.data))
         self._exporter = make_exporter(
             settings, self._spool, self._receiving.pipeline.process, store, dead_letters, counters
         )

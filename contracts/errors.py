@@ -406,6 +406,10 @@ class CountersUnavailable(Unavailable):
     code = "counters_unavailable"
 
 
+class CountersForeign(CountersUnavailable):
+    """The shared counters belong to another installation: nothing is counted there."""
+
+
 class CountersSilent(CountersUnavailable):
     """The shared counters are connected and did not answer in time: they may be late, hung or out of reach."""
 
@@ -461,6 +465,12 @@ class ConfigurationError(TollkeeperError):
         super().__init__(f"{about}: {fault}" if about else fault, param=param, code=code)
         self.about = about
         self.fault = fault
+
+
+class ForeignStore(ConfigurationError):
+    """A store belongs to another installation: nothing is read from it or written to it."""
+
+    code = "foreign_store"
 
 
 class NewerSchema(ConfigurationError):

@@ -19,8 +19,8 @@ def main() -> int:
     import uvloop
 
     from backends.processes.process import run_process
-    from gateway.app import run
-    from gateway.settings import GatewaySettings
+    from gateway.process.app import run
+    from gateway.process.settings import GatewaySettings
 
     def run_told(settings: GatewaySettings) -> None:
         uvloop.run(run(settings, lambda: _tell(found)))

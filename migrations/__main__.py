@@ -2,7 +2,7 @@
 
 Both are checked before either is changed: those of a newer release are refused with nothing written. With `--check`
 nothing else is done. With `--only control` or `--only store` the other is left alone; with `--cluster NAME` the store
-is of several nodes.
+is of several nodes. A store of another installation is refused; `--adopt-store` takes it over.
 """
 
 import argparse
@@ -13,16 +13,21 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from backends.control.database import ControlDatabase
+from backends.control.known_secrets import KEY_PEPPER, check_secrets
 from backends.processes.logs import start_logging
 from backends.processes.process import require_known_variables
+from backends.secrets.installation_id import keep_installation_id
 from backends.secrets.private_files import keep_private
 from backends.segment_log.pieces import Pieces
 from backends.store.turns import StoreTurns
-from contracts.errors import TollkeeperError
+from contracts.errors import ConfigurationError, ControlUnavailable, TollkeeperError
 from contracts.serving.configuration import control_database_url
 from migrations.database import check_database, migrate_database
 from migrations.settings import MigrationSettings
 from migrations.store import check_store, migrate_store, read_migrations
+
+_log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = print) -> int:
@@ -31,6 +36,9 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
     parser.add_argument("--only", choices=("control", "store"), help="leave the other one alone")
     parser.add_argument("--cluster", metavar="NAME", help="the store's cluster, over whose nodes tables are spread")
     parser.add_argument("--check", action="store_true", help="only check that both can be migrated; change nothing")
+    parser.add_argument(
+        "--adopt-store", action="store_true", help="take over a store that belongs to another installation"
+    )
     given = parser.parse_args(arguments)
     only: str | None = given.only
     try:
@@ -43,7 +51,12 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
         if only != "store":
             check_database(settings.database_address)
         if only != "control":
-            check_store(settings.store_address, read_migrations(), wait_seconds=settings.store_wait_seconds)
+            check_store(
+                settings.store_address,
+                read_migrations(),
+                wait_seconds=settings.store_wait_seconds,
+                is_adopted=given.adopt_store,
+            )
         if given.check:
             return 0
         if only != "store":
@@ -53,6 +66,7 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
             migrate_database(settings.database_address, say=say, secrets=settings.secrets)
             if file is not None:
                 pieces.note("control")
+            _identify(settings)
         if only != "control":
             migrate_store(
                 settings.store_address,
@@ -61,6 +75,7 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
                 say=say,
                 cluster=cluster,
                 turns=StoreTurns(settings.data) if settings.data.is_dir() else None,
+                is_adopted=given.adopt_store,
             )
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -71,6 +86,18 @@ def main(arguments: Sequence[str] | None = None, say: Callable[[str], None] = pr
         print(f"migrations: {error.message}", file=sys.stderr)
         return 2
     return 0
+
+
+def _identify(settings: MigrationSettings) -> None:
+    """Write down which installation this is, if its secrets can be told and written; without it nothing is compared."""
+    database = ControlDatabase(settings.database_address)
+    try:
+        check_secrets(database, settings.secrets, (KEY_PEPPER,))
+        keep_installation_id(settings.secrets, settings.secrets.get_or_create(KEY_PEPPER))
+    except (ConfigurationError, ControlUnavailable) as error:
+        _log.warning("the installation has no id yet", extra={"reason": error.message})
+    finally:
+        database.close()
 
 
 def control_file(settings: MigrationSettings) -> Path | None:

@@ -54,6 +54,11 @@ class ClusterRendering:
         )
 
     @property
+    def on_cluster(self) -> str:
+        """Return what makes a statement one that every node carries out, to follow a table's name."""
+        return f" {self._on}"
+
+    @property
     def database(self) -> str:
         """Return the statement that makes the database on every node; it binds {name:Identifier}."""
         return f"CREATE DATABASE IF NOT EXISTS {{name:Identifier}} {self._on}"

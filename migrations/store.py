@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from backends.store.address import StoreAddress
 from backends.store.client import StoreClient
+from backends.store.owner import read_owner, write_owner
 from backends.store.snapshot import has_rows
 from backends.store.tables import list_tables, list_views, quoted
 from backends.store.turns import StoreTurns
@@ -27,6 +28,8 @@ SCRIPTS: Final = Path(__file__).parent / "clickhouse"
 _FILE_NAME: Final = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 _MADE: Final = re.compile(r"^CREATE TABLE IF NOT EXISTS (\w+)\b")
 _DERIVED: Final = re.compile(r"^CREATE MATERIALIZED VIEW IF NOT EXISTS \w+ TO (\w+) AS\b")
+_VIEW: Final = re.compile(r"^CREATE MATERIALIZED VIEW IF NOT EXISTS (\w+)\b")
+_VIEW_DROPPED: Final = re.compile(r"^DROP VIEW IF EXISTS (\w+)$")
 _FILLED: Final = re.compile(r"^INSERT INTO (\w+)\b")
 _POLL_SECONDS: Final = 0.1
 _STATEMENT_SECONDS: Final = 3 * 3600  # a table that is copied into another
@@ -95,24 +98,31 @@ def migrate_store(
     say: Callable[[str], None],
     cluster: str = "",
     turns: StoreTurns | None = None,
+    is_adopted: bool = False,
 ) -> None:
     """Apply what is missing, one line per file through `say`. Safe to repeat, and while others read.
 
-    `turns` are those of the installation whose collector writes to this store. A file that copies rows keeps it
-    waiting, and is refused while one of its batches may be stored and will come again: that would be copied, and then
-    derived as well. A rollup that a file makes and does not fill is filled from the rows that are there.
+    `turns` are those of the installation whose collector writes to this store. A file that copies rows or replaces
+    views keeps it waiting, and is refused while one of its batches may be stored and will come again: that would be
+    copied or known by the views before alone, and then derived as well. A rollup that a file makes and does not fill is
+    filled from the rows that are there.
 
     With `cluster`, the name of one that the server at `address` knows, tables are made on all its nodes
-    (`migrations.cluster`). Waits up to `wait_seconds` for the store to answer. Raises StoreUnavailable, NewerSchema
-    where the store has a migration this code does not know, ConfigurationError where an applied file has changed.
+    (`migrations.cluster`). Waits up to `wait_seconds` for the store to answer. The installation that `address` names
+    is written down as the store's owner; with `is_adopted` also in place of another. Raises StoreUnavailable,
+    ForeignStore, NewerSchema where the store has a migration this code does not know, ConfigurationError where an
+    applied file has changed.
     """
     rendering = ClusterRendering(cluster) if cluster else None
     if cluster:
         _check_cluster(address, wait_seconds, cluster)
     _create_database(address, wait_seconds, rendering)
-    client = StoreClient(address, answer_seconds=_STATEMENT_SECONDS)
+    asked = replace(address, installation="") if is_adopted else address
+    client = StoreClient(asked, answer_seconds=_STATEMENT_SECONDS)
     try:
         client.command(rendering.record_table if rendering else _RECORD_TABLE)
+        if address.installation and read_owner(client, address.database) != address.installation:
+            write_owner(client, address.installation, rendering.on_cluster if rendering else "")
         applied = _applied(client)
         _check_history(migrations, applied)
         missing = [migration for migration in migrations if migration.version not in applied]
@@ -123,7 +133,7 @@ def migrate_store(
                 continue
             # A store that was empty has nothing to copy, and what is in doubt is of another.
             new_rollups = _new_rollups(migration) if applied and not cluster else []
-            with _held(turns) if applied and (_copies_rows(migration) or new_rollups) else nullcontext():
+            with _held(turns) if applied and (_needs_quiet(migration) or new_rollups) else nullcontext():
                 for statement in statements:
                     client.command(statement)
                 _fill(client, new_rollups)
@@ -136,14 +146,16 @@ def migrate_store(
         client.close()
 
 
-def check_store(address: StoreAddress, migrations: Sequence[StoreMigration], *, wait_seconds: float) -> None:
+def check_store(
+    address: StoreAddress, migrations: Sequence[StoreMigration], *, wait_seconds: float, is_adopted: bool = False
+) -> None:
     """Make sure that a store can be migrated by this code, and change nothing. Raises as `migrate_store` does."""
     named = {"database": address.database}
     counting = "SELECT count() AS n FROM system.tables WHERE " + _HAS_RECORD
     found = _once_there(address, wait_seconds, lambda server: server.query(counting, named))
     if not found[0]["n"]:
         return
-    client = StoreClient(address)
+    client = StoreClient(replace(address, installation="") if is_adopted else address)
     try:
         _check_history(migrations, _applied(client))
     finally:
@@ -155,8 +167,12 @@ def _applied(client: StoreClient) -> dict[int, dict[str, object]]:
     return {int(str(row["version"])): row for row in rows}
 
 
-def _copies_rows(migration: StoreMigration) -> bool:
-    return any(statement.startswith("INSERT INTO ") for statement in migration.statements())
+def _needs_quiet(migration: StoreMigration) -> bool:
+    """Return whether a file copies rows, or replaces a view by one that does not know the tokens of before."""
+    statements = list(migration.statements())
+    made = {found[1] for statement in statements if (found := _VIEW.match(statement))}
+    dropped = {found[1] for statement in statements if (found := _VIEW_DROPPED.match(statement))}
+    return any(statement.startswith("INSERT INTO ") for statement in statements) or bool(dropped and made)
 
 
 def _new_rollups(migration: StoreMigration) -> list[str]:
@@ -193,7 +209,7 @@ def _held(turns: StoreTurns | None) -> Iterator[None]:
             stack.enter_context(turns.held())
         except ConfigurationError as error:
             raise ConfigurationError(
-                f"{error.message}. The migration copies rows and would count that batch twice. Run "
+                f"{error.message}. The migration copies rows or replaces views and would count that batch twice. Run "
                 "`python -m collector --settle` first, with the collector's settings: it finishes that batch and ends"
             ) from error
         yield

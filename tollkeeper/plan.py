@@ -13,7 +13,7 @@ from backends.network.network_addresses import listens_on_loopback
 from backends.providers.settings import listed
 from backends.tool_host.settings import tools_socket_of
 from contracts.errors import ConfigurationError
-from gateway.settings import several_need_redis
+from gateway.process.settings import several_need_redis
 from tollkeeper.children import ChildSpec
 from tollkeeper.packaged_files import ROOT
 from tollkeeper.ports import Ports

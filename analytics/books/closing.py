@@ -43,6 +43,7 @@ from backends.control.books import (
 from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
 from backends.control.organisation import get_tenant, list_tenants
+from backends.control.people import is_same_person
 from backends.control.prices import load_cards
 from backends.control.rates import load_rates
 from backends.store.client import StoreClient
@@ -77,8 +78,8 @@ def close_month(
     """Close a month of one tenant, or of all that have not closed it yet, and issue the invoices.
 
     Each tenant's month is closed in a transaction of its own. Of one tenant, raise InvalidRequest if the month is not
-    over, Conflict if it is closed already, needs another person's review, or usage is still arriving, NotFound on the
-    tenant, ConfigurationError if its currency has no rate. Of all, whatever keeps one open keeps no other.
+    over, Conflict if it is closed already, needs another person's review, its currency has no rate, or usage is still
+    arriving, NotFound on the tenant. Of all, whatever keeps one open keeps no other.
     """
     with database.session() as session:
         copy_missing(session, store)
@@ -120,9 +121,20 @@ def close_month(
                     done.append(_close(session, author, name, month, zone, charges[name], ledger, rates))
             except (ConfigurationError, Conflict) as error:
                 if tenant:
-                    raise
+                    raise Conflict(error.message, param=error.param) from error
                 done.append(ClosedMonth(name, month, None, error.message))
     return done
+
+
+def strangers_usage(store: StoreClient, database: ControlDatabase, month: str, at: datetime) -> dict[str, int]:
+    """Return what the usage of a month comes to, in pico-USD, of names that are no tenants here: no invoice bills it.
+
+    Such names come from gateways whose tenants are in a file. Raise InvalidRequest if it is no month.
+    """
+    with database.session() as session:
+        known = {PLATFORM_TENANT, *(row.id for row in _all_tenants(session))}
+    found = _ledger(store, month, ZoneInfo("UTC"), "", at)
+    return {name: amount for name, amount in sorted(found.items()) if amount and name not in known}
 
 
 def refuse_if_closed(session: Session, tenant: str, month: str) -> None:
@@ -149,7 +161,7 @@ def _close(
     entry = begin_change(session, author, "book.close", f"{tenant}/{month}")
     refuse_if_closed(session, tenant, month)
     row = period_of(session, tenant, month)
-    is_reviewed = row is not None and row.state == "review" and person_of(row.changed_by) != person_of(author.name)
+    is_reviewed = row is not None and row.state == "review" and not is_same_person(session, row.changed_by, author.name)
     if needs_two_people(session) and not is_reviewed:
         raise Conflict(
             f"{month} of {tenant} needs two people: one puts it into review (`tollkeeper books review {month} --tenant "
@@ -266,8 +278,8 @@ def reopen_month(
             row.wish, row.wished_by = "reopen", author.name
             entry.detail = {"reason": reason, "is_proposal": True}
             return row, None
-        if row.wish == "reopen" and person_of(row.wished_by) == person_of(author.name):
-            person = person_of(author.name)
+        if needs_two_people(session) and is_same_person(session, row.wished_by, author.name):
+            person = person_of(row.wished_by)
             raise Conflict(f"{person} asked for it; another person must reopen {month} of {tenant}", param="month")
         document, zone = None, Calendars.load(session).zone(tenant)
         if row.invoice:

@@ -132,9 +132,13 @@ def creditable(session: Session, number: str, credit_usd: Decimal, *, but: str =
     by = session.scalars(cancelled).first()
     if by is not None:
         raise Conflict(f"invoice {number} is cancelled by {by}; nothing is left to credit", param="invoice")
+    # Credits on an earlier version count: its cancellation gave all of it back, and they are given still.
+    versions = select(BookDocument.number).where(
+        BookDocument.tenant_id == issued.tenant_id, BookDocument.month == issued.month, BookDocument.kind == "invoice"
+    )
     before = session.scalars(
         select(BookAdjustment.amount_usd).where(
-            BookAdjustment.invoice == number, BookAdjustment.state != "rejected", BookAdjustment.id != but
+            BookAdjustment.invoice.in_(versions), BookAdjustment.state != "rejected", BookAdjustment.id != but
         )
     )
     left = issued.net_usd + sum(before, Decimal(0))  # credits are below 0

@@ -4,29 +4,17 @@ from datetime import timedelta
 from decimal import Decimal
 from html import escape
 from typing import Final
-from unicodedata import combining, normalize
 from zoneinfo import ZoneInfo
 
-from fpdf import FPDF
-from fpdf.enums import XPos, YPos
-
 from analytics.exports.charges import AS_RECORDED, REQUEST, UNKNOWN_USAGE
+from analytics.exports.fonts import INSTALL
 from analytics.exports.invoice import Invoice, InvoiceLine, Issue, Party
+from analytics.exports.pdf_sheet import Sheet, code_points
+from contracts.errors import Conflict
 from contracts.pricing.unit_prices import unit_of
 
 _HEADINGS: Final = ("Project", "Model", "Meter", "Quantity", "Price in USD", "Amount")
 _WIDTHS: Final = (28, 36, 44, 24, 32, 26)  # millimetres, of A4's 190 between margins
-_LATIN_1: Final = 256
-# Letters whose accent is no part of its own, and the currency signs and marks that stand in names.
-_PLAIN: Final = {
-    **{"\u0141": "L", "\u0142": "l", "\u0110": "D", "\u0111": "d", "\u0131": "i", "\u0152": "OE", "\u0153": "oe"},
-    **{"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2013": "-", "\u2014": "-"},
-    "\u20ac": "EUR",
-}
-_LETTERS: Final = (
-    "This file has Latin letters alone: others are written without accents, or as question marks. The HTML page of the "
-    "document has all of them."
-)
 _STYLE: Final = """
 body{font:14px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;color:#1a1a1a}
 table{border-collapse:collapse;width:100%}th,td{padding:.3rem .5rem;border-bottom:1px solid #ddd;text-align:left}
@@ -55,34 +43,39 @@ def invoice_html(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | N
 
 
 def invoice_pdf(invoice: Invoice, issuer: str, zone: ZoneInfo, issue: Issue | None = None) -> bytes:
-    """Render an invoice as a PDF of A4 pages. No font is embedded: letters outside Latin-1 are written without their
-    accents, else as question marks, and a note says that the HTML page has them.
+    """Render an invoice as a PDF of A4 pages.
+
+    Letters that no font of this machine has are code points in a draft, with a note. A document that is issued is kept
+    for good: raise Conflict, naming them and the remedy.
     """
-    pdf = FPDF(format="A4")
-    pdf.set_creation_date(invoice.period.end)  # the same invoice is the same file
-    pdf.set_auto_page_break(True, margin=15)
-    pdf.add_page()
-    pdf.set_font("Helvetica", "B", 16)
-    _line(pdf, _title(invoice, issue), 9)
-    pdf.set_font("Helvetica", size=10)
-    facts = _facts(invoice, issuer, zone, issue)
+    title, facts, sums = _title(invoice, issue), _facts(invoice, issuer, zone, issue), _sums(invoice, issue)
+    rows, notes = [_cells(line) for line in invoice.lines], _notes(invoice, issue)
+    texts = (title, *facts, *_HEADINGS, *(cell for row in rows for cell in row), *(name for name, _ in sums), *notes)
+    sheet = Sheet(texts, invoice.period.end)
+    if issue is not None and sheet.missing:
+        raise Conflict(
+            f"the PDF of {invoice.tenant}'s {issue.title.lower()} cannot show {sheet.missing[:20]} "
+            f"({code_points(sheet.missing)}): no font on this machine has these letters, and nothing was issued. To "
+            f"issue it, {INSTALL}"
+        )
+    sheet.style("B", 16)
+    sheet.line(title, 9)
+    sheet.style("", 10)
     for fact in facts:
-        _line(pdf, fact, 5)
-    pdf.ln(4)
-    pdf.set_font("Helvetica", "B", 9)
-    _table_row(pdf, _HEADINGS)
-    pdf.set_font("Helvetica", size=9)
-    for line in invoice.lines:
-        _table_row(pdf, _cells(line))
-    pdf.set_font("Helvetica", "B", 9)
-    for name, amount in _sums(invoice, issue):
-        _table_row(pdf, (name, "", "", "", "", f"{amount:f}"), first=sum(_WIDTHS[:5]))
-    pdf.set_font("Helvetica", "I", 9)
-    cells = [cell for line in invoice.lines for cell in _cells(line)]
-    is_changed = any(_latin(text) != text for text in (*facts, *cells, *(name for name, _ in _sums(invoice, issue))))
-    for note in (*_notes(invoice, issue), *([_LETTERS] if is_changed else [])):
-        pdf.multi_cell(0, 5, _latin(note), new_x=XPos.LMARGIN, new_y=YPos.NEXT)
-    return bytes(pdf.output())
+        sheet.line(fact)
+    sheet.gap(4)
+    sheet.style("B", 9)
+    sheet.row(_aligned(_HEADINGS))
+    sheet.style("", 9)
+    for row in rows:
+        sheet.row(_aligned(row))
+    sheet.style("B", 9)
+    for name, amount in sums:
+        sheet.row([(name, sum(_WIDTHS[:5]), "L"), (f"{amount:f}", _WIDTHS[5], "R")])
+    sheet.style("I", 9)
+    for note in (*notes, *filter(None, [sheet.note])):
+        sheet.line(note)
+    return sheet.as_bytes()
 
 
 def _title(invoice: Invoice, issue: Issue | None) -> str:
@@ -202,28 +195,7 @@ def _html_row(cells: tuple[str, ...]) -> str:
     return f"<tr>{''.join(tags)}</tr>"
 
 
-def _line(pdf: FPDF, text: str, height: float) -> None:
-    pdf.multi_cell(0, height, _latin(text), new_x=XPos.LMARGIN, new_y=YPos.NEXT)
-
-
-def _table_row(pdf: FPDF, cells: tuple[str, ...], first: float | None = None) -> None:
-    widths = _WIDTHS if first is None else (first, *(0.001,) * 4, _WIDTHS[5])
-    for place, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-        if width < 1:
-            continue
-        text = _latin(cell)
-        while len(text) > 1 and pdf.get_string_width(text) > width - 1:
-            text = text[:-1]
-        pdf.cell(width, 5, text, border="B", align="R" if place > 2 else "L")
-    pdf.ln(5)
-
-
-def _latin(text: str) -> str:
-    if text.isascii():
-        return text
-    plain = (letter if ord(letter) < _LATIN_1 else _PLAIN.get(letter) or _without_accent(letter) for letter in text)
-    return "".join(plain).encode("latin-1", "replace").decode("latin-1")
-
-
-def _without_accent(letter: str) -> str:
-    return "".join(part for part in normalize("NFKD", letter) if not combining(part))
+def _aligned(cells: tuple[str, ...]) -> list[tuple[str, float, str]]:
+    return [
+        (cell, width, "R" if place > 2 else "L") for place, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
+    ]

@@ -1,12 +1,12 @@
 """Read the evidence for recommendations: usage by tenant and model, and replicas by hour."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from analytics.forecast.history import PICO
+from analytics.prices.usage_groups import own_regions, thresholds_of
 from analytics.queries import query
-from analytics.rows import money_of, number_of, text_of
+from analytics.rows import number_of, text_of
 from analytics.scope import Period
 from backends.store.client import Row, StoreClient
 from contracts.pricing.prices import AnyCard
@@ -15,27 +15,31 @@ from contracts.serving.rollouts import PLATFORM_TENANT
 _MOST_LINES: Final = 10_000
 
 
+CardOf = Callable[["Slice"], AnyCard | None]
+
+
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Some requests: how many, what they cost in pico-USD, and their tokens: uncached input, cached input, output."""
+class Slice:
+    """Requests that any card prices alike: how many, and their tokens: uncached input, cached input, output.
+
+    `tier` is the service tier, `input_tokens` a number in the same tier of long prompts as theirs.
+    """
 
     requests: int
-    pico_usd: int
     fresh: int
     cached: int
     produced: int
+    tier: str = ""
+    input_tokens: int = 0
 
     def at(self, card: AnyCard) -> int | None:
-        """Price it with a card, in pico-USD; `None` if the card does not say, or says it by a request's length."""
+        """Price it with a card of its service tier, in pico-USD; `None` if the card does not say."""
         total = self.requests * card.request_pico_usd
-        for leaf, tokens in (
-            ("input_text", self.fresh),
-            ("cache_read_text", self.cached),
-            ("output_text", self.produced),
+        for rate, tokens in (
+            (card.rate("input_text", self.input_tokens), self.fresh),
+            (hit_rate(card, self.input_tokens), self.cached),
+            (card.rate("output_text", self.input_tokens), self.produced),
         ):
-            rate = card.rate(leaf, None)  # type: ignore[arg-type]  # three of its names
-            if rate is None and leaf == "cache_read_text":
-                rate = card.rate("input_text", None)  # a provider without a price for hits bills them as input
             if rate is None:
                 if tokens:
                     return None
@@ -45,17 +49,73 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Some requests, in slices of one price each."""
+
+    slices: tuple[Slice, ...] = ()
+
+    @property
+    def requests(self) -> int:
+        """Count the requests."""
+        return sum(one.requests for one in self.slices)
+
+    @property
+    def fresh(self) -> int:
+        """Return the tokens of uncached input."""
+        return sum(one.fresh for one in self.slices)
+
+    @property
+    def cached(self) -> int:
+        """Return the tokens of cached input."""
+        return sum(one.cached for one in self.slices)
+
+    @property
+    def produced(self) -> int:
+        """Return the tokens of output."""
+        return sum(one.produced for one in self.slices)
+
+    def at(self, card_of: CardOf) -> int | None:
+        """Price every slice with the card that `card_of` returns for it, in pico-USD; `None` if one has no price."""
+        total = 0
+        for one in self.slices:
+            card = card_of(one)
+            price = None if card is None else one.at(card)
+            if price is None:
+                return None
+            total += price
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Uncached input that the turn before had sent already: of how many turns, and how many tokens."""
+
+    turns: int
+    tokens: int
+    slice: Slice
+
+
+@dataclass(frozen=True, slots=True)
 class Use:
-    """A tenant's use of a model at a provider, and of it what is small, what nobody waits for, what was sent again."""
+    """A tenant's use of a model at a provider, and of it what is small, what nobody waits for, what was sent again.
+
+    `region` is empty unless a card is made for it.
+    """
 
     tenant: str
     model: str
     provider: str
+    region: str
     all: Part
     small: Part
     patient: Part
-    repeated_tokens: int
-    later_turns: int
+    repeated: tuple[Repeated, ...] = ()
+
+
+def hit_rate(card: AnyCard, input_tokens: int) -> int | None:
+    """Return what a card asks for a token of cached input: a provider without a price for hits bills them as input."""
+    rate = card.rate("cache_read_text", input_tokens)
+    return card.rate("input_text", input_tokens) if rate is None else rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +130,26 @@ class ReplicaHour:
     ranks: int
 
 
-def read_uses(store: StoreClient, period: Period, tenant: str | None = None) -> list[Use]:
-    """Read the use of a period, the most expensive first. Raises StoreUnavailable.
+def read_uses(store: StoreClient, period: Period, cards: Sequence[AnyCard], tenant: str | None = None) -> list[Use]:
+    """Read the use of a period, the most expensive first, in slices that each of `cards` prices alike. Raise
+    StoreUnavailable.
 
     Copies to a rollout's candidate are left out: they are asked for by the rollout, whatever they cost.
     """
-    parameters = {"start": period.start_s, "end": period.end_s, "tenant": tenant, "row_limit": _MOST_LINES}
-    uses = (_use(row) for row in store.query(query("saving_evidence"), parameters))
-    return [use for use in uses if use.tenant != PLATFORM_TENANT]
+    thresholds = thresholds_of(cards)
+    parameters = {
+        "start": period.start_s,
+        "end": period.end_s,
+        "tenant": tenant,
+        "own_regions": own_regions(cards),
+        "thresholds": thresholds,
+        "row_limit": _MOST_LINES,
+    }
+    found: dict[tuple[str, str, str, str], list[Row]] = {}
+    for row in store.query(query("saving_evidence"), parameters):
+        name = tuple(text_of(row[label]) for label in ("tenant_label", "model_label", "provider_label", "region_label"))
+        found.setdefault(name, []).append(row)  # type: ignore[arg-type]  # four of them
+    return [_use(name, rows, thresholds) for name, rows in found.items() if name[0] != PLATFORM_TENANT]
 
 
 def read_replica_hours(store: StoreClient, period: Period) -> list[ReplicaHour]:
@@ -96,25 +168,33 @@ def read_replica_hours(store: StoreClient, period: Period) -> list[ReplicaHour]:
     ]
 
 
-def _use(row: Row) -> Use:
+def _use(name: tuple[str, str, str, str], rows: Sequence[Row], thresholds: Sequence[int]) -> Use:
     return Use(
-        tenant=text_of(row["tenant_label"]),
-        model=text_of(row["model_label"]),
-        provider=text_of(row["provider_label"]),
-        all=_part(row, "request_count", "cost_sum", "fresh_sum", "cached_sum", "produced_sum"),
-        small=_part(row, "small_count", "small_cost", "small_fresh", "small_cached", "small_produced"),
-        patient=_part(row, "patient_count", "patient_cost", "patient_fresh", "patient_cached", "patient_produced"),
-        repeated_tokens=number_of(row["repeated_sum"]),
-        later_turns=number_of(row["later_turns"]),
+        *name,
+        all=_part(rows, thresholds, "request_count", "fresh_sum", "cached_sum", "produced_sum"),
+        small=_part(rows, thresholds, "small_count", "small_fresh", "small_cached", "small_produced"),
+        patient=_part(rows, thresholds, "patient_count", "patient_fresh", "patient_cached", "patient_produced"),
+        repeated=tuple(
+            Repeated(number_of(row["later_turns"]), number_of(row["repeated_sum"]), _slice(row, thresholds, ()))
+            for row in rows
+            if number_of(row["later_turns"])
+        ),
     )
 
 
-def _part(row: Mapping[str, object], *names: str) -> Part:
-    requests, cost, fresh, cached, produced = names
-    return Part(
-        number_of(row[requests]),
-        int(money_of(row[cost]) * PICO),
-        number_of(row[fresh]),
-        number_of(row[cached]),
-        number_of(row[produced]),
+def _part(rows: Sequence[Row], thresholds: Sequence[int], *names: str) -> Part:
+    slices = (_slice(row, thresholds, names) for row in rows)
+    return Part(tuple(one for one in slices if one.requests))
+
+
+def _slice(row: Row, thresholds: Sequence[int], names: Sequence[str]) -> Slice:
+    requests, fresh, cached, produced = (number_of(row[name]) for name in names) if names else (0, 0, 0, 0)
+    above = number_of(row["tier_number"])
+    return Slice(
+        requests,
+        fresh,
+        cached,
+        produced,
+        text_of(row["service_tier_label"]),
+        thresholds[above - 1] + 1 if above else 0,
     )

@@ -27,4 +27,5 @@ def recommendations(
     """
     period = Period(now - length, now)
     hours = read_replica_hours(store, period) if tenant is None else []
-    return ranked(recommend(read_uses(store, period, tenant), PriceBook(cards), now, hours, usd_per_gpu_hour))
+    known = list(cards)
+    return ranked(recommend(read_uses(store, period, known, tenant), PriceBook(known), now, hours, usd_per_gpu_hour))

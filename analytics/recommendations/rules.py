@@ -6,14 +6,15 @@ Savings are what the same tokens would have cost: they are not added up, for two
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-from analytics.recommendations.evidence import ReplicaHour, Use
+from analytics.recommendations.evidence import CardOf, Part, ReplicaHour, Slice, Use
 from analytics.recommendations.recommendation import Recommendation
 from contracts.pricing.money import PICO_USD_PER_USD
-from contracts.pricing.prices import AnyCard, PriceBook
+from contracts.pricing.prices import PriceBook
 from contracts.pricing.service_tiers import BATCH
 
 MIN_REQUESTS: Final = 50  # fewer are no traffic to rearrange
@@ -21,7 +22,7 @@ MIN_SHARE: Final = Decimal("0.1")  # of the cost concerned: a saving below it is
 _FULL: Final = 0.7  # of a replica's time: beyond it, answers begin to wait (half again as long at 2/3 busy, M/D/1)
 _FEWEST_HOURS: Final = 24
 
-_ModelAt = tuple[str, str]  # model, provider
+_Offer = tuple[str, str, str]  # model, provider, region
 
 
 def recommend(
@@ -31,76 +32,127 @@ def recommend(
     hours: Sequence[ReplicaHour] = (),
     usd_per_gpu_hour: Decimal | None = None,
 ) -> list[Recommendation]:
-    """Apply every rule; cards are those valid at `moment`. In no order: see `ranked`."""
-    offers = {(use.model, use.provider) for use in uses if use.model}
+    """Apply every rule, in no order: see `ranked`. Both sides of a saving are priced by the cards that hold at
+    `moment`: what was recorded may be of a price that has ended since."""
+    offers = {(use.model, use.provider, use.region) for use in uses if use.model}
+    prices = _Prices(book, moment)
     found: list[Recommendation] = []
     for use in uses:
-        card = book.card_for(use.model, use.tenant, moment, use.provider)
-        found += _right_size(use, offers, book, moment)
-        found += _cheaper_provider(use, offers, book, moment)
-        if card is not None:
-            found += _cacheable(use, card)
-            found += _batchable(use, card)
+        found += _right_size(use, offers, prices)
+        found += _cheaper_provider(use, offers, prices)
+        found += _cacheable(use, prices)
+        found += _batchable(use, prices)
     found += idle_replicas(hours, usd_per_gpu_hour)
     return found
 
 
-def _right_size(use: Use, offers: Iterable[_ModelAt], book: PriceBook, moment: datetime) -> Iterator[Recommendation]:
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    """The cards that hold at a moment."""
+
+    book: PriceBook
+    moment: datetime
+
+    def own(self, use: Use) -> CardOf:
+        """Return which card prices a slice of a use where it is answered today."""
+        card = self.book.card_for(use.model, use.tenant, self.moment, use.provider, use.region)
+        return lambda one: None if card is None else card.at_tier(one.tier)
+
+    def priced(self, use: Use, part: Part) -> tuple[Part, int]:
+        """Return of a part what has a price today, and that price."""
+        own = self.own(use)
+        known = Part(tuple(one for one in part.slices if Part((one,)).at(own) is not None))
+        return known, known.at(own) or 0
+
+    def elsewhere(self, offer: _Offer, tenant: str) -> CardOf:
+        """Return which card prices a slice if an offer answers it; a service tier that it lacks is its standard one."""
+        model, provider, region = offer
+        card = self.book.card_for(model, tenant, self.moment, provider, region)
+        return lambda one: None if card is None else card.at_tier(one.tier) or card
+
+    def cheapest(self, part: Part, tenant: str, offers: Iterable[_Offer]) -> tuple[_Offer, int] | None:
+        """Return the offer that asks least for some requests, and what it asks; `None` if none has a price."""
+        found = [(price, offer) for offer in offers if (price := part.at(self.elsewhere(offer, tenant))) is not None]
+        if not found:
+            return None
+        price, offer = min(found)
+        return offer, price
+
+
+def _right_size(use: Use, offers: Iterable[_Offer], prices: _Prices) -> Iterator[Recommendation]:
     """Small requests to a dear model: what the cheapest other model that is served here would have asked for them."""
-    if not _is_traffic(use.small.requests):
+    small, now = prices.priced(use, use.small)
+    best = prices.cheapest(small, use.tenant, [one for one in offers if one[0] != use.model])
+    if not _is_traffic(small.requests) or best is None:
         return
-    best = _cheapest(use, [one for one in offers if one[0] != use.model], book, moment, is_small=True)
-    if best is None:
-        return
-    (model, provider), price = best
-    saving = use.small.pico_usd - price
-    if _is_worth_it(saving, use.small.pico_usd):
+    (model, provider, region), price = best
+    if _is_worth_it(now - price, now):
         yield Recommendation(
             "right_size",
             use.tenant,
             use.model,
             f"send short requests (to 1,000 tokens in, 200 out, no tools) to {model} by a route",
-            saving,
+            now - price,
             {
-                "requests": use.small.requests,
-                "share_of_requests": round(use.small.requests / use.all.requests, 4),
-                "mean_output_tokens": round(use.small.produced / use.small.requests, 1),
+                "requests": small.requests,
+                "share_of_requests": round(small.requests / use.all.requests, 4),
+                "mean_output_tokens": round(small.produced / small.requests, 1),
                 "to_model": model,
                 "to_provider": provider,
+                **_regions(use, region),
             },
-            "whether its answers are good enough is for a canary or a judge to tell",
+            "whether its answers are good enough is for a canary or a judge to tell" + _residence(use, region),
         )
 
 
-def _cheaper_provider(
-    use: Use, offers: Iterable[_ModelAt], book: PriceBook, moment: datetime
-) -> Iterator[Recommendation]:
-    """The same model, sold for less by another provider that is served here."""
-    others = [one for one in offers if one[0] == use.model and one[1] != use.provider]
-    best = _cheapest(use, others, book, moment, is_small=False)
-    if not _is_traffic(use.all.requests) or best is None:
+def _cheaper_provider(use: Use, offers: Iterable[_Offer], prices: _Prices) -> Iterator[Recommendation]:
+    """The same model, sold for less by another provider, or in another region, that is served here."""
+    others = [one for one in offers if one[0] == use.model and one[1:] != (use.provider, use.region)]
+    priced, now = prices.priced(use, use.all)
+    best = prices.cheapest(priced, use.tenant, others)
+    if not _is_traffic(priced.requests) or best is None:
         return
-    (_, provider), price = best
-    saving = use.all.pico_usd - price
-    if _is_worth_it(saving, use.all.pico_usd):
+    (_, provider, region), price = best
+    if _is_worth_it(now - price, now):
+        where = f" in {region}" if region else ""
         yield Recommendation(
             "cheaper_provider",
             use.tenant,
             use.model,
-            f"give {provider or 'the other provider'} more weight in the pool of {use.model}",
-            saving,
-            {"requests": use.all.requests, "from_provider": use.provider, "to_provider": provider},
-            "compare its speed and errors first",
+            f"give {provider or 'the other provider'}{where} more weight in the pool of {use.model}",
+            now - price,
+            {
+                "requests": priced.requests,
+                "from_provider": use.provider,
+                "to_provider": provider,
+                **_regions(use, region),
+            },
+            "compare its speed and errors first" + _residence(use, region),
         )
 
 
-def _cacheable(use: Use, card: AnyCard) -> Iterator[Recommendation]:
+def _regions(use: Use, to: str) -> dict[str, str]:
+    return {"from_region": use.region, "to_region": to} if use.region != to else {}
+
+
+def _residence(use: Use, to: str) -> str:
+    return "; check that prompts may be processed there" if use.region != to else ""
+
+
+def _cacheable(use: Use, prices: _Prices) -> Iterator[Recommendation]:
     """Input that a conversation's turn before had sent already, and that was paid as new."""
-    full, hit = card.rate("input_text", None), card.rate("cache_read_text", None)
-    if full is None or hit is None or hit >= full or not _is_traffic(use.later_turns):
-        return
-    saving = use.repeated_tokens * (full - hit)
-    if _is_worth_it(saving, use.all.pico_usd):
+    own = prices.own(use)
+    _, now = prices.priced(use, use.all)
+    turns = tokens = saving = 0
+    for one in use.repeated:
+        card = own(one.slice)
+        full = None if card is None else card.rate("input_text", one.slice.input_tokens)
+        hit = None if card is None else card.rate("cache_read_text", one.slice.input_tokens)
+        if full is not None and hit is not None and hit < full:
+            turns += one.turns
+            tokens += one.tokens
+            saving += one.tokens * (full - hit)
+    if _is_traffic(turns) and _is_worth_it(saving, now):
         yield Recommendation(
             "cacheable_prefix",
             use.tenant,
@@ -108,33 +160,34 @@ def _cacheable(use: Use, card: AnyCard) -> Iterator[Recommendation]:
             "keep prompts' beginnings the same from turn to turn and mark them (cache_control), or route by session",
             saving,
             {
-                "later_turns": use.later_turns,
-                "repeated_tokens": use.repeated_tokens,
+                "later_turns": turns,
+                "repeated_tokens": tokens,
                 "cached_share": round(use.all.cached / max(use.all.fresh + use.all.cached, 1), 4),
             },
             "the provider's price for cache writes is not subtracted",
         )
 
 
-def _batchable(use: Use, card: AnyCard) -> Iterator[Recommendation]:
+def _batchable(use: Use, prices: _Prices) -> Iterator[Recommendation]:
     """Whole answers of no conversation and no end user: what batches would have asked for them."""
-    batch = card.at_tier(BATCH)
-    if batch is None or batch is card or not _is_traffic(use.patient.requests):
+    card = prices.own(use)(Slice(0, 0, 0, 0))
+    batch = None if card is None else card.at_tier(BATCH)
+    if batch is None or batch is card:
         return  # without a price for batches there is nothing to promise
-    price = use.patient.at(batch)
-    if price is None:
+    patient, now = prices.priced(use, use.patient)
+    price = patient.at(lambda _: batch)
+    if not _is_traffic(patient.requests) or price is None:
         return
-    saving = use.patient.pico_usd - price
-    if _is_worth_it(saving, use.patient.pico_usd):
+    if _is_worth_it(now - price, now):
         yield Recommendation(
             "batch",
             use.tenant,
             use.model,
             "send requests that can wait as a batch",
-            saving,
+            now - price,
             {
-                "requests": use.patient.requests,
-                "share_of_requests": round(use.patient.requests / use.all.requests, 4),
+                "requests": patient.requests,
+                "share_of_requests": round(patient.requests / use.all.requests, 4),
                 "price_version": batch.version,
             },
             "batches answer within a day, not at once",
@@ -185,19 +238,3 @@ def _is_traffic(requests: int) -> bool:
 
 def _is_worth_it(saving_pico_usd: int, cost_pico_usd: int) -> bool:
     return saving_pico_usd > 0 and saving_pico_usd >= MIN_SHARE * cost_pico_usd
-
-
-def _cheapest(
-    use: Use, offers: Iterable[_ModelAt], book: PriceBook, moment: datetime, *, is_small: bool
-) -> tuple[_ModelAt, int] | None:
-    part = use.small if is_small else use.all
-    found: list[tuple[int, _ModelAt]] = []
-    for model, provider in offers:
-        card = book.card_for(model, use.tenant, moment, provider)
-        price = None if card is None else part.at(card)
-        if price is not None:
-            found.append((price, (model, provider)))
-    if not found:
-        return None
-    price, offer = min(found)
-    return offer, price

@@ -16,7 +16,6 @@ from backends.control.database import ControlDatabase
 from backends.control.provider_bills import (
     NewBill,
     check_provider,
-    list_bills,
     pack_lines,
     packed_lines,
     unpack_lines,
@@ -76,10 +75,13 @@ def import_bill(database: ControlDatabase, author: Author, file: BillFile) -> Pr
         packed=pack_lines(lines),
     )
     with database.session() as session:
-        known = [one for one in list_bills(session, provider=provider, month=bill.month) if one.format == bill.format]
-        if not file.replaces:
-            _refuse_repeated(session, known, lines, new.digest)
-        return write_bill(session, author, new, replaces=[one.id for one in known] if file.replaces else ())
+        return write_bill(
+            session,
+            author,
+            new,
+            replaces=file.replaces,
+            refuse=lambda session, known: _refuse_repeated(session, known, lines),
+        )
 
 
 def _check_month(month: str) -> None:
@@ -111,10 +113,8 @@ def _in_usd(line: BillLine, rate: Decimal) -> BillLine:
     )
 
 
-def _refuse_repeated(session: Session, known: Sequence[ProviderBill], lines: Sequence[BillLine], digest: str) -> None:
-    """Refuse lines that another imported file has: they would count twice. An identical file is refused on insert."""
-    if any(one.digest == digest for one in known):
-        return
+def _refuse_repeated(session: Session, known: Sequence[ProviderBill], lines: Sequence[BillLine]) -> None:
+    """Refuse lines that another imported file has: they would count twice."""
     for bill, packed in zip(known, packed_lines(session, known), strict=True):
         there = {line.subject for line in unpack_lines(packed, BillLine)}
         repeated = [line for line in lines if line.subject in there]

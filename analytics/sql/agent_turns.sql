@@ -7,6 +7,7 @@ SELECT
     model AS model_label,
     provider AS provider_label,
     region AS region_label,
+    if(service_tier = '' AND endsWith(price_version, '#batch'), 'batch', service_tier) AS service_tier_label,
     tags['agent'] AS agent_label,
     outcome,
     status,

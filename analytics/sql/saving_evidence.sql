@@ -1,23 +1,25 @@
 -- What recommendations are made from: each tenant's use of each model, in all and of three kinds of requests: small ones
 -- (1,000 tokens in, 200 out, no tool), ones that nobody waits for (whole, of no conversation and no end user, not priced
--- as a batch yet), and uncached input that the turn before had sent already. What is written to a cache is input that
--- another would be sent as well. NULL usage and money are left out, and sound and pictures, whose price is another.
+-- as a batch yet), and uncached input that the turn before had sent already. In rows that any price card prices alike:
+-- by region if a card is made for it ({own_regions}), service tier, and the number of {thresholds} that the input exceeds.
+-- What is written to a cache is input that another would be sent as well. NULL usage and money are left out, and sound
+-- and pictures, whose price is another.
 SELECT
     tenant AS tenant_label,
     model AS model_label,
     provider AS provider_label,
+    own_region AS region_label,
+    own_tier AS service_tier_label,
+    tier_number,
     count() AS request_count,
-    sum(cost) AS cost_sum,
     sum(fresh + written) AS fresh_sum,
     sum(cached) AS cached_sum,
     sum(produced) AS produced_sum,
     countIf(is_small) AS small_count,
-    sumIf(cost, is_small) AS small_cost,
     sumIf(fresh + written, is_small) AS small_fresh,
     sumIf(cached, is_small) AS small_cached,
     sumIf(produced, is_small) AS small_produced,
     countIf(is_patient) AS patient_count,
-    sumIf(cost, is_patient) AS patient_cost,
     sumIf(fresh + written, is_patient) AS patient_fresh,
     sumIf(cached, is_patient) AS patient_cached,
     sumIf(produced, is_patient) AS patient_produced,
@@ -29,11 +31,14 @@ FROM
         tenant,
         model,
         provider,
+        if(has({own_regions:Array(String)}, region), region, '') AS own_region,
+        if(service_tier = '' AND endsWith(price_version, '#batch'), 'batch', service_tier) AS own_tier,
+        {{thresholds_passed}} AS tier_number,
         conversation_id,
         ifNull(cost_usd, 0) AS cost,
         ifNull(tokens_input_text, 0) AS fresh,
         ifNull(tokens_cache_read_text, 0) AS cached,
-        ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0) AS written,
+        {{written_sum}} AS written,
         ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0) AS produced,
         fresh + written + cached <= 1000 AND produced <= 200 AND ifNull(tool_calls, 0) = 0 AS is_small,
         NOT stream AND conversation_id = '' AND end_user = '' AND NOT endsWith(price_version, '#batch') AS is_patient,
@@ -44,10 +49,9 @@ FROM
         AND started_at >= toDateTime({start:UInt32}, 'UTC')
         AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
         AND isNotNull(cost_usd)
-        AND ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0) + ifNull(tokens_cache_read_audio, 0)
-            + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0) = 0
+        AND {{media_sum}} = 0
         AND cache NOT IN ('hit', 'semantic_hit')
 )
-GROUP BY tenant_label, model_label, provider_label
-ORDER BY cost_sum DESC, tenant_label, model_label, provider_label
+GROUP BY tenant_label, model_label, provider_label, region_label, service_tier_label, tier_number
+ORDER BY sum(cost) DESC, tenant_label, model_label, provider_label, region_label, service_tier_label, tier_number
 LIMIT {row_limit:UInt32}

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, defer
 
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
+from backends.control.people import is_same_person
 from backends.control.row_names import row_name
 from contracts.access.person import person_of
 from contracts.control import BookDocument, BookPeriod, BookProfile
@@ -114,7 +115,7 @@ def set_profile(session: Session, author: Author, tenant: str, change: ProfileCh
         if value is not None:
             setattr(row, name, value)
     if change.is_two_person is not None:
-        _set_two_person(row, author, change.is_two_person)
+        _set_two_person(session, row, author, change.is_two_person)
     if change.taxes is not None:
         row.taxes = {name: _percent(name, percent) for name, percent in change.taxes.items()}
     _check_profile(row)
@@ -129,14 +130,14 @@ def set_profile(session: Session, author: Author, tenant: str, change: ProfileCh
     return row
 
 
-def _set_two_person(row: BookProfile, author: Author, wanted: bool) -> None:
+def _set_two_person(session: Session, row: BookProfile, author: Author, wanted: bool) -> None:
     if wanted or not row.is_two_person:
         row.is_two_person, row.one_person_asked_by = wanted, ""
     elif not row.one_person_asked_by:
         row.one_person_asked_by = author.name
-    elif person_of(row.one_person_asked_by) == person_of(author.name):
+    elif is_same_person(session, row.one_person_asked_by, author.name):
         raise Conflict(
-            f"{person_of(author.name)} asked for it; another person must end two-person approval "
+            f"{person_of(row.one_person_asked_by)} asked for it; another person must end two-person approval "
             "(`tollkeeper books profile --one-person`)",
             param="is_two_person",
         )

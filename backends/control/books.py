@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.book_periods import refuse_closed
 from backends.control.changes import Author, begin_change
+from backends.control.people import is_same_person
 from backends.control.row_names import row_name
 from contracts.access.person import person_of
 from contracts.control import BookAdjustment, BookEntry
@@ -242,7 +243,7 @@ def decide_adjustment(session: Session, author: Author, adjustment_id: str, *, i
     row = get_adjustment(session, adjustment_id)
     if row.state != "proposed":
         raise Conflict(f"{adjustment_id} is {row.state} already", param="id")
-    if is_approved and person_of(author.name) == person_of(row.author):
+    if is_approved and is_same_person(session, row.author, author.name):
         proposer = person_of(row.author)
         raise Conflict(f"{adjustment_id} was proposed by {proposer}; another person must approve it", param="id")
     if is_approved:

@@ -22,6 +22,7 @@ from backends.control.budget_states import (
 )
 from backends.control.changes import Author, begin_change
 from backends.control.organisation import get_tenant
+from backends.control.people import is_same_person
 from backends.control.row_names import row_name
 from backends.control.rule_scope import checked_scope
 from backends.control.rules import budget_spec
@@ -181,7 +182,11 @@ def update_budget(session: Session, author: Author, tenant_id: str, budget_id: s
         if change.amount_usd is not None or change.gpu_milliseconds is not None:
             _refuse_below_spent(session, spec, author.at)
         after = _values(row)
-        if _is_loosened(before, after) and needs_two_people(session) and not _is_confirmed(row, author, before, after):
+        if (
+            _is_loosened(before, after)
+            and needs_two_people(session)
+            and not _is_confirmed(session, row, author, before, after)
+        ):
             session.refresh(row)
             row.proposal, row.proposed_by = _asked(before, after), author.name
             entry.detail = {**_scope_detail(row), "before": before, "after": after, "is_proposal": True}
@@ -207,11 +212,13 @@ def _is_loosened(before: Mapping[str, object], after: Mapping[str, object]) -> b
     return is_raised or is_ended or not after["is_hard"]
 
 
-def _is_confirmed(row: Budget, author: Author, before: Mapping[str, object], after: Mapping[str, object]) -> bool:
+def _is_confirmed(
+    session: Session, row: Budget, author: Author, before: Mapping[str, object], after: Mapping[str, object]
+) -> bool:
     if row.proposal != _asked(before, after):
         return False
-    if person_of(row.proposed_by) == person_of(author.name):
-        person = person_of(author.name)
+    if is_same_person(session, row.proposed_by, author.name):
+        person = person_of(row.proposed_by)
         raise Conflict(f"{person} asked for it; another person must make the same change of budget {row.id!r}")
     return True
 

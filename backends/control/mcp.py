@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
 from backends.control.row_names import row_name
 from backends.control.sound_rows import SoundRows
 from backends.control.stored_keys import settings_with_sealed, with_sealed
-from contracts.control import McpServer, McpToolRule
+from contracts.control import McpServer, McpToken, McpToolRule
 from contracts.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
 from contracts.mcp.plain import mcp_server_of, tool_rule_of
 from contracts.mcp.servers import MAX_RULES, MAX_SERVERS, McpServerSpec, ToolRule
@@ -74,6 +74,8 @@ def delete_object(session: Session, author: Author, kind: McpKind, name: str) ->
     """Remove one. Raises NotFound."""
     begin_change(session, author, f"{kind.noun}.delete", name)
     session.delete(get_object(session, kind, name))
+    if kind is SERVERS:
+        session.execute(delete(McpToken).where(McpToken.server == name))
     session.flush()
 
 

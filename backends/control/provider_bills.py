@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -65,11 +65,24 @@ def check_provider(provider: str) -> str:
     return provider
 
 
-def write_bill(session: Session, author: Author, new: NewBill, *, replaces: Sequence[str] = ()) -> ProviderBill:
-    """Write a bill, in place of others if they are named. Raise Conflict if the same file is there already."""
+def write_bill(
+    session: Session,
+    author: Author,
+    new: NewBill,
+    *,
+    replaces: bool = False,
+    refuse: Callable[[Session, Sequence[ProviderBill]], None] = lambda session, known: None,
+) -> ProviderBill:
+    """Write a bill, in place of those of its provider, month and format if it replaces them.
+
+    `refuse` may raise on what these have already: it is called under the write lock, so of two imports at once one
+    sees the other's. Raise Conflict if the same file is there already.
+    """
     check_provider(new.provider)
     entry = begin_change(session, author, "book.import_bill", f"{new.provider}/{new.month}")
-    for bill_id in replaces:
+    there = [one for one in list_bills(session, provider=new.provider, month=new.month) if one.format == new.format]
+    replaced = [one.id for one in there] if replaces else []
+    for bill_id in replaced:
         session.delete(get_bill(session, bill_id))
     session.flush()
     known = session.scalars(select(ProviderBill).where(ProviderBill.digest == new.digest)).first()
@@ -79,6 +92,8 @@ def write_bill(session: Session, author: Author, new: NewBill, *, replaces: Sequ
             f"({known.provider}, {known.month}); nothing to do",
             param="file",
         )
+    if not replaces:
+        refuse(session, there)
     row = ProviderBill(
         id=f"bill_{uuid7(unix_ns(author.at)).hex}",
         provider=new.provider,
@@ -103,7 +118,7 @@ def write_bill(session: Session, author: Author, new: NewBill, *, replaces: Sequ
         "lines": row.line_count,
         "billed_usd": format(row.billed_usd, "f"),
         "digest": row.digest,
-        "replaces": list(replaces),
+        "replaces": replaced,
     }
     return row
 

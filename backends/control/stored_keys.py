@@ -12,7 +12,7 @@ from backends.control.known_secrets import note_sealing_key
 from backends.control.row_names import row_name
 from backends.control.sealer import Sealer
 from backends.control.unreadable_rows import require_all_read
-from contracts.control import AlertChannel, Budget, StoredKey, Target
+from contracts.control import AlertChannel, Budget, McpServer, McpToken, StoredKey, Target
 from contracts.errors import Conflict, InvalidRequest, NotFound
 
 STORED: Final = "stored:"
@@ -54,7 +54,7 @@ def list_keys(session: Session, *, after: str = "", limit: int = 100) -> list[St
 
 
 def delete_key(session: Session, author: Author, name: str) -> None:
-    """Remove a key. Raises NotFound, and Conflict while a target refers to it."""
+    """Remove a key. Raises NotFound, and Conflict while a target or MCP server refers to it."""
     begin_change(session, author, "stored_key.delete", name)
     row = session.get(StoredKey, name)
     if row is None:
@@ -62,6 +62,9 @@ def delete_key(session: Session, author: Author, name: str) -> None:
     for target in session.scalars(select(Target)):
         if f"{STORED}{name}" in _references(target.key_ref, target.settings):
             raise Conflict(f"target {target.id!r} of pool {target.pool_id!r} uses key {name!r}; remove it first")
+    for server in session.scalars(select(McpServer)):
+        if f"{STORED}{name}" in _values(server.rules):
+            raise Conflict(f"MCP server {server.id!r} uses key {name!r}; remove it first")
     session.delete(row)
     session.flush()
 
@@ -73,10 +76,13 @@ def reseal_all(session: Session, author: Author, sealer: Sealer) -> dict[str, in
     then.
     """
     entry = begin_change(session, author, "stored_key.rotate", "all")
-    counts = {"stored_keys": 0, "alert_channels": 0, "budgets": 0}
+    counts = {"stored_keys": 0, "alert_channels": 0, "budgets": 0, "mcp_tokens": 0}
     for key in session.scalars(select(StoredKey)):
         key.sealed = sealer.reseal(key.sealed)
         counts["stored_keys"] += 1
+    for token in session.scalars(select(McpToken).with_for_update()):
+        token.sealed = sealer.reseal(token.sealed)
+        counts["mcp_tokens"] += 1
     for channel in session.scalars(select(AlertChannel)):
         channel.address = sealer.reseal(channel.address)
         counts["alert_channels"] += 1
@@ -116,3 +122,18 @@ def settings_with_sealed(settings: Mapping[str, Any], stored: Mapping[str, str])
 def _references(key_ref: str, settings: Mapping[str, Any]) -> set[str]:
     parts = [given for part in _REFERRING if isinstance(given := settings.get(part), Mapping)]
     return {key_ref, *(value for given in parts for value in given.values() if isinstance(value, str))}
+
+
+def _values(rules: Mapping[str, Any]) -> set[str]:
+    """Return every text that an object's rules hold, at any depth."""
+    found: set[str] = set()
+    left: list[Any] = [rules]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            found.add(one)
+        elif isinstance(one, Mapping):
+            left.extend(one.values())
+        elif isinstance(one, list):
+            left.extend(one)
+    return found

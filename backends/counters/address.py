@@ -28,7 +28,8 @@ class CountersAddress:
 
     `replicas` is how many replicas must confirm a batch before it counts; `None` means one for a cluster or Sentinel,
     and none for a single server. `tls` names the files of a `rediss` URL; without an authority the system's are used.
-    `sentinel_user` and `sentinel_password` are for the Sentinels, the URL's for the servers.
+    `sentinel_user` and `sentinel_password` are for the Sentinels, the URL's for the servers. `installation` is the one
+    that counts there; empty: not known, so the server is not asked.
     """
 
     url: str = field(repr=False)
@@ -36,6 +37,7 @@ class CountersAddress:
     tls: TlsFiles = TlsFiles()
     sentinel_user: str = ""
     sentinel_password: str = field(default="", repr=False)
+    installation: str = ""
 
     def __post_init__(self) -> None:
         if self.replicas is not None and not 0 <= self.replicas <= MAX_REPLICAS:

@@ -13,7 +13,7 @@ from redis.exceptions import TimeoutError as SocketTimeout
 from backends.counters.address import CountersAddress
 from backends.counters.primary import Primary
 from backends.counters.script import batch_script
-from contracts.errors import CountersSilent, CountersUnavailable
+from contracts.errors import CountersForeign, CountersSilent, CountersUnavailable
 
 _log = logging.getLogger(__name__)
 
@@ -36,11 +36,14 @@ class CountersConnection:
         self._turn = asyncio.Lock()
         self._primary = Primary(address, tag, _MOST_PATIENCE * timeout_seconds)
         self._has_seen_memory = False
+        self._owner_key = f"tollkeeper:{{{tag}}}:installation"
+        self._owned = 0  # how often the server had been looked for when it was last asked whose counters it has
 
     async def run_batch(self, keys: Sequence[str], payload: bytes) -> bytes:
         """Run the script. Raise CountersUnavailable if no answer came: the batch may have been done or not.
 
-        Raise CountersSilent if that is because the time was over. An answer that too few replicas confirm is none: a
+        Raise CountersForeign if the server's counters are another installation's: the batch was not done. Raise
+        CountersSilent if that is because the time was over. An answer that too few replicas confirm is none: a
         failover could undo it. Batches go one after the other.
         """
         async with self._turn:
@@ -74,7 +77,28 @@ class CountersConnection:
             raise CountersUnavailable(f"Redis at {shown} gave an answer of another kind")
         return reply
 
+    async def _require_own(self) -> None:
+        """Write down whose the counters of this server are if they are nobody's. Raise CountersForeign."""
+        ours = self.address.installation
+        results = await self._primary.call([("SET", self._owner_key, ours, "NX"), ("GET", self._owner_key)])
+        if any(isinstance(result, NoPermissionError) for result in results):
+            self._owned = self._primary.found  # a user may be allowed to count and not to look
+            return
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        owner = results[1].decode() if isinstance(results[1], bytes) else str(results[1])
+        if owner != ours:
+            raise CountersForeign(
+                f"Redis at {self.address.shown} counts for another installation ({owner}; this one is {ours}). Correct "
+                "TOLLKEEPER_REDIS_URL, or give each installation a server or a database of its own; if that "
+                f"installation is gone, delete the key {self._owner_key}"
+            )
+        self._owned = self._primary.found
+
     async def _run(self, keys: Sequence[str], payload: bytes) -> object:
+        if self.address.installation and (self._owned != self._primary.found or not self._primary.is_connected):
+            await self._require_own()
         results = await self._call("EVALSHA", self._digest, keys, payload)
         if isinstance(results[0], NoScriptError):
             results = await self._call("EVAL", self._source.decode(), keys, payload)

@@ -16,7 +16,7 @@ import msgspec
 
 from backends.counters.connection import CountersConnection
 from backends.counters.server_clock import ServerClock
-from contracts.errors import CountersSilent, CountersUnavailable
+from contracts.errors import CountersForeign, CountersSilent, CountersUnavailable
 
 _log = logging.getLogger(__name__)
 
@@ -139,6 +139,7 @@ class Courier:
         self.answered_ns = 0  # monotonic
         self.round_trips = 0
         self.is_name_taken = False
+        self.is_foreign = False  # the counters are another installation's
         self.is_joined = False
 
     def post(self, parcel: Parcel) -> None:
@@ -184,6 +185,7 @@ class Courier:
                 self.round_trips += 1
                 is_taken = self._take(self._batch, msgspec.msgpack.decode(reply))
             except CountersUnavailable as error:
+                self.is_foreign = isinstance(error, CountersForeign)
                 self._recipient.on_away(error.message, is_silent=isinstance(error, CountersSilent))
                 await asyncio.sleep(pause_seconds)
                 pause_seconds = min(pause_seconds * 2, _LONGEST_PAUSE_SECONDS)
@@ -235,7 +237,7 @@ class Courier:
             )
         _, now_us, data, life, alive, quiet_us, results, lease = reply
         self._clock.observe(batch.sent_ns, self._clock.now_ns(), now_us * 1000)
-        self.is_name_taken = False
+        self.is_name_taken = self.is_foreign = False
         self._answered = batch.sequence
         self.answered_ns = self._clock.now_ns()
         self.usable_until_ns = batch.sent_ns + int(self._expiry_us * 1000 * _USABLE_SHARE)

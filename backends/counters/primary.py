@@ -57,6 +57,11 @@ class Primary:
         """Return where the server is, as last found; `None` if that is not known."""
         return self._at
 
+    @property
+    def is_connected(self) -> bool:
+        """Return whether the next call goes to the server of the last one."""
+        return self._client is not None
+
     async def call(self, commands: Sequence[Command]) -> list[Any]:
         """Run commands over one connection, each of them once, and return their results, errors among them.
 

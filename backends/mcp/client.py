@@ -7,9 +7,11 @@ each caller, so that what one caller does in a stateful server is not another's.
 import asyncio
 import itertools
 import logging
+import re
+import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,6 +22,7 @@ from backends.llm.http.http_credentials import HttpCredentials
 from backends.llm.http.http_settings import read_headers, read_tls
 from backends.mcp.definitions import MAX_LIST_BYTES, MAX_TOOLS, ToolDefinition, UnusableTool, read_definition
 from backends.mcp.reply import McpReply, too_large
+from backends.mcp.token_store import TokenStore
 from contracts.errors import (
     TargetMisconfigured,
     UpstreamBroken,
@@ -43,6 +46,9 @@ from contracts.mcp.wire import (
 )
 from contracts.serving.configuration import TargetSpec
 
+if TYPE_CHECKING:  # imported where it is used
+    from backends.mcp.access_tokens import AccessTokens
+
 _log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS: Final = 5.0
@@ -51,8 +57,11 @@ _LIST_SECONDS: Final = 15.0
 _AFTER_ANSWER_SECONDS: Final = 0.25  # for a stream to end once its response has come
 _SMALL_BYTES: Final = 64 * 1024  # of replies to what is not a tool's call
 _MAX_SESSIONS: Final = 512
+_MAX_REFUSALS: Final = 16  # on their way at once: a server that asks for more gets no answer to the rest
 _MAX_PAGES: Final = 100
 _CLIENT: Final = {"name": "tollkeeper", "version": "1"}
+_MIN_SECRET: Final = 8  # characters; a shorter one is part of ordinary words
+_METADATA: Final = re.compile(rb'\bresource_metadata="([\x21\x23-\x5b\x5d-\x7e]{1,1000})"', re.IGNORECASE)
 _EMPTY: Final[dict[str, Any]] = {}
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -81,6 +90,15 @@ class _OtherEra(Exception):
     """The server answered as one of another revision than it was taken for."""
 
 
+class _TokenRefused(Exception):
+    """The server answered with status 401 to an access token, or to a request without one."""
+
+    def __init__(self, token: str, challenge: bytes) -> None:
+        super().__init__()
+        self.token = token
+        self.hint = _metadata_address(challenge)
+
+
 class Sent(msgspec.Struct):
     """What is to be sent with one request beside its parameters."""
 
@@ -107,10 +125,17 @@ class _Session:
 class McpClient:
     """Calls one server. Not for use from several event loops."""
 
-    def __init__(self, spec: McpServerSpec, resolve: Callable[[str], str], tools_socket: str = "") -> None:
+    def __init__(
+        self,
+        spec: McpServerSpec,
+        resolve: Callable[[str], str],
+        tools_socket: str = "",
+        token_store: TokenStore | None = None,
+    ) -> None:
         """`tools_socket` is where a tool host listens, which starts servers whose url begins with `stdio:`.
 
-        Raises ConfigurationError if the address, a header or a credential cannot be used.
+        `token_store` keeps what OAuth's refresh grants bring. Raises ConfigurationError if the address, a header or a
+        credential cannot be used.
         """
         self.spec = spec
         url = f"http://tools/{spec.url.removeprefix(STDIO)}" if spec.is_stdio else spec.url
@@ -123,6 +148,7 @@ class McpClient:
         self._path = (origin.prefix or "") + ("/" if url.endswith("/") or not origin.prefix else "")
         self._credentials = HttpCredentials(as_target, read_headers(as_target), resolve)
         self._credentials.watch(lambda: None)
+        self._tokens = _access_tokens(spec, resolve, tls, token_store)
         self._ids = itertools.count(1)
         self._is_modern: bool | None = None
         self._probing = asyncio.Lock()
@@ -188,19 +214,23 @@ class McpClient:
         for task in self._refusals:
             task.cancel()
         await asyncio.gather(*self._refusals, return_exceptions=True)
+        if self._tokens is not None:
+            await self._tokens.close()
         await self._pool.close()
 
     @property
     def fault(self) -> str:
-        """Return why what a credential file holds now is not in use; empty if nothing is amiss."""
-        return self._credentials.fault
+        """Return why what a credential file holds now is not in use, or why there is no access token; else empty."""
+        return self._credentials.fault or ("" if self._tokens is None else self._tokens.fault)
 
     async def _request(
         self, method: str, params: dict[str, Any], sent: Sent, max_bytes: int, timeout_seconds: float
     ) -> bytes:
         try:
             async with asyncio.timeout(timeout_seconds) as deadline:
-                for _ in range(3):
+                is_renewed = False
+                for _ in range(4):
+                    refusal: _TokenRefused | None = None
                     try:
                         if self._is_modern is None:
                             await self._probe()
@@ -211,6 +241,13 @@ class McpClient:
                         self._is_modern = None
                     except _SessionLost:
                         self._sessions.pop(self._session_name(sent.caller), None)
+                    except _TokenRefused as error:
+                        refusal = error
+                    if refusal is not None and self._tokens is not None:
+                        if is_renewed:
+                            _check_access(self.spec.id, 401)
+                        is_renewed = True
+                        await self._tokens.renew(refusal.token, refusal.hint)
                 raise UpstreamBroken(f"the MCP server {self.spec.id!r} ended its session again and again")
         except TimeoutError:
             raise UpstreamTimeout(
@@ -334,8 +371,10 @@ class McpClient:
             None if sent is None else sent.on_notification,
             lambda asked, asks: self._refuse(asked, asks, session),
             lambda: until.reschedule(loop.time() + _AFTER_ANSWER_SECONDS),
+            self._without_secrets,
         )
-        head = self._head(method, headers, len(body), session, "" if sent is None else sent.trace)
+        token = "" if self._tokens is None else await self._tokens.current()
+        head = self._head(method, headers, len(body), session, "" if sent is None else sent.trace, token)
         exchange = await self._pool.send(head, body, reply)
         try:
             await exchange.finished()
@@ -345,7 +384,19 @@ class McpClient:
         except asyncio.CancelledError:
             if reply.answer is None or not deadline.expired():
                 raise  # the client has left, or the time is over
+        if self._tokens is not None:
+            if reply.status == 401:
+                raise _TokenRefused(token, reply.challenge)
+            self._tokens.note_accepted(token)
         return reply, reply.conclude()
+
+    def _without_secrets(self, message: bytes) -> bytes:
+        """Return a message without the gateway's credentials: a server that echoes its requests tells no caller."""
+        known = self._credentials.secrets if self._tokens is None else self._credentials.secrets + self._tokens.values
+        for secret in known:
+            if len(secret) >= _MIN_SECRET and (found := secret.encode()) in message:
+                message = message.replace(found, b"[secret]")
+        return message
 
     def _head(
         self,
@@ -354,7 +405,10 @@ class McpClient:
         length: int,
         session: _Session | None,
         trace: str,
+        token: str,
     ) -> bytes:
+        if token:
+            trace = f"authorization: Bearer {token}\r\n{trace}"
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
         if session is None:
             lines += f"mcp-protocol-version: {MODERN}\r\nmcp-method: {method}\r\n"
@@ -374,12 +428,13 @@ class McpClient:
     async def _post_only(self, message: Mapping[str, Any], session: _Session | None) -> None:
         body = _encode(message)
         reply = McpReply(None, _SMALL_BYTES)
-        exchange = await self._pool.send(self._head("", (), len(body), session, ""), body, reply)
+        token = "" if self._tokens is None else self._tokens.held
+        exchange = await self._pool.send(self._head("", (), len(body), session, "", token), body, reply)
         await exchange.finished()
 
     def _refuse(self, id: int | str, method: str, session: _Session | None) -> None:
         """Answer what a server asks of its client: the gateway is not a user and no model, and says so."""
-        if session is None or len(self._refusals) >= _MAX_SESSIONS:
+        if session is None or len(self._refusals) >= _MAX_REFUSALS:
             return
         body: dict[str, Any] = {"jsonrpc": "2.0", "id": id}
         if method == "ping":
@@ -433,6 +488,24 @@ def _take_definition(given: object, found: dict[str, ToolDefinition], faults: li
             faults.append(f"tool {str(name)[:80]!r} is left out: {reason}")
         return
     found[tool.name] = tool
+
+
+def _access_tokens(
+    spec: McpServerSpec, resolve: Callable[[str], str], tls: ssl.SSLContext | None, store: TokenStore | None
+) -> "AccessTokens | None":
+    if spec.oauth is None:
+        return None
+    from backends.mcp.access_tokens import AccessTokens  # here: most gateways need no further HTTP client
+    from backends.mcp.oauth_http import OAuthHttp
+
+    stated = (spec.url, spec.oauth.issuer, spec.oauth.token_url)
+    return AccessTokens(spec, resolve, OAuthHttp(stated, tls if spec.settings.get("tls") else None), store)
+
+
+def _metadata_address(challenge: bytes) -> str:
+    """Return the address of the metadata that a refusal names (RFC 9728, section 5.1); empty if it names none."""
+    found = _METADATA.search(challenge)
+    return found.group(1).decode("ascii") if found is not None else ""
 
 
 def _check_access(server: str, status: int) -> None:

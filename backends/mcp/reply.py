@@ -32,8 +32,11 @@ class McpReply:
         on_notification: Callable[[str, bytes], None] | None = None,
         on_request: Callable[[int | str, str], None] | None = None,
         on_answer: Callable[[], None] | None = None,
+        scrub: Callable[[bytes], bytes] | None = None,
     ) -> None:
+        """`scrub` returns a message without what no client may see."""
         self.status = 0
+        self.challenge = b""  # of a refusal
         self.session = ""
         self.answer: RpcMessage | None = None
         self.is_overlong = False
@@ -42,6 +45,7 @@ class McpReply:
         self._on_notification = on_notification
         self._on_request = on_request
         self._on_answer = on_answer
+        self._scrub = scrub
         self._is_stream = False
         self._is_json = False
         self._parts: list[bytes] = []
@@ -57,6 +61,7 @@ class McpReply:
     def on_head(self, status: int, headers: dict[bytes, bytes]) -> None:
         """Receive the head. Raises UpstreamBroken on a body that cannot be read, or is too long by its own account."""
         self.status = status
+        self.challenge = headers.get(b"www-authenticate", b"")
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         self._is_stream = kind == b"text/event-stream" and status == 200
         self._is_json = kind == b"application/json"
@@ -89,10 +94,13 @@ class McpReply:
         """Return the response, once the reply has ended; `None` if there is none that can be read."""
         if self.answer is None and self._is_json and not self._is_stream:
             with contextlib.suppress(msgspec.MsgspecError, RecursionError):
-                message = _decode(b"".join(self._parts))
+                message = self._read(b"".join(self._parts))
                 if self._answers(message):
                     self.answer = message
         return self.answer
+
+    def _read(self, body: bytes) -> RpcMessage:
+        return _decode(body if self._scrub is None else self._scrub(body))
 
     def _answers(self, message: RpcMessage) -> bool:
         if message.result is msgspec.UNSET and message.error is msgspec.UNSET:
@@ -120,6 +128,7 @@ class McpReply:
         if self._messages > _MAX_MESSAGES:
             raise UpstreamBroken(f"the MCP server sent more than {_MAX_MESSAGES} messages for one request")
         try:
+            event = event if self._scrub is None else self._scrub(event)
             message = _decode(event)
         except (msgspec.MsgspecError, RecursionError):
             raise UpstreamBroken("the MCP server sent an event that is no JSON-RPC message") from None

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
+from backends.secrets.installation_id import installation_id
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 
@@ -18,6 +19,7 @@ class StoreAddress:
     database: str
     user: str
     password: str = field(repr=False)
+    installation: str = ""  # that the store must belong to; empty: not known here, so any
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -63,4 +65,4 @@ class StoreAddress:
         name = user or role
         if not password:  # an empty variable is an unset one
             password = secrets.get_or_create(f"store_{role}") if name == role else ""
-        return cls(url, database, name, password)
+        return cls(url, database, name, password, installation_id(secrets))

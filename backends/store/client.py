@@ -15,7 +15,8 @@ from clickhouse_connect.driver.exceptions import ClickHouseError, OperationalErr
 from clickhouse_connect.driver.httputil import get_pool_manager
 
 from backends.store.address import StoreAddress
-from contracts.errors import ConfigurationError, StoreRefused, StoreUnavailable, TollkeeperError
+from backends.store.owner import read_owner, require_owner
+from contracts.errors import ConfigurationError, ForeignStore, StoreRefused, StoreUnavailable, TollkeeperError
 
 if TYPE_CHECKING:
     import pandas
@@ -72,8 +73,8 @@ class StoreClient:
     """Asks and fills one database of a store. Connects at first use; for one thread at a time.
 
     Every method raises StoreUnavailable where the store cannot be reached or asks to try later (the next call connects
-    again), ConfigurationError where it must be migrated or refuses the credentials, and StoreRefused where the
-    statement itself is at fault.
+    again), ConfigurationError where it must be migrated or refuses the credentials, ForeignStore where it belongs to
+    another installation than the address, and StoreRefused where the statement itself is at fault.
     """
 
     def __init__(self, address: StoreAddress, *, answer_seconds: int = _ANSWER_SECONDS) -> None:
@@ -219,11 +220,20 @@ class StoreClient:
             raise self._translated(error, f"an insert into {table}") from error
 
     def ping(self) -> bool:
-        """Return whether the store answers; never raises."""
+        """Return whether the store answers and is not another installation's; never raises."""
         try:
             return bool(self._connected().ping())
-        except (ClickHouseError, urllib3.exceptions.HTTPError, OSError):
+        except (ClickHouseError, urllib3.exceptions.HTTPError, OSError, TollkeeperError):
             return False
+
+    def require_own(self) -> None:
+        """Raise ForeignStore if the store answers and belongs to another installation: to be called at a start."""
+        try:
+            self.query("SELECT 1")
+        except ForeignStore:
+            raise
+        except TollkeeperError:
+            return  # whoever uses it says so
 
     def close(self) -> None:
         """Close the connections; the next call would open new ones."""
@@ -253,7 +263,18 @@ class StoreClient:
                 pool_mgr=self._pool,
             )
             self._client.database = self.address.database
+            if self.address.installation:
+                self._require_owner()
         return self._client
+
+    def _require_owner(self) -> None:
+        """Raise ForeignStore if the store that was just connected is another installation's."""
+        where = f"the store at {self.address.shown_url}, database {self.address.database!r},"
+        try:
+            require_owner(read_owner(self, self.address.database), self.address.installation, where)
+        except TollkeeperError:
+            self.close()  # asked again at the next call: it may be another server then
+            raise
 
     def _translated(self, error: Exception, what: str) -> TollkeeperError:
         where = f"the store at {self.address.shown_url}"

@@ -96,6 +96,10 @@ class FollowingStore:
         except ConfigurationError:
             return False
 
+    def require_own(self) -> None:
+        """Raise ForeignStore as `StoreClient.require_own` does."""
+        self._current().require_own()
+
     def close(self) -> None:
         """Close the connections."""
         if self._client is not None:

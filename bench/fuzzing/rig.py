@@ -26,11 +26,11 @@ from contracts.recording.records import RequestRecord, decode_record
 from gateway.apis.media import media_reply
 from gateway.apis.operations import Operation
 from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
-from gateway.app import Gateway
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from gateway.records.journal import unpack_entry
 from gateway.request.dispatch import Dispatcher
 from gateway.request.request_state import RequestState
-from gateway.settings import GatewaySettings
 from gateway.wire.exchange import Exchange
 
 KEY: Final = "tk-" + "F" * 43
@@ -186,7 +186,7 @@ class FuzzRig:
             drain_seconds=0.2,
             invalid_keys_per_minute=10**6,
         )
-        with mock.patch("gateway.app.Dispatcher", self._counting_dispatcher()):
+        with mock.patch("gateway.process.app.Dispatcher", self._counting_dispatcher()):
             self.gateway = Gateway(settings)
         await self.gateway.start()
         while self._engine is not None and not self.gateway.is_engine_ready("default"):

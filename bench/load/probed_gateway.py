@@ -16,7 +16,7 @@ from backends.processes.compiled import use_compiled
 from backends.processes.process import run_process
 
 if TYPE_CHECKING:
-    from gateway.settings import GatewaySettings
+    from gateway.process.settings import GatewaySettings
 
 STEP_NS: Final = 2_000_000  # uvloop's timers count milliseconds
 
@@ -33,7 +33,7 @@ async def _beat(beats: list[Beat]) -> None:
 
 
 async def _run(settings: "GatewaySettings", file: Path) -> None:
-    from gateway.app import run
+    from gateway.process.app import run
 
     beats: list[Beat] = []
     beating = asyncio.create_task(_beat(beats), name="beats")
@@ -52,7 +52,7 @@ def read_beats(file: Path, from_ns: int, until_ns: int) -> list[Beat]:
 
 if __name__ == "__main__":
     use_compiled()  # before anything of the gateway is imported
-    from gateway.settings import GatewaySettings
+    from gateway.process.settings import GatewaySettings
 
     path = Path(sys.argv[1])
     sys.exit(run_process("gateway", GatewaySettings, lambda settings: uvloop.run(_run(settings, path))))

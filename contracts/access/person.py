@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-_TOKEN_ID: Final = re.compile(r" \(tok_[0-9a-f]+\)$")
+TOKEN_ID: Final = re.compile(r" \((tok_[0-9a-f]+)\)$")
 
 
 def person_of(author: str) -> str:
@@ -11,4 +11,4 @@ def person_of(author: str) -> str:
 
     Two tokens of one name are one person: whoever makes a second token for themselves is not a second person.
     """
-    return _TOKEN_ID.sub("", author)
+    return TOKEN_ID.sub("", author)

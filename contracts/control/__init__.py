@@ -17,7 +17,7 @@ from contracts.control.base import SCHEMA_HEAD, Base
 from contracts.control.books import BookAdjustment, BookDocument, BookEntry, BookPeriod, BookProfile
 from contracts.control.guardrails import Guardrail
 from contracts.control.known_secrets import KnownSecret
-from contracts.control.mcp import McpServer, McpToolRule
+from contracts.control.mcp import McpServer, McpToken, McpToolRule
 from contracts.control.organisation import Project, Team, Tenant
 from contracts.control.promises import PolicyHold, Slo
 from contracts.control.provider_bills import ProviderBill, ProviderBillName, Reconciliation
@@ -59,6 +59,7 @@ __all__ = [
     "Lease",
     "Limit",
     "McpServer",
+    "McpToken",
     "McpToolRule",
     "Model",
     "OutagePlaybook",

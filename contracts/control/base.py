@@ -10,7 +10,7 @@ from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
 # The migration revision these declarations stand for: the last file in migrations/control/versions.
-SCHEMA_HEAD: Final = "0029"
+SCHEMA_HEAD: Final = "0030"
 
 # Named constraints, so that a migration can drop one on either database.
 _NAMING = {

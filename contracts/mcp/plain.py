@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from contracts.errors import ConfigurationError
+from contracts.mcp.oauth import CLIENT_SECRET, REFRESH_TOKEN, OAuthSpec
 from contracts.mcp.servers import (
     DEFAULT_CONCURRENT,
     DEFAULT_RESULT_BYTES,
@@ -26,11 +27,22 @@ class _Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_result_bytes: int | None = None
 
 
+class _OAuth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    client_id: str
+    client_secret: str = ""
+    refresh_token: str = ""
+    scope: str = ""
+    issuer: str = ""
+    token_url: str = ""
+    resource: str = ""
+
+
 class _Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str
     key: str = ""
     headers: dict[str, str] = {}
     tls: dict[str, str] = {}
+    oauth: _OAuth | None = None
     default: Access = "allow"
     price_usd: Decimal | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
@@ -56,11 +68,14 @@ def mcp_server_of(name: str, rules: Mapping[str, Any]) -> McpServerSpec:
         settings["headers"] = given.headers
     if given.tls:
         settings["tls"] = given.tls
+    if given.oauth is not None:
+        settings["credentials"] = oauth_credentials(given.oauth.client_secret, given.oauth.refresh_token)
     return McpServerSpec(
         id=name,
         url=given.url,
         key_ref=given.key,
         settings=settings,
+        oauth=None if given.oauth is None else _oauth(given.oauth, name),
         default=given.default,
         price_pico_usd=_price(given.price_usd),
         timeout_seconds=given.timeout_seconds,
@@ -71,6 +86,19 @@ def mcp_server_of(name: str, rules: Mapping[str, Any]) -> McpServerSpec:
             for one in given.tools
         ),
     )
+
+
+def oauth_credentials(client_secret: str, refresh_token: str) -> dict[str, str]:
+    """Return the references of OAuth's secrets as a server's settings have them, without empty ones."""
+    given = {CLIENT_SECRET: client_secret, REFRESH_TOKEN: refresh_token}
+    return {name: reference for name, reference in given.items() if reference}
+
+
+def _oauth(given: _OAuth, server: str) -> OAuthSpec:
+    try:
+        return OAuthSpec(given.client_id, given.scope, given.issuer, given.token_url, given.resource)
+    except ConfigurationError as error:
+        raise ConfigurationError(error.message, about=f"MCP server {server[:60]!r}", param=error.param) from error
 
 
 def tool_rule_of(name: str, rules: Mapping[str, Any]) -> ToolRule:

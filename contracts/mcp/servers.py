@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
+from contracts.mcp.oauth import CLIENT_SECRET, REFRESH_TOKEN, OAuthSpec
 
 Access = Literal["allow", "deny"]
 
@@ -25,6 +26,7 @@ MAX_PATTERNS: Final = 200  # of one rule
 STDIO: Final = "stdio:"  # begins the url of a server whose program a tool host starts; its name there follows
 SERVER_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")  # no "_": the first "__" ends it
 _RULE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_REFERENCES: Final = ("env:", "file:", "stored:", "sealed:")
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.*?-]{1,200}")
 
 
@@ -66,6 +68,7 @@ class McpServerSpec:
     url: str = ""  # http://..., https://..., or stdio:NAME of a tool host's program
     key_ref: str = ""  # "env:NAME", "file:PATH" or "stored:NAME", sent as a bearer token
     settings: Mapping[str, object] = field(default_factory=dict)
+    oauth: OAuthSpec | None = None  # how access tokens are got; the secrets for it are `settings["credentials"]`
     default: Access = "allow"
     price_pico_usd: int | None = None  # per call; none: unpriced
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
@@ -88,6 +91,8 @@ class McpServerSpec:
             raise ConfigurationError(
                 "it needs a url that begins with http:// or https://, or is stdio:NAME", about=about, param="url"
             )
+        if self.oauth is not None:
+            self._check_oauth(about)
         if not 1 <= self.max_concurrent <= 10_000:
             raise ConfigurationError(
                 f"max_concurrent must be 1 to 10000, not {self.max_concurrent}", about=about, param="max_concurrent"
@@ -116,6 +121,34 @@ class McpServerSpec:
                 "a program of a tool host takes no headers and no tls; set what it needs in the tool host's file",
                 about=about,
                 param=next(iter(self.settings)),
+            )
+
+    def credential(self, name: str) -> str:
+        """Return the reference of one of OAuth's secrets; empty if there is none."""
+        given = self.settings.get("credentials")
+        found = given.get(name) if isinstance(given, Mapping) else None
+        return found if isinstance(found, str) else ""
+
+    def _check_oauth(self, about: str) -> None:
+        if self.is_stdio:
+            raise ConfigurationError("a program of a tool host takes no oauth", about=about, param="oauth")
+        headers = self.settings.get("headers")
+        names = {str(name).lower() for name in headers} if isinstance(headers, Mapping) else set()
+        if self.key_ref or "authorization" in names:
+            raise ConfigurationError(
+                "oauth brings the access token: leave out key and the header authorization", about=about, param="oauth"
+            )
+        for name in (CLIENT_SECRET, REFRESH_TOKEN):
+            reference = self.credential(name)
+            if reference and not reference.startswith(_REFERENCES):
+                raise ConfigurationError(
+                    f"{name} says where the secret is: stored:NAME, env:NAME or file:PATH",
+                    about=about,
+                    param=f"oauth.{name}",
+                )
+        if not self.credential(CLIENT_SECRET) and not self.credential(REFRESH_TOKEN):
+            raise ConfigurationError(
+                "oauth needs a client_secret (client credentials) or a refresh_token", about=about, param="oauth"
             )
 
     def terms_of(self, tool: str) -> ToolTerms:

@@ -17,6 +17,7 @@ from dashboard.views.admin_parts import show_unreadable
 from dashboard.views.admin_prices import draw_prices
 from dashboard.views.admin_routes import draw_routes
 from dashboard.views.admin_serving import draw_serving
+from dashboard.views.admin_tools import draw_tools
 from dashboard.views.admin_users import draw_users
 from dashboard.visit import Visit
 
@@ -43,6 +44,7 @@ SECTIONS: Final[Mapping[str, Section]] = {
     "targets": Section("Models & targets", draw_serving, ADMINS, is_platform=True),
     "prices": Section("Prices", draw_prices, _BOOKS),
     "guardrails": Section("Guardrails", draw_guardrails, ADMINS),
+    "tools": Section("Tools", draw_tools, ADMINS, is_platform=True),
     "users": Section("Users", draw_users, ADMINS),
     "audit": Section("Audit", draw_audit, _BOOKS),
 }

@@ -279,6 +279,18 @@ class ConfiguredToolTerms(Entry):
     max_result_bytes: int | None = None
 
 
+class ConfiguredMcpOAuth(Entry):
+    """How access tokens for an MCP server are got; see `contracts.mcp.oauth.OAuthSpec`."""
+
+    client_id: str
+    client_secret: str = ""
+    refresh_token: str = ""
+    scope: str = ""
+    issuer: str = ""
+    token_url: str = ""
+    resource: str = ""
+
+
 class ConfiguredMcpServer(Entry):
     """An MCP server; see `contracts.mcp.servers.McpServerSpec`."""
 
@@ -287,6 +299,7 @@ class ConfiguredMcpServer(Entry):
     key: str = ""
     headers: dict[str, str] = {}
     tls: dict[str, str] = {}
+    oauth: ConfiguredMcpOAuth | None = None
     default: Literal["allow", "deny"] = "allow"
     price_usd: Decimal | None = Field(default=None, ge=0)
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS

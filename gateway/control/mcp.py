@@ -10,6 +10,7 @@ from pydantic import Field, StringConstraints
 from backends.control import mcp
 from backends.secrets.credential_references import ReferenceRules
 from contracts.errors import ConfigurationError, InvalidRequest
+from contracts.mcp.plain import oauth_credentials
 from contracts.mcp.servers import DEFAULT_CONCURRENT, DEFAULT_RESULT_BYTES, DEFAULT_TIMEOUT_SECONDS, SERVER_NAME
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, References, Resource, Wanted, page_of
@@ -33,6 +34,18 @@ class ToolTermsFields(Body):
     max_result_bytes: int | None = None
 
 
+class OAuthFields(Body):
+    """How gateways get access tokens for a server. The secrets are references, such as stored:NAME."""
+
+    client_id: Annotated[str, StringConstraints(min_length=1, max_length=500)]
+    client_secret: Text = ""
+    refresh_token: Text = ""
+    scope: Text = ""
+    issuer: Text = ""
+    token_url: Text = ""
+    resource: Text = ""
+
+
 class ServerRules(Body):
     """Address of a server and terms of its tools; see docs/mcp.md."""
 
@@ -40,6 +53,7 @@ class ServerRules(Body):
     key: Text = ""
     headers: Annotated[dict[Text, Text], Field(max_length=100)] = {}
     tls: Annotated[dict[Text, Text], Field(max_length=10)] = {}
+    oauth: OAuthFields | None = None
     default: Literal["allow", "deny"] = "allow"
     price_usd: Price | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
@@ -174,8 +188,11 @@ def delete_rule(name: NamePath, author: Admin, database: Database) -> Deleted:
 def _sound(rules: ServerRules, references: ReferenceRules) -> dict[str, Any]:
     """Return rules whose references are allowed. Raises InvalidRequest."""
     given = rules.model_dump(mode="json")
+    oauth = rules.oauth
+    credentials = {} if oauth is None else oauth_credentials(oauth.client_secret, oauth.refresh_token)
+    settings = {"headers": rules.headers, "tls": rules.tls, "credentials": credentials}
     try:
-        references.check_target("mcp", rules.key, {"headers": rules.headers, "tls": rules.tls})
+        references.check_target("mcp", rules.key, settings)
     except ConfigurationError as error:
         raise InvalidRequest(error.message, param="rules") from error
     return given

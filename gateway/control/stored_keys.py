@@ -44,6 +44,7 @@ class ResealedOut(BaseModel):
     stored_keys: int
     alert_channels: int
     budgets: int
+    mcp_tokens: int
 
 
 @router.put("/{name}", summary="Store or replace a provider's key")
@@ -62,7 +63,7 @@ def list_all(wanted: Wanted, author: Admin, database: Database) -> Page[StoredKe
 
 @router.delete("/{name}", summary="Delete a stored key")
 def delete(name: KeyName, author: Admin, database: Database) -> Deleted:
-    """Refused while a target refers to it."""
+    """Refused while a target or MCP server refers to it."""
     with database.session() as session:
         stored_keys.delete_key(session, author, name)
     return Deleted(id=name)

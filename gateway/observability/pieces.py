@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Final
 
 from backends.segment_log.pieces import Loss, Pieces, PieceWatch
+from gateway.process.settings import GatewaySettings
 from gateway.records.journal import Journal
-from gateway.settings import GatewaySettings
 
 _SQLITE_FILE: Final = "sqlite:///"
 _OBJECTS: Final = "objects"

@@ -4,7 +4,6 @@ from collections.abc import Coroutine
 from typing import Final
 
 from contracts.serving.configuration import Snapshot
-from gateway.app_parts import budget_publisher, counter_store, request_audit, span_emitter, window_file
 from gateway.limits.admission import Admission
 from gateway.limits.budgets.budget_ledger import BudgetLedger
 from gateway.limits.budgets.budget_watch import BudgetWatch
@@ -13,6 +12,8 @@ from gateway.limits.estimates.output_estimates import OutputEstimator
 from gateway.limits.limiter import Limiter
 from gateway.observability.metrics.request_counts import RequestCounts
 from gateway.observability.pieces import GatewayPieces
+from gateway.process.parts import budget_publisher, counter_store, request_audit, span_emitter, window_file
+from gateway.process.settings import GatewaySettings
 from gateway.records.content import ContentKeeper, read_redactor
 from gateway.records.journal import Journal
 from gateway.records.lost_requests import record_lost
@@ -20,7 +21,6 @@ from gateway.records.recorder import Recorder
 from gateway.records.sent_requests import SentRequests
 from gateway.request.charges.settlement import Settlement
 from gateway.request.clock import Clock
-from gateway.settings import GatewaySettings
 
 _LAST_SPANS_SECONDS: Final = 2.0
 

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ from backends.control.admin_tokens import TOKEN_PREFIX, NewToken, create_token
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
-from backends.control.prices import NewPrice, create_price
+from backends.control.prices import create_price
 from backends.secrets.secret_files import SecretFiles
 from contracts.access.identity import Identity
 from contracts.access.keys import new_key
 from contracts.control import Role
 from contracts.metering.usage import Usage
+from contracts.pricing.prices import NewPrice
 from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
 
@@ -65,13 +66,18 @@ def api(store: Any, record: Any, migrated_sqlite: Path, tmp_path: Path) -> Itera
         "tenant": NewToken("tenant", Role.FINANCE, tenant),
         "other": NewToken("other", Role.ADMIN, other),
         "finance again": NewToken("finance", Role.FINANCE),  # a second token of the same person
+        "alice": NewToken("alice", Role.ADMIN),
     }
     with database.session() as session:
         create_tenant(session, AUTHOR, tenant, tenant)
         create_tenant(session, AUTHOR, other, other)
         for number, (name, new) in enumerate(roles.items(), 1):
             tokens[name] = TOKEN_PREFIX + new_key(bytes([number] * 32)).removeprefix("tk-")
-            create_token(session, AUTHOR, Role.OWNER, new, tokens[name], pepper)
+            made = create_token(session, AUTHOR, Role.OWNER, new, tokens[name], pepper)
+        for number, name in enumerate(("made by alice", "made by alice too"), 100):  # `made` is alice's token
+            tokens[name] = TOKEN_PREFIX + new_key(bytes([number] * 32)).removeprefix("tk-")
+            new = NewToken(name, Role.FINANCE, parent_id=made.id)
+            create_token(session, AUTHOR, Role.ADMIN, new, tokens[name], pepper)
         create_price(session, AUTHOR, NewPrice("gpt-x", "gpt-x/1", {"input_text": Decimal(2)}, tenant=tenant))
     usage = Usage(input_text=1_000, output_text=0)
     record([request(NOON, who=Identity(tenant), model="gpt-x", usage=usage, cost_pico_usd=7)])
@@ -117,6 +123,43 @@ def test_two_people_book_a_proposal(api: Api) -> None:
         assert refused.status_code == 409
         assert "was proposed by finance; another person" in refused.json()["error"]["message"]
     assert api.post("owner", f"adjustments/{proposed['id']}/approve").json()["state"] == "booked"
+
+
+def test_a_token_that_somebody_made_for_themselves_is_no_second_person(api: Api) -> None:
+    wish = {**api.asked, "propose": True, "apply": True}
+    for proposer, approvers in (
+        ("alice", ("made by alice", "made by alice too")),
+        ("made by alice", ("alice", "made by alice too")),
+    ):
+        proposed = api.post(proposer, "rerate", wish).json()["adjustment"]
+        for approver in approvers:
+            refused = api.post(approver, f"adjustments/{proposed['id']}/approve")
+            assert refused.status_code == 409, (proposer, approver)
+            assert f"was proposed by {proposer}; another person" in refused.json()["error"]["message"]
+        assert api.post("finance", f"adjustments/{proposed['id']}/reject").json()["state"] == "rejected"
+    proposed = api.post("made by alice", "rerate", wish).json()["adjustment"]
+    assert api.post("finance", f"adjustments/{proposed['id']}/approve").json()["state"] == "booked"
+
+
+def test_a_tenant_reads_its_own_invoice_and_no_other(api: Api, record: Any) -> None:
+    last = datetime.now(UTC).replace(day=1) - timedelta(days=15)
+    usage = Usage(input_text=1_000, output_text=0)
+    record([request(last, who=Identity(api.tenant), model="gpt-x", usage=usage, cost_pico_usd=7, price_version="x")])
+    closed = api.post("finance", f"periods/{last:%Y-%m}/close", {"tenant": api.tenant}).json()["data"]
+    number = closed[0]["document"]["number"]
+    for who in ("tenant", "finance", "owner"):
+        assert api.get(who, f"documents/{number}").json()["payable"] == "0.00"
+        assert api.get(who, f"documents/{number}?form=pdf").content.startswith(b"%PDF")
+    page = api.get("tenant", f"documents/{number}?form=html")
+    assert "sandbox" in page.headers["content-security-policy"]
+    for form in ("json", "html", "pdf"):
+        assert api.get("other", f"documents/{number}?form={form}").status_code == 404
+    assert api.get("other", "documents").json() == {"data": []}
+    assert api.get("other", f"documents?tenant={api.tenant}").status_code == 404
+    assert api.get("other", f"periods?tenant={api.tenant}").status_code == 404
+    for path in (f"documents/{number}/credit", f"periods/{last:%Y-%m}/reopen"):
+        body = {"reason": "x", "amount_usd": "1"} if "credit" in path else {"reason": "x", "tenant": api.tenant}
+        assert api.post("tenant", path, body).status_code == 403
 
 
 def test_bad_input_names_the_field(api: Api) -> None:

@@ -306,8 +306,8 @@ def test_plans_quality_and_recommendations_are_of_what_was_asked(
     found = quality_report(reader, END, week, week)
     assert {one.tenant for one in found} == {"acme", "globex"}
     assert {one.tenant for one in quality_report(reader, END, week, week, tenant=PLATFORM_TENANT)} == {PLATFORM_TENANT}
-    assert {use.tenant for use in read_uses(reader, MONTH)} == {"acme", "globex"}
-    assert read_uses(reader, MONTH, PLATFORM_TENANT) == []
+    assert {use.tenant for use in read_uses(reader, MONTH, [])} == {"acme", "globex"}
+    assert read_uses(reader, MONTH, [], PLATFORM_TENANT) == []
 
 
 def test_filters_offer_the_platforms_own(reader: StoreClient, rows: list[RequestRecord]) -> None:

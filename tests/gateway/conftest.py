@@ -14,10 +14,10 @@ import yaml
 
 from backends.engine.settings import BUILTIN_PATH
 from contracts.recording.records import AttemptRecord, Record, RequestRecord, decode_record
-from gateway.app import Gateway
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from gateway.records.journal import unpack_entry
 from gateway.request.clock import Clock
-from gateway.settings import GatewaySettings
 from tests.gateway.host_process import MODEL, TOOLS_MODEL, TOOLS_TEMPLATE, HostProcess, tiny_model
 from tests.gateway.model_server import eventually, new_upstream, reset, upstream
 from tests.patient_loop import PatientUvloop
@@ -264,7 +264,7 @@ async def patient_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(
         wall_ns=lambda: began_ns + round((loop.time() - began) * 1e9), monotonic_ns=lambda: round(loop.time() * 1e9)
     )
-    monkeypatch.setattr("gateway.app.Clock", lambda: clock)
+    monkeypatch.setattr("gateway.process.app.Clock", lambda: clock)
 
 
 StartGateway = Callable[..., Awaitable[Running]]

@@ -8,8 +8,8 @@ import yaml
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from gateway.app import Gateway
-from gateway.settings import GatewaySettings
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from tests.gateway.apis.batches.batch_kit import chat_line, create, ended, results
 from tests.gateway.conftest import Running
 from tests.gateway.model_server import Upstream

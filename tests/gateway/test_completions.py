@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from contracts.metering.gaps import unpack_gaps
-from gateway.app import Gateway
-from gateway.settings import GatewaySettings
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 
 KEY = "tk-" + "A" * 43
 MICRO = 1_000_000  # pico-USD a token at 1 USD per million tokens

@@ -213,6 +213,8 @@ async def test_a_connection_that_is_lost_is_freed_without_the_garbage_collector(
 
 
 def test_libraries_for_engine_hosts_load_with_the_first_engine_host():
-    loaded = "import gateway.app, sys; print([name for name in ('tokenizers', 'jinja2') if name in sys.modules])"
+    loaded = (
+        "import gateway.process.app, sys; print([name for name in ('tokenizers', 'jinja2') if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

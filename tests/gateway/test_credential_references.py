@@ -17,8 +17,8 @@ from backends.control.serving import NewTarget
 from backends.secrets.credential_references import ReferenceRules
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
-from gateway.app import Gateway
-from gateway.settings import GatewaySettings
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from tests.gateway.conftest import KEY, Running
 
 SECRET = "tk-admin-0123456789"

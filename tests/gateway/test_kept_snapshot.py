@@ -15,9 +15,9 @@ from backends.control.keys import KeyRequest
 from backends.control.serving import NewTarget
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ControlUnavailable
-from gateway.app import Gateway
 from gateway.config.file import FileSource
-from gateway.settings import GatewaySettings
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from tests.gateway.conftest import KEY, Running
 from tests.gateway.control.test_configuration_graphs import same
 from tests.gateway.test_stored_keys import author

@@ -11,7 +11,7 @@ import pytest
 from contracts.errors import ConfigurationError
 from contracts.metering.usage import LEAVES
 from contracts.pricing.price_state import WITHOUT_PRICE, price_state
-from gateway.settings import GatewaySettings
+from gateway.process.settings import GatewaySettings
 from tests.gateway.exposition_parser import Page
 from tests.ports import find_free_port
 

@@ -17,9 +17,9 @@ from backends.control.stored_keys import put_key, reseal_all
 from backends.providers.credentials import Credentials
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, TargetMisconfigured
-from gateway.app import Gateway
 from gateway.config.targets import resolve_key
-from gateway.settings import GatewaySettings
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from tests.gateway.conftest import KEY, Running
 
 FIRST, SECOND = "sk-first-0123456789", "sk-second-0123456789"

@@ -89,7 +89,7 @@ async def test_tokens_are_kept_for_those_who_wait_as_well(start):
 async def test_one_who_comes_early_takes_nobodys_place(start, monkeypatch):
     now_ns = 1_800_000_000 * 10**9
     clock = Clock(wall_ns=lambda: now_ns, monotonic_ns=lambda: now_ns)
-    monkeypatch.setattr("gateway.app.Clock", lambda: clock)
+    monkeypatch.setattr("gateway.process.app.Clock", lambda: clock)
     gateway = await start(metric="requests", amount=1, window="second")
 
     async def ask(number: int):

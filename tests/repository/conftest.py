@@ -13,9 +13,9 @@ from backends.tool_host.settings import ToolHostSettings
 from collector.settings import CollectorSettings
 from dashboard.settings import DashboardSettings
 from gateway.control.settings import ControlSettings
-from gateway.picker.settings import PickerSettings
-from gateway.settings import GatewaySettings
-from gateway.sidecar.settings import SidecarSettings
+from gateway.observability.sidecar.settings import SidecarSettings
+from gateway.process.settings import GatewaySettings
+from gateway.routing.picker.settings import PickerSettings
 from migrations.settings import MigrationSettings
 
 
@@ -32,7 +32,7 @@ def settings_classes() -> Mapping[str, type[BaseSettings]]:
         "dashboard": DashboardSettings,
         "gateway": GatewaySettings,
         "gateway.control": ControlSettings,
-        "gateway.picker": PickerSettings,
-        "gateway.sidecar": SidecarSettings,
+        "gateway.routing.picker": PickerSettings,
+        "gateway.observability.sidecar": SidecarSettings,
         "migrations": MigrationSettings,
     }

@@ -28,9 +28,12 @@ GATEWAYS = ("gateway-1", "gateway-2")
 TARGETS = re.findall(r"^FROM \S+ AS ([a-z]+)$", DOCKERFILE, re.MULTILINE)
 INTERPOLATION = re.compile(r"\$\{([A-Z_]+)")
 
-PICKER = "gateway.picker"
-SIDECAR = "gateway.sidecar"
+PICKER = "gateway.routing.picker"
+SIDECAR = "gateway.observability.sidecar"
 TOOLS = "backends.tool_host"
+# Compose runs a ClickHouse server in place of the first, and has neither an Envoy that would ask the picker, nor a vLLM
+# that is somebody else's, nor an image with the programs that an operator chooses.
+ELSEWHERE = ("backends.store", PICKER, SIDECAR, TOOLS)
 PREFIX = "TOLLKEEPER_"
 Settings = Mapping[str, type[BaseSettings]]
 
@@ -77,7 +80,7 @@ def mounts() -> Iterator[tuple[str, str, str]]:
 
 def health_url(service: str) -> tuple[int, str]:
     test = " ".join(SERVICES[service]["healthcheck"]["test"])
-    if test.endswith("-m gateway.probe"):
+    if test.endswith("-m gateway.process.probe"):
         return 8080, "/ready"
     found = re.search(r"http://127\.0\.0\.1:(\d+)(/[\w/]*)", test)
     assert found is not None, service
@@ -85,8 +88,7 @@ def health_url(service: str) -> tuple[int, str]:
 
 
 def test_every_process_has_a_service(settings_classes: Settings) -> None:
-    elsewhere = {"backends.store", PICKER, SIDECAR, TOOLS}
-    assert {module_of(service) for service in OURS} == set(settings_classes) - elsewhere
+    assert {module_of(service) for service in OURS} == set(settings_classes) - set(ELSEWHERE)
     assert {"store", "postgres", "redis", "engine", "proxy", "prometheus", "grafana", "backup"} <= set(SERVICES)
     assert {module_of(service) for service in GATEWAYS} == {"gateway"}
 
@@ -199,30 +201,50 @@ def test_every_setting_of_the_file_is_seen_inside_its_process(
     """As compose does it: the image's variables, then tollkeeper.env, then `environment`, the last one counts."""
     files = [entry["path"] for entry in SERVICES[service]["env_file"]]
     assert files == ["tollkeeper.env"], "a copy of .env.example, whose settings are all there are"
-    settings = settings_classes[module_of(service)]
-    fields = {f"{PREFIX}{name}".upper(): (name, field) for name, field in settings.model_fields.items()}
-    chosen = {variable: other_value(variable, field) for variable, (_, field) in fields.items()}
-    written = set(re.findall(r"^#?(TOLLKEEPER_[A-Z0-9_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
-    assert set(chosen) <= written
+    chosen = chosen_values(settings_classes[module_of(service)])
     wired = {f"{PREFIX}{name}" for line in WIRED for name in line.split()}
     assert set(environment_of(service)) & set(chosen) <= wired, "tollkeeper.env cannot set them"
     for variable, value in {**environment_of_image(), **chosen, **environment_of(service)}.items():
         monkeypatch.setenv(variable, filled(value))
+    assert unseen(settings_classes[module_of(service)]) <= wired
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.UnsupportedFieldAttributeWarning")
+@pytest.mark.parametrize("module", ELSEWHERE)
+def test_every_setting_is_seen_inside_the_processes_that_compose_does_not_run(
+    module: str, settings_classes: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = chosen_values(settings_classes[module])
+    assert len(chosen) > 5
+    for variable, value in chosen.items():
+        monkeypatch.setenv(variable, value)
+    assert unseen(settings_classes[module]) == set()
+
+
+def chosen_values(settings: type[BaseSettings]) -> dict[str, str]:
+    """Return a value for every setting of a process that is not its default; each is one of .env.example."""
+    chosen = {f"{PREFIX}{name}".upper(): field for name, field in settings.model_fields.items()}
+    written = set(re.findall(r"^#?(TOLLKEEPER_[A-Z0-9_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    assert set(chosen) <= written
+    return {variable: other_value(variable, field) for variable, field in chosen.items()}
+
+
+def unseen(settings: type[BaseSettings]) -> set[str]:
+    """Return the variables whose setting has its default inside the process."""
     require_known_variables()
     inside = settings()
-    for variable, (name, field) in fields.items():
-        is_default = getattr(inside, name) == field.get_default(call_default_factory=True)
-        assert not is_default or variable in wired, f"{variable}={chosen[variable]} is not seen"
+    return {
+        f"{PREFIX}{name}".upper()
+        for name, field in settings.model_fields.items()
+        if getattr(inside, name) == field.get_default(call_default_factory=True)
+    }
 
 
 def test_all_settings_together_reach_some_service(settings_classes: Settings) -> None:
     reached = set().union(*(variables(settings_classes, module_of(service)) for service in OURS))
     everywhere = set().union(*(variables(settings_classes, module) for module in settings_classes))
-    embedded = variables(settings_classes, "backends.store")  # a ClickHouse server has its place
-    embedded |= variables(settings_classes, PICKER)  # Compose has no Envoy that would ask it
-    embedded |= variables(settings_classes, SIDECAR)  # nor a vLLM that is somebody else's
-    embedded |= variables(settings_classes, TOOLS)  # nor an image with the programs that an operator chooses
-    assert everywhere - embedded <= reached and len(reached) > 170
+    elsewhere = set().union(*(variables(settings_classes, module) for module in ELSEWHERE))
+    assert everywhere - elsewhere <= reached and len(reached) > 170
 
 
 def test_the_file_is_what_compose_takes() -> None:
@@ -240,8 +262,28 @@ def test_every_service_is_bounded_and_has_time_to_stop(service: str) -> None:
     assert found["deploy"]["resources"]["limits"]["memory"]
     assert found["stop_grace_period"] in ("30s", "60s") and found["logging"]["options"]["max-size"]
     assert "no-new-privileges:true" in found["security_opt"]
-    if "build" in found or service in ("proxy", "prometheus", "grafana"):
-        assert found["read_only"] is True and found["cap_drop"] == ["ALL"] and "privileged" not in found
+    assert found["read_only"] is True and found["cap_drop"] == ["ALL"] and "privileged" not in found
+    assert service == "store" or "cap_add" not in found
+    assert any(mount.startswith("/tmp") for mount in found["tmpfs"])
+
+
+# What these images write beside /tmp, and as whom: their start scripts become this user if they are started as root.
+WRITTEN = {
+    "postgres": ("postgres", {"/var/lib/postgresql/data", "/var/run/postgresql"}),
+    "redis": ("redis", {"/data"}),
+    "store": ("101:101", {"/var/lib/clickhouse", "/var/log/clickhouse-server", "/etc/clickhouse-server/users.d"}),
+    "prometheus": (None, {"/prometheus"}),
+    "grafana": (None, {"/var/lib/grafana"}),
+}
+
+
+@pytest.mark.parametrize("service", WRITTEN)
+def test_what_the_databases_write_is_writable_though_their_root_is_not(service: str) -> None:
+    found, (user, written) = SERVICES[service], WRITTEN[service]
+    volumes = {mount.split(":")[1] for mount in found["volumes"] if not mount.endswith(":ro")}
+    memory = {mount.split(":")[0] for mount in found["tmpfs"]}
+    assert volumes | memory == written | {"/tmp"}
+    assert found.get("user") == user
 
 
 @pytest.mark.parametrize("service", [name for name in SERVICES if "build" in SERVICES[name]])
@@ -357,7 +399,7 @@ def test_every_image_is_pinned() -> None:
     for image in images:
         assert re.search(r":v?\d+(\.\d+)*(-[a-z]+)?$", image), image
     started = set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE))
-    assert started <= {"${BASE}", "${VLLM}", "base", "build"}
+    assert started <= {"${BASE}", "${VLLM}", "base", "build", "fonts"}
 
 
 def test_the_stores_and_engines_are_the_versions_that_are_tested() -> None:

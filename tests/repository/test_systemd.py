@@ -30,7 +30,7 @@ def module_of(unit: Path) -> str:
 
 def test_every_process_has_a_unit(settings_classes: Settings) -> None:
     # These run in somebody else's cluster, beside the Envoy that asks and the vLLM that is metered.
-    beside_others = {"gateway.picker", "gateway.sidecar"}
+    beside_others = {"gateway.routing.picker", "gateway.observability.sidecar"}
     assert {module_of(unit) for unit in UNITS} == set(settings_classes) - beside_others
 
 

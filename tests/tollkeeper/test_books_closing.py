@@ -1,8 +1,6 @@
 """Months that are closed: `tollkeeper books close`, the invoice that it freezes, and what comes after."""
 
-import re
 import shutil
-import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
+from pypdf import PdfReader
 from sqlalchemy import select
 from typer.testing import CliRunner
 
@@ -29,6 +28,7 @@ from backends.control.rates import NewRate, create_rate
 from contracts.access.identity import Identity
 from contracts.control import AuditEntry, BookDocument
 from contracts.errors import Conflict
+from tests.fonts import write_font
 from tests.tollkeeper.test_books_command import CALENDAR, Books, refused, said
 from tollkeeper.cli import app
 
@@ -142,6 +142,20 @@ def test_reopening_cancels_the_invoice_and_the_next_bills_what_came_late(books: 
     assert "is cancelled" in refused("books", "credit", first["number"], "--usd", "1", "--reason", "x", *books.place)
 
 
+def test_what_an_earlier_version_was_credited_is_not_credited_again(books: Books) -> None:
+    books.used(books.request(LAST_MONTH, "gpt-x", 10 * 10**12, "card"))
+    first = close(books)["number"]
+    said("books", "credit", first, "--usd", "4", "--reason", "agreed", *books.place)
+    said("books", "reopen", MONTH, "--tenant", books.tenant, "--reason", "address", *books.data)
+    second = close(books)
+    assert second["payable"] == "10.00"
+    credit = ("books", "credit", second["number"], "--reason", "more", *books.place, "--usd")
+    assert "6.000000000000 USD are left" in refused(*credit, "6.01")
+    said(*credit, "6")
+    register = said("books", "list", "--tenant", books.tenant, *books.data)
+    assert sum(Decimal(one["net_usd"]) for one in register) == 0
+
+
 def test_two_people_close_and_reopen(books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "card"))
     said("books", "profile", "--two-person", *books.data)
@@ -161,6 +175,22 @@ def test_two_people_close_and_reopen(books: Books, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("getpass.getuser", lambda: "treasurer")
     assert said("books", "approve", credit["id"], *books.place)["document"]["payable"] == "-0.25"
+    assert said(*reopen)["state"] == "draft"
+
+
+def test_whoever_asked_to_reopen_does_so_alone_once_one_person_is_enough(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "card"))
+    close(books)
+    said("books", "profile", "--two-person", *books.data)
+    reopen = ("books", "reopen", MONTH, "--tenant", books.tenant, "--reason", "x", *books.data)
+    assert said(*reopen)["asked_for"] == "reopen"
+    assert "another person must reopen" in refused(*reopen)
+    said("books", "profile", "--one-person", *books.data)
+    monkeypatch.setenv("LOGNAME", "somebody-else")
+    said("books", "profile", "--one-person", *books.data)
+    monkeypatch.undo()
     assert said(*reopen)["state"] == "draft"
 
 
@@ -230,23 +260,60 @@ def test_numbers_go_on_behind_99999_and_are_of_the_year_of_the_tenant_s_calendar
     assert "Issued on 2047-01-01" in done.document.html
 
 
-def test_names_in_letters_that_the_pdf_lacks_are_told_there(books: Books, tmp_path: Path) -> None:
+@pytest.fixture
+def fonts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without any font but those of the directory that is returned."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "nothing"))
+    return tmp_path / "home" / "fonts"
+
+
+def test_a_pdf_shows_names_of_any_script_by_fonts_of_the_machine(books: Books, fonts: Path, tmp_path: Path) -> None:
     letters = "Škoda Łódź 株式会社"
+    write_font(fonts / "latin" / "A.ttf", "ŠŁódź")
+    write_font(fonts / "cjk" / "B.ttf", "株式会社")
     said("books", "profile", books.tenant, "--legal-name", letters, "--address", "x" * 300, *books.data)
     books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "card"))
     pdf, html = tmp_path / "one.pdf", tmp_path / "one.html"
-    said("books", "show", close(books)["number"], "--pdf", str(pdf), "--html", str(html), *books.data)
+    number = close(books)["number"]
+    said("books", "show", number, "--pdf", str(pdf), "--html", str(html), *books.data)
     assert f"To {letters}<br>" in html.read_text()
     page = text_of_pdf(pdf)
-    assert "To Skoda Lódz ????" in page and "The HTML page of the document has all of them" in page.replace("\n", " ")
+    assert f"To {letters}" in page and "Payable in USD" in page and "No font" not in page
     assert page.count("x") >= 300, "a long line goes on in the next"
+    assert b"/FontFile2" in pdf.read_bytes(), "the glyphs are in the file"
+
+
+def test_a_document_with_letters_that_no_font_has_is_not_issued(books: Books, fonts: Path, tmp_path: Path) -> None:
+    said("books", "profile", books.tenant, "--legal-name", "Škoda 株式会社", *books.data)
+    books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "card"))
+    write_font(fonts / "forbidden.ttf", "株式会社", is_embeddable=False)
+    (fonts / "broken.ttf").write_bytes(b"no font")
+    closing = ("books", "close", MONTH, "--tenant", books.tenant, *books.place)
+    message = refused(*closing)
+    assert "cannot show 会式株社 (U+4F1A, U+5F0F, U+682A, U+793E)" in message and "apt install" in message
+    assert said("books", "list", "--tenant", books.tenant, *books.data) == []
+    all_tenants = CliRunner().invoke(app, ["books", "close", MONTH, *books.place])
+    assert all_tenants.exit_code == 1 and "U+4F1A" in all_tenants.output, "and it keeps no other open"
+
+    with books.database.session() as session:
+        create_tenant(session, CALENDAR, "kabu", "kabu")
+    books.used(replace(books.request(LAST_MONTH, "模型", 10**12, "card"), who=Identity("kabu")))
+    asked = ["--month", MONTH, "--level", "tenant", "--tenant", "kabu", "--issuer", "Škoda 会社", *books.place]
+    said("cost", "invoices", str(tmp_path / "drafts"), *asked)
+    (draft,) = (tmp_path / "drafts").glob("*.pdf")
+    page = text_of_pdf(draft).replace("\n", " ")
+    assert "From Skoda [U+4F1A][U+793E] to kabu" in page and "?" not in page
+    assert "No font on this machine has U+0160, U+4F1A, U+6A21, U+578B" not in page  # in order of their numbers
+    assert "No font on this machine has U+0160, U+4F1A, U+578B, U+6A21, U+793E. To show them, install" in page
+
+    write_font(fonts / "cjk.ttf", "Š株式会社")
+    assert close(books)["number"]
 
 
 def text_of_pdf(path: Path) -> str:
-    """Return the texts that the streams of a PDF show, a line each."""
-    streams = re.findall(rb"stream\n(.*?)\nendstream", path.read_bytes(), re.DOTALL)
-    shown = b"\n".join(zlib.decompress(stream) for stream in streams)
-    return b"\n".join(re.findall(rb"\((.*?)\) Tj", shown)).decode("latin-1")
+    """Return the text of a PDF as a reader copies it."""
+    return "\n".join(page.extract_text() for page in PdfReader(path).pages)
 
 
 def test_a_month_that_is_not_over_stays_open_and_its_draft_says_so(books: Books, tmp_path: Path) -> None:
@@ -292,5 +359,10 @@ def test_all_tenants_close_at_once_and_those_without_usage_have_no_invoice(books
     done = said("books", "close", MONTH, *books.place)
     assert [(one["tenant"], one["document"]) for one in done] == [(books.tenant, None)]
     assert said("books", "close", MONTH, *books.place) == []
+    stranger = f"stranger-{uuid4()}"
+    books.used(replace(books.request(LAST_MONTH, "gpt-x", 10**12, "card"), who=Identity(stranger)))
+    told = CliRunner().invoke(app, ["books", "close", MONTH, *books.place])
+    assert told.exit_code == 0
+    assert f"not billed: 1.000000000000 USD of {stranger}, which is no tenant here" in told.stderr.replace("\n", " ")
     result = CliRunner().invoke(app, ["books", "list", "--tenant", books.tenant, *books.data])
     assert "nothing was issued" in result.stdout

@@ -12,8 +12,8 @@ import yaml
 
 from backends.network.tls import days_left
 from contracts.errors import ConfigurationError
-from gateway.app import Gateway
-from gateway.settings import GatewaySettings
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from tests.certificates import Authority, Issued
 from tollkeeper.children import ChildSpec
 from tollkeeper.doctor import examine
@@ -83,7 +83,7 @@ async def test_the_supervisor_finds_a_gateway_with_tls_ready(
         await supervisor.start()
         for variables, status in ((environment, 0), (environment | {"TOLLKEEPER_TLS_CERTIFICATE": ""}, 1)):
             probe = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "gateway.probe", env=variables, stderr=subprocess.PIPE
+                sys.executable, "-m", "gateway.process.probe", env=variables, stderr=subprocess.PIPE
             )
             _, said = await probe.communicate()
             assert probe.returncode == status, said

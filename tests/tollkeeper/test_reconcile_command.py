@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -13,15 +14,19 @@ import pytest
 
 from analytics.alerts.sources import Look
 from analytics.alerts.spending import bill_mismatches
+from analytics.reconciliation.formats.table import read_bill
+from analytics.reconciliation.importing import BillFile, import_bill
 from analytics.reconciliation.report import Reconciler
-from backends.control.changes import Author
+from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
-from backends.control.prices import NewPrice, create_price
-from backends.control.provider_bills import list_reconciliations
+from backends.control.prices import create_price
+from backends.control.provider_bills import NewBill, list_reconciliations, pack_lines, write_bill
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.control import Model, Pool, Target
+from contracts.errors import Conflict
 from contracts.metering.usage import Usage
+from contracts.pricing.prices import NewPrice
 from contracts.recording.names import REQUESTS
 from contracts.rules.alerts import Rule
 from tests.analytics.cost.records import request
@@ -240,6 +245,25 @@ def test_a_file_is_imported_once_and_nothing_of_a_bad_one(bills: Bills) -> None:
     assert [one["id"] for one in said("reconcile", "bills", "--provider", bills.provider, *bills.data)] == [
         replaced["id"]
     ]
+
+
+def test_of_two_imports_at_once_one_sees_the_lines_of_the_other(bills: Bills) -> None:
+    """The second waits for the write lock that the first holds, and finds what that one has written."""
+    files = [bills.file((INPUT, "0.003", 3_000)), bills.file((INPUT, "0.003", 3_000), (OUTPUT, "0.1", 9))]
+    given = [BillFile(Path(name).read_bytes(), name, MONTH, bills.provider) for name in files]
+    first, second = (read_bill(one.content, month=MONTH) for one in given)
+    assert {line.subject for line in first.lines} < {line.subject for line in second.lines}
+    with ThreadPoolExecutor(1) as pool:
+        with bills.database.session() as session:
+            begin_change(session, AUTHOR, "book.import_bill", "first")  # holds the write lock until the commit
+            waiting = pool.submit(import_bill, bills.database, AUTHOR, given[1])
+            with pytest.raises(TimeoutError):
+                waiting.result(0.5)
+            facts = (first.format, "", "USD", Decimal(1), len(first.lines), 0, Decimal(0), "0" * 64)
+            new = NewBill(bills.provider, MONTH, *facts, packed=pack_lines(first.lines))
+            write_bill(session, AUTHOR, new)
+        with pytest.raises(Conflict, match="1 of 2 lines are in bill_"):
+            waiting.result(10)
 
 
 def test_the_alarm_goes_by_what_was_found_last(bills: Bills) -> None:

@@ -13,9 +13,9 @@ import yaml
 from contracts.access.keys import new_key
 from contracts.errors import ConfigurationError
 from contracts.recording.records import RequestRecord, decode_record
-from gateway.app import Gateway
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from gateway.records.journal import unpack_entry
-from gateway.settings import GatewaySettings
 from tests.tollkeeper.streaming_gateway import StreamingGateway, chunk, serving, usage
 from tollkeeper.replay.chat import CANCELLED, GatewayClient, Outcome
 from tollkeeper.replay.formats import read_trace

@@ -30,6 +30,7 @@ class HttpCredentials:
         self._headers = headers
         self._resolve = resolve
         self.fault = ""  # why what the files hold now is not in use
+        self.secrets: tuple[str, ...] = ()  # what references stand for, and stood for before
         self.values: tuple[str, ...] = ()  # what `lines` hold, and what they held before the last change
         self.lines = self._take(self._read())
         self._has_files = any(ref.startswith("file:") for ref in (spec.key_ref, *headers.values()))
@@ -87,11 +88,15 @@ class HttpCredentials:
                 "non-ASCII characters"
             )
         lines = [f"authorization: Bearer {key}\r\n"] if key else []
+        secrets = [key] if key else []
         for name, given in self._headers.items():
             is_reference = given.startswith(REFERENCES)
             value = self._resolve(given) if is_reference else given
             check_header_value(spec, name, value, shown_reference(given) if is_reference else "")
             lines.append(f"{name.lower()}: {value.strip()}\r\n")
+            if is_reference:
+                secrets.append(value.strip())
+        self.secrets = (*secrets, *self.secrets[: len(secrets)])
         return lines
 
 

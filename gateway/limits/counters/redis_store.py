@@ -121,14 +121,16 @@ class RedisStore:
     async def start(self) -> None:
         """Join the other gateways. Where Redis is away, that is done later, in the background.
 
-        Raises ConfigurationError if a living gateway has this name. One that was killed lives on until it expires: for
-        so long this waits.
+        Raises ConfigurationError if Redis counts for another installation, or a living gateway has this name. One that
+        was killed lives on until it expires: for so long this waits.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._expiry_seconds + _RECONNECT_SECONDS
         while not self._courier.is_joined:
             self._courier.beat()
             await asyncio.sleep(0.01)
+            if self._courier.is_foreign:
+                raise ConfigurationError(self._away_reason)
             if self._away_since_ns is not None and not self._courier.is_name_taken:
                 return
             if loop.time() > deadline:

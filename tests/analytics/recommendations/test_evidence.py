@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
@@ -12,11 +13,16 @@ from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
+from contracts.pricing.prices import NewPrice, price_card
 from contracts.recording.names import ENGINE_STEPS
 from contracts.recording.records import RequestRecord, StepRecord
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 DAY = Period(NOW - timedelta(days=1), NOW)
+CARDS = [
+    price_card(NewPrice("m", "m/1", {"input_text": Decimal(1)}, tiers=[(3_000, {"input_text": Decimal(2)})])),
+    price_card(NewPrice("m", "m/eu", {"input_text": Decimal(1)}, region="eu")),
+]
 SMALL = Usage(input_text=400, cache_read_text=100, output_text=50)
 LARGE = Usage(input_text=3_000, cache_read_text=0, output_text=900, output_reasoning=100)
 
@@ -49,13 +55,35 @@ def test_use_is_told_apart_by_what_could_be_saved(
             request(tenant, 30, LARGE, cost_pico_usd=None),
         ]
     )
-    (use,) = read_uses(reader, DAY, tenant)
+    (use,) = read_uses(reader, DAY, CARDS, tenant)
     assert (use.tenant, use.model, use.provider) == (tenant, "m", "p")
-    assert (use.all.requests, use.all.pico_usd, use.all.produced) == (6, 6 * 10**9, 3 * 50 + 3 * 1_000)
+    assert (use.all.requests, use.all.produced) == (6, 3 * 50 + 3 * 1_000)
     assert (use.small.requests, use.small.fresh, use.small.cached) == (3, 1_200, 300)
     assert (use.patient.requests, use.patient.fresh) == (1, 400)
-    assert (use.later_turns, use.repeated_tokens) == (1, 500)
+    assert [(one.turns, one.tokens) for one in use.repeated] == [(1, 500)]
     assert recommendations(reader, [], NOW, timedelta(days=1), tenant=tenant) == ()
+
+
+def test_use_is_told_apart_by_what_a_card_asks(
+    reader: StoreClient, record: Callable[[Sequence[RequestRecord]], None]
+) -> None:
+    tenant = f"tenant-{uuid4()}"
+    long = Usage(input_text=3_000, cache_read_text=1, output_text=1)
+    record(
+        [
+            request(tenant, 10, LARGE, region="eu"),
+            request(tenant, 11, LARGE, region="us"),
+            request(tenant, 12, long, region="eu"),
+            request(tenant, 13, LARGE, service_tier="flex"),
+            request(tenant, 14, LARGE, price_version="1#batch"),
+        ]
+    )
+    found = {
+        (use.region, one.tier, one.input_tokens): one.requests
+        for use in read_uses(reader, DAY, CARDS, tenant)
+        for one in use.all.slices
+    }
+    assert found == {("eu", "", 0): 1, ("eu", "", 3_001): 1, ("", "", 0): 1, ("", "flex", 0): 1, ("", "batch", 0): 1}
 
 
 def test_what_a_cache_was_written_is_input_and_sound_is_left_out(
@@ -64,7 +92,7 @@ def test_what_a_cache_was_written_is_input_and_sound_is_left_out(
     tenant = f"tenant-{uuid4()}"
     written = Usage(input_text=100, cache_write_5m=900, cache_write_1h=50, output_text=5)
     record([request(tenant, 10, written), request(tenant, 11, Usage(input_text=1, input_audio=9, output_text=1))])
-    (use,) = read_uses(reader, DAY, tenant)
+    (use,) = read_uses(reader, DAY, CARDS, tenant)
     assert (use.all.requests, use.all.fresh, use.small.requests) == (1, 1_050, 0)
 
 

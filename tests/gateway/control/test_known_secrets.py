@@ -11,10 +11,10 @@ from typer.testing import CliRunner, Result
 from backends.control.known_secrets import DEPENDS
 from backends.control.sealer import KEYS_VARIABLE
 from contracts.errors import ConfigurationError
-from gateway.app import Gateway
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
-from gateway.settings import GatewaySettings
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from tests.gateway.control.conftest import client_of
 from tollkeeper.cli import app
 

@@ -9,8 +9,8 @@ import pytest
 
 from backends.secrets.secret_files import SecretFiles
 from contracts.serving.rollouts import RolloutSpec, unit_of
-from gateway.app import Gateway
-from gateway.settings import GatewaySettings
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from tests.conftest import PostgresServer as PostgresServer
 
 DEMO = "scripted-1"

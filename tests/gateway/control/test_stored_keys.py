@@ -76,7 +76,7 @@ def test_all_is_sealed_anew_by_the_newest_key(owner: TestClient, tmp_path: Path)
     secrets = SecretFiles(tmp_path / "secrets")
     newest = SecretFiles(tmp_path / "new").get_or_create(KEY_FILE)
     secrets.replace(KEY_FILE, f"{newest}\n{secrets.get(KEY_FILE)}")
-    assert owner.post(f"{PATH}/reseal").json() == {"stored_keys": 1, "alert_channels": 1, "budgets": 1}
+    assert owner.post(f"{PATH}/reseal").json() == {"stored_keys": 1, "alert_channels": 1, "budgets": 1, "mcp_tokens": 0}
     secrets.replace(KEY_FILE, newest)
     owner.app.state.sealer.refresh()  # type: ignore[attr-defined]  # FastAPI's
     assert owner.get(BUDGETS).json()["data"][0]["webhook_url"] == WEBHOOK

@@ -185,7 +185,7 @@ async def test_tokens_of_three_parts_are_malformed_keys_where_there_is_no_issuer
 
 async def test_a_gateway_without_issuers_does_not_load_what_tokens_need():
     code = (
-        "import sys, gateway.app, gateway.config.database_source; "
+        "import sys, gateway.process.app, gateway.config.database_source; "
         "sys.exit(bool({'jwt', 'httpx', 'cryptography'} & set(sys.modules)))"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-W", "error", "-c", code)

@@ -8,7 +8,7 @@ import pytest
 
 from contracts.rules.limits import Rule
 from gateway.limits.counters.base import Shortage
-from gateway.settings import GatewaySettings
+from gateway.process.settings import GatewaySettings
 from tests.backends.counters.redis_server import RedisServer, happens
 from tests.gateway.limits.counting import budget, limit, slots
 from tests.gateway.limits.redis_gateways import Gateways, admit, at_most, now_ns

@@ -29,11 +29,11 @@ META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextproto
 class ServedMcp:
     """An MCP server that serves in a thread of its own."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, build: Callable[[str], Any]) -> None:
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/mcp"
-        self._server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+        self._server = uvicorn.Server(uvicorn.Config(build(self.url), log_level="error", timeout_graceful_shutdown=1))
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
         self._thread.start()
         deadline = time.monotonic() + 30
@@ -80,11 +80,15 @@ def weather_server(seen: list[dict[str, str]] | None = None) -> MCPServer:
 
 @pytest.fixture
 def serve_mcp() -> Iterator[Callable[..., ServedMcp]]:
-    """Serve an SDK's server over streamable HTTP."""
+    """Serve an SDK's server over streamable HTTP: given, or made once its address is known."""
     running: list[ServedMcp] = []
 
-    def serve(server: MCPServer | None = None, **options: Any) -> ServedMcp:
-        running.append(ServedMcp((server or weather_server()).streamable_http_app(**options)))
+    def serve(server: MCPServer | Callable[[str], MCPServer] | None = None, **options: Any) -> ServedMcp:
+        def build(url: str) -> Any:
+            made = server if isinstance(server, MCPServer) else weather_server() if server is None else server(url)
+            return made.streamable_http_app(**options)
+
+        running.append(ServedMcp(build))
         return running[-1]
 
     yield serve
@@ -151,7 +155,7 @@ async def post(
             content=body,
             headers={name: value for name, value in own.items() if value},
         )
-    text = reply.text
+    text = reply.content.decode()  # strictly
     if reply.headers.get("content-type", "").startswith("text/event-stream"):
         text = [line[5:] for line in text.splitlines() if line.startswith("data:")][-1]
     return reply.status_code, dict(reply.headers), json.loads(text) if text else None

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import parse_qsl
 
 SCHEMA = {"type": "object"}
 
@@ -59,6 +60,8 @@ class RawMcp:
         self.on_list: Handler | None = None
         self.on_discover: Handler | None = None
         self.on_other: Handler | None = None
+        self.on_form: Callable[[dict[str, str]], Any] | None = None  # form to JSON
+        self.on_get: Callable[[str], tuple[int, str]] | None = None  # path to status and JSON
         self.tools = [{"name": "go", "inputSchema": SCHEMA}] if tools is None else tools
         self.calls: list[Call] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -80,8 +83,16 @@ class RawMcp:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-                headers = dict(line.split(": ", 1) for line in head[1:] if line)
+                headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in head[1:] if line)}
+                if head[0].startswith("GET "):
+                    self._get(head[0].split(" ")[1], writer)
+                    await writer.drain()
+                    continue
                 body = await reader.readexactly(int(headers.get("content-length", "0")))
+                if "form" in headers.get("content-type", ""):
+                    self._form(body, writer)
+                    await writer.drain()
+                    continue
                 await self._answer(Call(headers, json.loads(body), writer))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -89,6 +100,15 @@ class RawMcp:
         finally:
             self._tasks.discard(task)
             writer.close()
+
+    def _get(self, path: str, writer: asyncio.StreamWriter) -> None:
+        status, text = (404, "{}") if self.on_get is None else self.on_get(path)
+        body = text.encode()
+        Call({}, {}, writer).whole(body, status, location="http://169.254.169.254/")
+
+    def _form(self, body: bytes, writer: asyncio.StreamWriter) -> None:
+        assert self.on_form is not None
+        Call({}, {}, writer).whole(json.dumps(self.on_form(dict(parse_qsl(body.decode())))).encode())
 
     async def _answer(self, call: Call) -> None:
         self.calls.append(call)

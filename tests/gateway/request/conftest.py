@@ -8,7 +8,7 @@ from tests.gateway.request.pair import RULES, Pair, WatchedDispatcher
 @pytest.fixture(autouse=True)
 def watched_dispatcher(monkeypatch):
     """Let every gateway have a dispatcher that a test can watch."""
-    monkeypatch.setattr("gateway.app.Dispatcher", WatchedDispatcher)
+    monkeypatch.setattr("gateway.process.app.Dispatcher", WatchedDispatcher)
 
 
 @pytest.fixture

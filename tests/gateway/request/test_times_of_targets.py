@@ -18,7 +18,7 @@ def ticking_clock(monkeypatch):
         now[0] += TICK_NS
         return now[0]
 
-    monkeypatch.setattr("gateway.app.Clock", lambda: Clock(wall_ns=tick, monotonic_ns=tick))
+    monkeypatch.setattr("gateway.process.app.Clock", lambda: Clock(wall_ns=tick, monotonic_ns=tick))
 
 
 def health_of(gateway):

@@ -17,8 +17,8 @@ from sqlalchemy import String
 
 from backends.objects.batches import BATCHES
 from contracts.recording.records import RequestRecord, decode_record
+from gateway.process.settings import GatewaySettings
 from gateway.records.journal import Journal, unpack_entry
-from gateway.settings import GatewaySettings
 from tests.gateway.apis.batches.batch_kit import chat_line, create, ended, results
 
 PRICES = [
@@ -247,8 +247,8 @@ def _text(request_id: bytes) -> str:
 async def test_an_edge_gateway_that_keeps_nothing_loads_no_database():
     code = (
         "import asyncio, pathlib, sys, tempfile, yaml\n"
-        "from gateway.app import Gateway\n"
-        "from gateway.settings import GatewaySettings\n"
+        "from gateway.process.app import Gateway\n"
+        "from gateway.process.settings import GatewaySettings\n"
         "async def main(data):\n"
         "    (data / 'g.yaml').write_text(sys.argv[1])\n"
         "    gateway = Gateway(GatewaySettings(data=data / 'd', gateway_config=data / 'g.yaml', gateway_port=0))\n"

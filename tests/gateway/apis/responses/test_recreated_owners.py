@@ -8,9 +8,9 @@ from typing import Any
 import openai
 import pytest
 
-from gateway.app import Gateway
 from gateway.control.settings import ControlSettings
-from gateway.settings import GatewaySettings
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from tests.gateway.conftest import Running
 from tests.gateway.control.conftest import client_of
 

@@ -13,8 +13,8 @@ from backends.control.database import ControlDatabase
 from backends.control.guardrails import create_guardrail
 from backends.control.keys import KeyRequest
 from backends.secrets.secret_files import SecretFiles
-from gateway.app import Gateway
-from gateway.settings import GatewaySettings
+from gateway.process.app import Gateway
+from gateway.process.settings import GatewaySettings
 from tests.gateway.conftest import KEY, Running
 
 _RULES = {"flood": {"limit": 1, "window_seconds": 600, "action": "throttle"}}

@@ -1,0 +1,41 @@
+"""Which installation a store belongs to, written on it as the comment of its table of migrations.
+
+A comment is not copied with rows: a store that is copied, restored or moved gets its own when it is migrated.
+"""
+
+from typing import Final, Protocol
+
+from backends.store.tables import HISTORY, AskedStore
+from contracts.errors import ForeignStore
+
+_BEGINS: Final = "installation "
+_ASKED: Final = "SELECT comment FROM system.tables WHERE database = {database:String} AND name = {table:String}"
+
+
+class CommandedStore(AskedStore, Protocol):
+    """The part of the store's client that is needed to write an owner down."""
+
+    def command(self, sql: str) -> object:
+        """Run a statement; raises what StoreClient does."""
+
+
+def read_owner(client: AskedStore, database: str) -> str:
+    """Return the id of the installation that a database belongs to, "" if it names none or may not be looked at."""
+    rows = client.query(_ASKED, {"database": database, "table": HISTORY})
+    comment = str(rows[0]["comment"]) if rows else ""
+    return comment.removeprefix(_BEGINS) if comment.startswith(_BEGINS) else ""
+
+
+def write_owner(client: CommandedStore, installation: str, on_cluster: str = "") -> None:
+    """Write down that the client's database belongs to an installation; `on_cluster` names the nodes that are told."""
+    client.command(f"ALTER TABLE {HISTORY}{on_cluster} MODIFY COMMENT '{_BEGINS}{installation}'")
+
+
+def require_owner(owner: str, installation: str, where: str) -> None:
+    """Raise ForeignStore if both are known and differ. `where` names the store and its database."""
+    if owner and installation and owner != installation:
+        raise ForeignStore(
+            f"{where} belongs to another installation ({owner}; this one is {installation}). Correct "
+            "TOLLKEEPER_STORE_URL or TOLLKEEPER_STORE_DATABASE; if the store is this installation's own, run "
+            "`python -m migrations --only store --adopt-store`"
+        )

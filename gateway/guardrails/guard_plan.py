@@ -1,0 +1,179 @@
+"""The stages of the policies that cover a request, built and in their order: rules and watches first, no matter who
+must be asked last.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
+from typing import TypeVar
+
+import msgspec
+
+from contracts.errors import ConfigurationError
+from contracts.guardrails.detector import AwaitedDetector, Detector, DetectorOfRequests, Marker, Watch
+from contracts.guardrails.finding import About, Side
+from contracts.guardrails.policy import GuardrailPolicy
+from gateway.guardrails.guard_stage import GuardStage, Looks, build_stage
+from gateway.guardrails.means import Means
+from gateway.guardrails.request_rule import RequestRule
+from gateway.guardrails.screening.screen import Screen
+from gateway.guardrails.screening.spelling import AS_IS, Spelling
+from gateway.guardrails.screening.stream_screen import StreamPlan, StreamScreen
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+Built = TypeVar("Built")
+
+
+class OutputPlan:
+    """What looks at answers. `streamed` are screens that take an answer in pieces, those that act before the others.
+
+    `whole` and `awaited` look once it is complete; where one of them acts, all of it waits for them (`holds_all`).
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[GuardStage[Detector]],
+        of_requests: Sequence[GuardStage[DetectorOfRequests]],
+        awaited: Sequence[GuardStage[AwaitedDetector]],
+    ) -> None:
+        """Raises ConfigurationError if an expression cannot be looked for in a stream."""
+        in_pieces = [stage for stage in stages if stage.detector.patterns]
+        self._acting = StreamPlan(Screen([stage for stage in in_pieces if stage.acts]))
+        self._watching = StreamPlan(Screen([stage for stage in in_pieces if not stage.acts]))
+        self._of_requests = tuple(of_requests)
+        self.whole = Screen([stage for stage in stages if not stage.detector.patterns])
+        self.awaited = tuple(awaited)
+        late = [*self.whole.stages, *awaited]
+        self.waits = bool(late)
+        self.holds_all = any(stage.acts for stage in late)
+        self.acts = bool(self._acting.screen.stages) or self.holds_all or any(stage.acts for stage in of_requests)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no stage looks at answers."""
+        return not self.waits and not self._of_requests and self._acting.is_empty and self._watching.is_empty
+
+    @property
+    def is_immediate(self) -> bool:
+        """Return whether stages look at answers as they come, are the same for all, and wait for nothing."""
+        return not self.waits and not self._of_requests
+
+    def stream(self, spelling: Spelling = AS_IS) -> StreamScreen:
+        """Start a text, for the stages that act and are the same for every request."""
+        return self._acting.stream(spelling)
+
+    def watch(self) -> StreamScreen:
+        """Start a text, for the stages that only look and are the same for every request."""
+        return self._watching.stream()
+
+    def streams(self, about: About) -> "Streams":
+        """Return what one request's texts go through."""
+        acting, watching = self._acting, self._watching
+        if self._of_requests:
+            own = [GuardStage(one.spec, one.side, one.detector.for_request(about)) for one in self._of_requests]
+            acting = StreamPlan(Screen([*acting.screen.stages, *(stage for stage in own if stage.acts)]))
+            watching = StreamPlan(Screen([*watching.screen.stages, *(stage for stage in own if not stage.acts)]))
+        return Streams(None if acting.is_empty else acting, None if watching.is_empty else watching)
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """What a request's texts go through in pieces: stages that change them, and stages that only look."""
+
+    acting: StreamPlan | None
+    watching: StreamPlan | None
+
+
+@dataclass(frozen=True)
+class GuardPlan:
+    """All stages of one request. `digest` names what its answer depends on."""
+
+    digest: str
+    rules: tuple[GuardStage[RequestRule], ...]
+    watches: tuple[GuardStage[Watch], ...]
+    input_stages: tuple[GuardStage[Detector], ...]
+    awaited: tuple[GuardStage[AwaitedDetector], ...]
+    markers: tuple[GuardStage[Marker], ...]
+    output: OutputPlan
+    of_requests: tuple[GuardStage[DetectorOfRequests], ...] = field(default=())
+
+    @cached_property
+    def input(self) -> Screen:
+        """Return what looks at requests' texts at once."""
+        return Screen(self.input_stages)
+
+    @cached_property
+    def is_immediate(self) -> bool:
+        """Return whether all stages look at texts by themselves, and wait for nothing and nobody."""
+        others = self.rules or self.watches or self.awaited or self.markers or self.of_requests
+        return not others and self.output.is_immediate
+
+    @property
+    def reads_texts(self) -> bool:
+        """Return whether the texts of requests are looked at, or added to."""
+        return bool(self.input_stages or self.watches or self.awaited or self.markers or self.of_requests)
+
+
+class StageBox:
+    """Detectors by their stages, each built once: several policies' plans share them."""
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._built: dict[bytes, Looks] = {}
+
+    def build(self, policy: GuardrailPolicy) -> list[Looks]:
+        """Build a policy's detectors, in their order. Raises ConfigurationError."""
+        built = []
+        for spec in policy.stages:
+            name = _encode((policy.name, spec))
+            if name not in self._built:
+                self._built[name] = build_stage(policy.name, spec, self._means)
+            built.append(self._built[name])
+        return built
+
+    def keep(self, policies: Sequence[GuardrailPolicy]) -> list[Looks]:
+        """Forget the detectors of all others, and return those that were forgotten."""
+        names = {_encode((policy.name, spec)) for policy in policies for spec in policy.stages}
+        return [self._built.pop(name) for name in list(self._built) if name not in names]
+
+
+def compile_plan(policies: Sequence[GuardrailPolicy], means: Means, box: StageBox | None = None) -> GuardPlan:
+    """Build the plan of policies in their order. Raises ConfigurationError, naming what cannot stand."""
+    box = box or StageBox(means)
+    found = [
+        (policy, spec, detector)
+        for policy in policies
+        for spec, detector in zip(policy.stages, box.build(policy), strict=True)
+    ]
+    for policy, spec, detector in found:
+        if spec.is_on("output") and spec.direction == "output" and isinstance(detector, Marker):
+            if not isinstance(detector, Detector | DetectorOfRequests):
+                raise ConfigurationError(f"guardrail {policy.name!r}, stage {spec.name!r} does nothing on answers")
+
+    def those(kind: type[Built], side: Side) -> list[GuardStage[Built]]:
+        return [
+            GuardStage(spec, side, detector)
+            for _, spec, detector in found
+            if spec.is_on(side) and isinstance(detector, kind)
+        ]
+
+    try:
+        output = OutputPlan(
+            those(Detector, "output"),  # type: ignore[type-abstract]  # protocols that are checked as they run
+            those(DetectorOfRequests, "output"),  # type: ignore[type-abstract]
+            those(AwaitedDetector, "output"),  # type: ignore[type-abstract]
+        )
+    except ConfigurationError as error:
+        names = ", ".join(repr(policy.name) for policy in policies)
+        raise ConfigurationError(f"guardrail {names}: on answers, {error.message}") from error
+    return GuardPlan(
+        digest=blake2b(_encode(policies), digest_size=12).hexdigest(),
+        rules=tuple(those(RequestRule, "input")),  # type: ignore[type-abstract]
+        watches=tuple(those(Watch, "input")),  # type: ignore[type-abstract]
+        input_stages=tuple(those(Detector, "input")),  # type: ignore[type-abstract]
+        awaited=tuple(those(AwaitedDetector, "input")),  # type: ignore[type-abstract]
+        markers=tuple(those(Marker, "input")),  # type: ignore[type-abstract]
+        of_requests=tuple(those(DetectorOfRequests, "input")),  # type: ignore[type-abstract]
+        output=output,
+    )
