@@ -343,7 +343,7 @@ def test_a_chart_of_an_error_budget_ends_where_twice_as_many_were_bad(
 @pytest.mark.parametrize(
     ("field", "typed", "said"),
     [
-        ("new_budget_amount", "much", "should be a valid decimal"),
+        ("new_budget_amount", "much", "write a number"),
         ("new_budget_amount", "-5", "must be above 0"),
         ("new_budget_thresholds", "80, 50", "thresholds must rise"),
         ("new_budget_thresholds", "soon", "write a whole number"),
