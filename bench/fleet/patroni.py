@@ -9,8 +9,8 @@ import subprocess
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,20 +54,17 @@ class PatroniNode:
 
     def kill(self) -> None:
         """Kill everything of this node."""
-        for process in self._processes():
-            process.kill()
+        self._each(psutil.Process.kill)
         if self._process is not None:
             self._process.wait()
 
     def freeze(self) -> None:
         """Stop everything of this node where it is."""
-        for process in self._processes():
-            process.suspend()
+        self._each(psutil.Process.suspend)
 
     def go_on(self) -> None:
         """Let everything of this node go on."""
-        for process in self._processes():
-            process.resume()
+        self._each(psutil.Process.resume)
 
     def stop(self) -> None:
         """End it, whatever state it is in."""
@@ -96,6 +93,12 @@ class PatroniNode:
     def url(self, database: str) -> str:
         """Return the URL of a database of this server alone."""
         return f"postgresql://{_USER}@127.0.0.1:{self.port}/{database}"
+
+    def _each(self, act: Callable[[psutil.Process], None]) -> None:
+        """Do something to every process of this node that is still there: one may end meanwhile."""
+        for process in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                act(process)
 
     def _processes(self) -> list[psutil.Process]:
         """Return Patroni's processes and the server's, parents first."""
@@ -194,12 +197,13 @@ class PatroniPair:
 
     def stop(self) -> None:
         """End everything and remove it."""
-        for node in self.nodes:
-            node.stop()
-        if self._etcd is not None:
-            self._etcd.kill()
-            self._etcd.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with ExitStack() as all_of_it:  # what fails here leaves nothing else running
+            all_of_it.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            if self._etcd is not None:
+                all_of_it.callback(self._etcd.wait)
+                all_of_it.callback(self._etcd.kill)
+            for node in self.nodes:
+                all_of_it.callback(node.stop)
 
     def _has_standby(self) -> bool:
         leader = self.leader()
