@@ -10,9 +10,11 @@ from typing import Final
 
 from contracts.metering.usage import (
     CACHE_READ_LEAVES,
+    CACHE_WRITE_LEAVES,
     FRESH_LEAVES,
     INPUT_LEAVES,
     LEAVES,
+    MEDIA_LEAVES,
     OUTPUT_LEAVES,
     TOKEN_LEAVES,
     UNIT_LEAVES,
@@ -42,6 +44,8 @@ _LISTS: Final = {
     "leaf_columns": _each("$column"),
     "input_sum": f"({sum_in_sql(INPUT_LEAVES)})",
     "cached_sum": f"({sum_in_sql(CACHE_READ_LEAVES)})",
+    "written_sum": f"({sum_in_sql(CACHE_WRITE_LEAVES)})",
+    "media_sum": f"({sum_in_sql(MEDIA_LEAVES)})",
     "fresh_sum": f"({sum_in_sql(FRESH_LEAVES)})",
     "output_sum": f"({sum_in_sql(OUTPUT_LEAVES)})",
     "token_sum": f"({sum_in_sql(TOKEN_LEAVES)})",

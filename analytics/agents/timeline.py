@@ -12,7 +12,7 @@ from analytics.queries import query
 from analytics.rows import column_of, names_of, number_of, text_of
 from analytics.scope import Scope
 from backends.store.client import StoreClient
-from contracts.metering.usage import Leaf
+from contracts.metering.usage import CACHE_WRITE_LEAVES
 from contracts.pricing.money import usd
 from contracts.pricing.prices import AnyCard, PriceBook
 
@@ -21,7 +21,6 @@ CACHE_SECONDS: Final = 300  # that providers keep a prompt's prefix at least
 
 _TOOL_CALL: Final = "execute_tool"
 _FIRST_PARTS: Final = ("the tools", "the instructions")  # of a prompt, before its messages
-_WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +190,7 @@ def _saved(card: AnyCard | None, tier: str, input_tokens: int, tokens: Mapping[s
     if card is None or plain is None:
         return None
     saved = 0
-    for leaf in ("cache_read_text", *_WRITES):
+    for leaf in ("cache_read_text", *CACHE_WRITE_LEAVES):
         count, rate = tokens[leaf], card.rate(leaf, input_tokens)
         if count and rate is None:
             return None

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from analytics.prices.repricing import card_for
 from analytics.prices.usage_groups import UsageGroup
-from contracts.metering.usage import LEAVES, Leaf
+from contracts.metering.usage import CACHE_READ_LEAVES, CACHE_WRITE_LEAVES, KINDS, LEAVES, Leaf, leaf_of
 from contracts.pricing.prices import PriceBook
 
 
@@ -36,8 +37,13 @@ class CacheSaving:
         return self.saved_pico_usd - self.write_pico_usd
 
 
-_READS: tuple[tuple[Leaf, Leaf], ...] = (("cache_read_text", "input_text"), ("cache_read_audio", "input_audio"))
-_WRITES: tuple[tuple[Leaf, Leaf], ...] = (("cache_write_5m", "input_text"), ("cache_write_1h", "input_text"))
+def _uncached(leaves: tuple[Leaf, ...]) -> tuple[tuple[Leaf, Leaf], ...]:
+    """Return each kind of cached input with the kind that it would have been without a cache."""
+    return tuple((leaf, leaf_of("input", KINDS[leaf].medium) or "input_text") for leaf in leaves)
+
+
+_READS: Final = _uncached(CACHE_READ_LEAVES)
+_WRITES: Final = _uncached(CACHE_WRITE_LEAVES)
 
 
 def cache_savings(

@@ -16,8 +16,8 @@ from genai_prices.data_snapshot import get_snapshot
 from genai_prices.types import ModelInfo, ModelPrice, Provider, StartDateConstraint, TieredPrices, TimeOfDateConstraint
 
 from contracts.errors import NotFound, TollkeeperError
-from contracts.metering.usage import Leaf
-from contracts.pricing.prices import PriceCard, price_card
+from contracts.metering.usage import CACHE_READ_LEAVES, KINDS, Leaf, leaves_of
+from contracts.pricing.prices import NewPrice, PriceCard, price_card
 
 # The names under which gateways and SDKs know providers, where genai-prices has another.
 _PROVIDERS: Final[Mapping[str, str]] = {
@@ -41,19 +41,13 @@ _PROVIDERS: Final[Mapping[str, str]] = {
     "meta_llama": "meta",
     "perplexity-ai": "perplexity",
 }
-# By leaf, the units whose price it takes, the narrowest first.
+# By leaf, the units whose price it takes, the narrowest first. The data need not know every medium.
 _UNITS: Final[Mapping[Leaf, tuple[str, ...]]] = {
-    "input_text": ("input_text_mtok", "input_mtok"),
-    "input_audio": ("input_audio_mtok", "input_mtok"),
-    "input_image": ("input_image_mtok", "input_mtok"),
-    "cache_read_text": ("cache_text_read_mtok", "cache_read_mtok"),
-    "cache_read_audio": ("cache_audio_read_mtok", "cache_read_mtok"),
+    **{leaf: (f"{leaf}_mtok", f"{KINDS[leaf].group}_mtok") for leaf in leaves_of("input", "output")},
+    **{leaf: (f"cache_{KINDS[leaf].medium}_read_mtok", "cache_read_mtok") for leaf in CACHE_READ_LEAVES},
     "cache_write_5m": ("cache_text_write_5m_mtok", "cache_write_5m_mtok", "cache_text_write_mtok", "cache_write_mtok"),
     "cache_write_1h": ("cache_text_write_1h_mtok", "cache_write_1h_mtok", "cache_text_write_mtok", "cache_write_mtok"),
-    "output_text": ("output_text_mtok", "output_mtok"),
     "output_reasoning": ("output_text_reasoning_mtok", "output_reasoning_mtok", "output_text_mtok", "output_mtok"),
-    "output_audio": ("output_audio_mtok", "output_mtok"),
-    "output_image": ("output_image_mtok", "output_mtok"),
 }
 # By the name that cards have for a service tier, what genai-prices' variants are conditioned by.
 _TIERS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -62,7 +56,7 @@ _TIERS: Final[Mapping[str, Mapping[str, str]]] = {
     "priority": {"service_tier": "priority"},
     "fast": {"service_tier": "fast"},
 }
-_AUDIO: Final = frozenset({"input_audio", "cache_read_audio", "output_audio"})
+_AUDIO: Final = frozenset(leaf for leaf, kind in KINDS.items() if kind.medium == "audio")
 _OF_AUDIO: Final = ("audio", "realtime", "live", "transcribe", "tts")  # in the names of models that are made for it
 _FAST: Final = {"speed": "fast"}  # Anthropic's
 _BEGINNING: Final = date(1970, 1, 1)
@@ -155,19 +149,21 @@ def _card(
     found = {name: _leaf_prices(one, hears=hears) for name, one in service_tiers.items()}
     per_thousand = prices.requests_kcount
     return price_card(
-        model,
-        f"{catalogue_version()}/{provider.id}/{info.id}/{model}/{at:%Y-%m-%d}",
-        base,
-        valid_from=at,
-        valid_to=until,
-        tiers=sorted(tiers.items()),
-        usd_per_request=per_thousand / 1000 if isinstance(per_thousand, Decimal) else Decimal(0),
-        provider=seller,
-        service_tiers={name: _changed(own, base) for name, (own, _) in found.items()},
-        service_tiers_above={
-            above: {name: _changed(own.get(above, {}), rates) for name, (_, own) in found.items()}
-            for above, rates in tiers.items()
-        },
+        NewPrice(
+            model,
+            f"{catalogue_version()}/{provider.id}/{info.id}/{model}/{at:%Y-%m-%d}",
+            base,
+            valid_from=at,
+            valid_to=until,
+            tiers=sorted(tiers.items()),
+            usd_per_request=per_thousand / 1000 if isinstance(per_thousand, Decimal) else Decimal(0),
+            provider=seller,
+            service_tiers={name: _changed(own, base) for name, (own, _) in found.items()},
+            service_tiers_above={
+                above: {name: _changed(own.get(above, {}), rates) for name, (_, own) in found.items()}
+                for above, rates in tiers.items()
+            },
+        )
     )
 
 
@@ -194,5 +190,5 @@ def _leaf_prices(prices: ModelPrice, *, hears: bool) -> tuple[dict[Leaf, Decimal
 
 
 def _first(prices: ModelPrice, units: Sequence[str]) -> Decimal | TieredPrices | None:
-    written = (getattr(prices, unit) for unit in units)
+    written = (getattr(prices, unit, None) for unit in units)
     return next((price for price in written if price is not None), None)

@@ -13,8 +13,8 @@ from typing import Final
 
 from backends.signatures import check_signature
 from contracts.errors import ConfigurationError, InvalidRequest, NotFound
-from contracts.metering.usage import Leaf
-from contracts.pricing.prices import PriceCard, price_card
+from contracts.metering.usage import CACHE_READ_LEAVES, KINDS, MEDIA_LEAVES, Leaf
+from contracts.pricing.prices import NewPrice, PriceCard, price_card
 from contracts.pricing.service_tiers import BATCH
 
 FILE_NAME: Final = "model_prices_and_context_window_backup.json"
@@ -25,16 +25,17 @@ _NOISE: Final = Decimal("1e-9")  # relative: floats in the file that were comput
 # By leaf, the fields whose price it takes, the narrowest first; a threshold's and a tier's suffix follow the name.
 _FIELDS: Final[Mapping[Leaf, tuple[str, ...]]] = {
     "input_text": ("input_cost_per_token",),
-    "input_audio": ("input_cost_per_audio_token", "input_cost_per_token"),
-    "input_image": ("input_cost_per_image_token", "input_cost_per_token"),
     "cache_read_text": ("cache_read_input_token_cost",),
-    "cache_read_audio": ("cache_read_input_audio_token_cost", "cache_read_input_token_cost"),
     "cache_write_5m": ("cache_creation_input_token_cost",),
     "cache_write_1h": ("cache_creation_input_token_cost_above_1hr",),
     "output_text": ("output_cost_per_token",),
     "output_reasoning": ("output_cost_per_reasoning_token", "output_cost_per_token"),
-    "output_audio": ("output_cost_per_audio_token", "output_cost_per_token"),
-    "output_image": ("output_cost_per_image_token", "output_cost_per_token"),
+    **{
+        leaf: (f"cache_read_input_{KINDS[leaf].medium}_token_cost", "cache_read_input_token_cost")
+        if leaf in CACHE_READ_LEAVES
+        else (f"{KINDS[leaf].group}_cost_per_{KINDS[leaf].medium}_token", f"{KINDS[leaf].group}_cost_per_token")
+        for leaf in MEDIA_LEAVES
+    },
 }
 # What a price may depend on besides, which a card cannot say: such a model is refused rather than priced too low.
 _FOREIGN: Final = (
@@ -129,11 +130,13 @@ class LitellmTable:
         by_unit = _price_by_unit(entry)
         if by_unit:
             return price_card(
-                model or upstream,
-                f"{self.version}/{name}/{model or upstream}",
-                by_unit,
-                valid_from=_BEGINNING,
-                provider=seller,
+                NewPrice(
+                    model or upstream,
+                    f"{self.version}/{name}/{model or upstream}",
+                    by_unit,
+                    valid_from=_BEGINNING,
+                    provider=seller,
+                )
             )
         without = (field for field, token in _FOREIGN_WITHOUT if entry.get(field) and not entry.get(token))
         foreign = next((field for field in (*_FOREIGN, *without) if entry.get(field)), None)
@@ -150,15 +153,17 @@ class LitellmTable:
         tiers = {above: _prices(entry, suffix) for above, suffix in cliffs.items()}
         fee = entry.get("input_cost_per_request") or 0
         return price_card(
-            model or upstream,
-            f"{self.version}/{name}/{model or upstream}",
-            base,
-            valid_from=_BEGINNING,
-            tiers=[(above, rates) for above, rates in sorted(tiers.items()) if rates],
-            usd_per_request=Decimal(str(fee)),
-            provider=seller,
-            service_tiers=_by_tier(entry, "", base),
-            service_tiers_above={above: _by_tier(entry, suffix, tiers[above]) for above, suffix in cliffs.items()},
+            NewPrice(
+                model or upstream,
+                f"{self.version}/{name}/{model or upstream}",
+                base,
+                valid_from=_BEGINNING,
+                tiers=[(above, rates) for above, rates in sorted(tiers.items()) if rates],
+                usd_per_request=Decimal(str(fee)),
+                provider=seller,
+                service_tiers=_by_tier(entry, "", base),
+                service_tiers_above={above: _by_tier(entry, suffix, tiers[above]) for above, suffix in cliffs.items()},
+            )
         )
 
     def _name_of(self, provider: str, upstream: str) -> str | None:

@@ -2,18 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Protocol
 
 from analytics.cost.question import CostQuestion
 from analytics.prices.usage_groups import LEVELS, UsageGroup, usage_groups
 from analytics.scope import Period
 from backends.store.client import StoreClient
 from contracts.errors import InvalidRequest
-from contracts.metering.usage import LEAVES, Leaf
+from contracts.metering.usage import CACHE_WRITE_LEAVES, LEAVES, Leaf
 from contracts.pricing.money import usd
 from contracts.pricing.prices import AnyCard, PriceBook, missing_prices
-
-_WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +181,7 @@ def rates_of(card: AnyCard, input_tokens: int | None, *, is_engine: bool) -> lis
         sold_as, rate = leaf, card.rate(leaf, input_tokens)
         if rate is None and leaf == "output_reasoning":
             rate = card.rate("output_text", input_tokens)
-        if rate is None and leaf in _WRITES and is_engine:
+        if rate is None and leaf in CACHE_WRITE_LEAVES and is_engine:
             # Our own engines' input is sold as input where their card has no price for keeping it.
             sold_as, rate = "input_text", card.rate("input_text", input_tokens)
         found.append((sold_as, rate))

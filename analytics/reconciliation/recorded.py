@@ -13,22 +13,13 @@ from analytics.reconciliation.matching import Bucket, Cell, Rates, RecordedBucke
 from analytics.reconciliation.placement import Placement, RecordedName
 from analytics.rows import money_of, number_of, numbers_of, text_of
 from backends.store.client import StoreClient
-from contracts.metering.usage import LEAVES, Leaf
+from contracts.metering.usage import LEAVES, Leaf, counted_as
 from contracts.pricing.money import pico_usd
 from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, card_of_version
 from contracts.pricing.service_tiers import VARIANT_MARK
 
 REQUEST_FEE: Final = "request"  # a card's price per request, which no provider's bill has as such
 _NOON: Final = time(12, tzinfo=UTC)
-# Kinds that bills count as others if they do not tell them apart.
-_WITHIN: Final[Mapping[str, str]] = {
-    "output_reasoning": "output_text",
-    "output_audio": "output_text",
-    "output_image": "output_text",
-    "input_audio": "input_text",
-    "input_image": "input_text",
-    "cache_read_audio": "cache_read_text",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +110,7 @@ def recorded_buckets(
     `kinds` are those that the bill tells apart; others are counted within the kind that bills count them as.
     """
     pricing = _Pricing(cards, thresholds, provider)
-    leaves = [leaf if leaf in kinds else _WITHIN.get(leaf, leaf) for leaf in LEAVES]
+    leaves = [leaf if leaf in kinds else counted_as(leaf) for leaf in LEAVES]
     found: dict[Bucket, RecordedBucket] = {}
     for one in usage:
         bucket = placement.bucket(one.day, one.name)

@@ -38,7 +38,7 @@ FROM
         ifNull(cost_usd, 0) AS cost,
         ifNull(tokens_input_text, 0) AS fresh,
         ifNull(tokens_cache_read_text, 0) AS cached,
-        ifNull(tokens_cache_write_5m, 0) + ifNull(tokens_cache_write_1h, 0) AS written,
+        {{written_sum}} AS written,
         ifNull(tokens_output_text, 0) + ifNull(tokens_output_reasoning, 0) AS produced,
         fresh + written + cached <= 1000 AND produced <= 200 AND ifNull(tool_calls, 0) = 0 AS is_small,
         NOT stream AND conversation_id = '' AND end_user = '' AND NOT endsWith(price_version, '#batch') AS is_patient,
@@ -49,8 +49,7 @@ FROM
         AND started_at >= toDateTime({start:UInt32}, 'UTC')
         AND started_at < toDateTime64({end:UInt32}, 9, 'UTC')
         AND isNotNull(cost_usd)
-        AND ifNull(tokens_input_audio, 0) + ifNull(tokens_input_image, 0) + ifNull(tokens_cache_read_audio, 0)
-            + ifNull(tokens_output_audio, 0) + ifNull(tokens_output_image, 0) = 0
+        AND {{media_sum}} = 0
         AND cache NOT IN ('hit', 'semantic_hit')
 )
 GROUP BY tenant_label, model_label, provider_label, region_label, service_tier_label, tier_number

@@ -57,6 +57,7 @@ _LIST_SECONDS: Final = 15.0
 _AFTER_ANSWER_SECONDS: Final = 0.25  # for a stream to end once its response has come
 _SMALL_BYTES: Final = 64 * 1024  # of replies to what is not a tool's call
 _MAX_SESSIONS: Final = 512
+_MAX_REFUSALS: Final = 16  # on their way at once: a server that asks for more gets no answer to the rest
 _MAX_PAGES: Final = 100
 _CLIENT: Final = {"name": "tollkeeper", "version": "1"}
 _MIN_SECRET: Final = 8  # characters; a shorter one is part of ordinary words
@@ -433,7 +434,7 @@ class McpClient:
 
     def _refuse(self, id: int | str, method: str, session: _Session | None) -> None:
         """Answer what a server asks of its client: the gateway is not a user and no model, and says so."""
-        if session is None or len(self._refusals) >= _MAX_SESSIONS:
+        if session is None or len(self._refusals) >= _MAX_REFUSALS:
             return
         body: dict[str, Any] = {"jsonrpc": "2.0", "id": id}
         if method == "ping":

@@ -32,12 +32,17 @@ class UnusableTool(Exception):
     """Why a definition is left out."""
 
 
+def is_tool_word(name: str) -> bool:
+    """Return whether a tool may have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
 def read_definition(given: object) -> ToolDefinition:
     """Return a tool as a server defines it. Raise UnusableTool if a client could not work with it."""
     if not isinstance(given, dict):
         raise UnusableTool("it is not an object")
     name = given.get("name")
-    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+    if not isinstance(name, str) or not is_tool_word(name):
         raise UnusableTool(f"its name is not 1 to {_MAX_NAME} letters, digits, '_', '-' and '.'")
     if len(_encode(given)) > MAX_DEFINITION_BYTES:
         raise UnusableTool(f"its definition has more than {MAX_DEFINITION_BYTES} bytes")
@@ -71,7 +76,8 @@ def broken_promise(definition: ToolDefinition, result: dict[str, Any]) -> str:
         return f"its structuredContent is not of type {schema.get('type')!r}"
     if isinstance(content, dict):
         required = schema.get("required")
-        missing = [name for name in required if name not in content] if isinstance(required, list) else []
+        names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+        missing = [name for name in names if name not in content]
         if missing:
             return f"its structuredContent has no {str(missing[0])[:60]!r}"
         properties = schema.get("properties")

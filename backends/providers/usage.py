@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-_INPUT_PARTS: Final = ("cached_tokens", "cache_write_tokens", "audio_tokens", "image_tokens")
+from contracts.metering.usage import MEDIA
+
+_MEDIA_PARTS: Final = tuple(f"{medium}_tokens" for medium in MEDIA)
+_INPUT_PARTS: Final = ("cached_tokens", "cache_write_tokens", *_MEDIA_PARTS)
 _OUTPUT_PARTS: Final = (
-    *("reasoning_tokens", "audio_tokens", "image_tokens"),
+    "reasoning_tokens",
+    *_MEDIA_PARTS,
     *("accepted_prediction_tokens", "rejected_prediction_tokens"),
 )
 _TIERS: Final = ("service_tier", "speed")  # where Anthropic says at which service tier it has answered

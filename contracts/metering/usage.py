@@ -2,17 +2,17 @@
 
 Providers report totals with overlapping parts ("prompt_tokens, of which cached"). Those are taken apart
 once, here, so that no later sum can count a token twice. What is sold by another unit than tokens has a leaf for each
-unit. This is the one list of kinds: columns, queries, prices and reports follow it.
+unit. A new kind is a word of `Leaf`, a row of `KINDS` and a field of `Usage`, each the last of its list.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from operator import itemgetter
-from typing import Any, Final, Literal, Self, get_args
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import msgspec
 from msgspec.structs import astuple
 
-from contracts.errors import InvalidUsage
 from contracts.metering.leaf_counts import MAX_TOKENS_PER_LEAF as MAX_TOKENS_PER_LEAF
 from contracts.metering.leaf_counts import check_counts
 
@@ -34,22 +34,67 @@ Leaf = Literal[
     "requests",
 ]
 UnitLeaf = Literal["images", "milliseconds", "characters", "requests"]
+Group = Literal["input", "cache_read", "cache_write", "output", "unit"]
 
-INPUT_LEAVES: Final[tuple[Leaf, ...]] = (
-    "input_text",
-    "input_audio",
-    "input_image",
-    "cache_read_text",
-    "cache_read_audio",
-    "cache_write_5m",
-    "cache_write_1h",
-)
-CACHE_READ_LEAVES: Final[tuple[Leaf, ...]] = ("cache_read_text", "cache_read_audio")  # of the input
-FRESH_LEAVES: Final[tuple[Leaf, ...]] = tuple(leaf for leaf in INPUT_LEAVES if leaf not in CACHE_READ_LEAVES)
-OUTPUT_LEAVES: Final[tuple[Leaf, ...]] = ("output_text", "output_reasoning", "output_audio", "output_image")
-TOKEN_LEAVES: Final[tuple[Leaf, ...]] = INPUT_LEAVES + OUTPUT_LEAVES
-UNIT_LEAVES: Final[tuple[UnitLeaf, ...]] = ("images", "milliseconds", "characters", "requests")
-LEAVES: Final[tuple[Leaf, ...]] = get_args(Leaf)  # in the order of the fields
+
+class UsageKind(NamedTuple):
+    """What one kind of usage is. `medium` is what its tokens stand for, empty if it counts no tokens; `title` is its
+    name in reports."""
+
+    group: Group
+    medium: str
+    title: str
+
+
+# The one table of kinds: lists, columns, queries, prices and reports are derived from it.
+KINDS: Final[Mapping[Leaf, UsageKind]] = {
+    "input_text": UsageKind("input", "text", "input"),
+    "input_audio": UsageKind("input", "audio", "audio input"),
+    "input_image": UsageKind("input", "image", "image input"),
+    "cache_read_text": UsageKind("cache_read", "text", "cached input"),
+    "cache_read_audio": UsageKind("cache_read", "audio", "cached audio input"),
+    "cache_write_5m": UsageKind("cache_write", "text", "cache write, 5 minutes"),
+    "cache_write_1h": UsageKind("cache_write", "text", "cache write, 1 hour"),
+    "output_text": UsageKind("output", "text", "output"),
+    "output_reasoning": UsageKind("output", "text", "reasoning"),
+    "output_audio": UsageKind("output", "audio", "audio output"),
+    "output_image": UsageKind("output", "image", "image output"),
+    "images": UsageKind("unit", "", "images"),
+    "milliseconds": UsageKind("unit", "", "milliseconds"),
+    "characters": UsageKind("unit", "", "characters"),
+    "requests": UsageKind("unit", "", "requests"),
+}
+
+
+def leaves_of(*groups: Group) -> tuple[Leaf, ...]:
+    """Return the kinds of these groups, in the order of `LEAVES`."""
+    return tuple(leaf for leaf, kind in KINDS.items() if kind.group in groups)
+
+
+LEAVES: Final[tuple[Leaf, ...]] = tuple(KINDS)  # in the order of the fields
+INPUT_LEAVES: Final = leaves_of("input", "cache_read", "cache_write")
+FRESH_LEAVES: Final = leaves_of("input", "cache_write")
+CACHE_READ_LEAVES: Final = leaves_of("cache_read")
+CACHE_WRITE_LEAVES: Final = leaves_of("cache_write")
+OUTPUT_LEAVES: Final = leaves_of("output")
+TOKEN_LEAVES: Final = INPUT_LEAVES + OUTPUT_LEAVES
+MEDIA_LEAVES: Final[tuple[Leaf, ...]] = tuple(leaf for leaf in TOKEN_LEAVES if KINDS[leaf].medium != "text")
+UNIT_LEAVES: Final = leaves_of("unit")
+MEDIA: Final = tuple(dict.fromkeys(KINDS[leaf].medium for leaf in MEDIA_LEAVES))  # that are told apart from text
+
+
+def leaf_of(group: str, medium: str) -> Leaf | None:
+    """Return the kind of a medium's tokens in a group; `None` if they are counted with its text."""
+    return next((leaf for leaf, kind in KINDS.items() if (kind.group, kind.medium) == (group, medium)), None)
+
+
+def counted_as(leaf: Leaf) -> Leaf:
+    """Return the kind that includes this one in a count that does not tell them apart: text of its group, or itself.
+
+    What is written to a cache, and units, are never counted as something else.
+    """
+    group = KINDS[leaf].group
+    return (None if group == "cache_write" else leaf_of(group, "text")) or leaf
 
 
 def _counts_of(leaves: tuple[Leaf, ...]) -> Callable[[tuple[int | None, ...]], tuple[int | None, ...]]:
@@ -57,6 +102,8 @@ def _counts_of(leaves: tuple[Leaf, ...]) -> Callable[[tuple[int | None, ...]], t
 
 
 _INPUTS: Final = _counts_of(INPUT_LEAVES)
+_READ: Final = _counts_of(CACHE_READ_LEAVES)
+_WRITTEN: Final = _counts_of(CACHE_WRITE_LEAVES)
 _OUTPUTS: Final = _counts_of(OUTPUT_LEAVES)
 _TOKENS: Final = _counts_of(TOKEN_LEAVES)
 _UNITS: Final = _counts_of(UNIT_LEAVES)
@@ -146,12 +193,12 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def cache_read_tokens(self) -> int | None:
         """Sum the input read from a cache; `None` when it was not reported."""
-        return _add(self.cache_read_text, self.cache_read_audio)
+        return reduce(_add, _READ(astuple(self)))
 
     @property
     def cache_write_tokens(self) -> int | None:
         """Sum the input written to a cache, for however long; `None` when it was not reported."""
-        return _add(self.cache_write_5m, self.cache_write_1h)
+        return reduce(_add, _WRITTEN(astuple(self)))
 
     def reported(self) -> dict[Leaf, int]:
         """Return the reported leaves with their counts, in the order of `LEAVES`."""
@@ -221,11 +268,3 @@ class OpenAIUsage(msgspec.Struct, frozen=True, gc=False):
     speed: Any = None
     cost: Any = None
     cost_in_usd_ticks: Any = None
-
-
-def usage_from_leaves(counts: Mapping[str, int | None]) -> Usage:
-    """Build a usage from leaf names. Raises InvalidUsage on a name that is not a leaf."""
-    unknown = set(counts) - set(LEAVES)
-    if unknown:
-        raise InvalidUsage(f"unknown usage leaf {sorted(unknown)[0]!r}; leaves are {', '.join(LEAVES)}")
-    return Usage(**counts)

@@ -1,6 +1,6 @@
 """The reconciliation page: what providers bill against what was recorded, and every difference with its cause."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -15,6 +15,7 @@ from analytics.reconciliation.report import (
 )
 from contracts.access.person import person_of
 from contracts.control import ProviderBill, Reconciliation, Role
+from contracts.metering.usage import KINDS
 from contracts.pricing.money import usd
 from dashboard import address
 from dashboard.filters import written
@@ -29,18 +30,7 @@ _MOST_ROWS: Final = 1_000
 _text = st.column_config.TextColumn
 _moment = st.column_config.DatetimeColumn(format="D MMM YYYY HH:mm")
 _count = st.column_config.NumberColumn(format="localized")
-_OF: Final = {
-    "input_text": "input",
-    "input_audio": "audio input",
-    "input_image": "image input",
-    "cache_read_text": "cached input",
-    "cache_read_audio": "cached audio input",
-    "cache_write_5m": "cache write, 5 minutes",
-    "cache_write_1h": "cache write, 1 hour",
-    "output_text": "output",
-    "output_audio": "audio output",
-    "output_image": "image output",
-}
+_TITLES: Final[Mapping[str, str]] = {leaf: kind.title for leaf, kind in KINDS.items()}
 
 
 def draw(visit: Visit) -> None:
@@ -238,7 +228,7 @@ def differences_frame(found: Sequence[KeptDifference]) -> Table:
                 "Model": one.model or None,
                 "Target": one.target or None,
                 "Tier": one.tier or None,
-                "Kind": _OF.get(one.kind, one.kind),
+                "Kind": _TITLES.get(one.kind, one.kind),
                 "Amount": float(usd(one.amount)),
                 "Tokens": one.tokens or None,
             }

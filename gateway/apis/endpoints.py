@@ -20,6 +20,7 @@ from contracts.errors import (
 )
 from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.apis.batches.message_batches import SERVED as MESSAGE_BATCHES
+from gateway.apis.gemini.models import is_google
 from gateway.apis.gemini.operation import GENERATE_CONTENT, operation_at
 from gateway.apis.gemini.paths import SERVED as GEMINI_SERVED
 from gateway.apis.gemini.paths import is_gemini
@@ -41,6 +42,8 @@ from gateway.wire.serving_tasks import ServingTasks
 _log = logging.getLogger(__name__)
 
 _MODELS: Final = "/v1/models"
+_OTHERS: Final = ("/v1/files", "/v1/batches", "/v1/cachedContents")  # which Google's API has under the same names
+_GEMINI_SERVED: Final = ", ".join(GEMINI_SERVED)
 _READ: Final = frozenset((_MODELS, METRICS, "/health", "/ready"))
 _DURING_DRAIN: Final = frozenset((METRICS, "/health", "/ready"))  # what is answered until the port closes
 _MESSAGES: Final = "/v1/messages"
@@ -107,7 +110,7 @@ class Endpoints:
             return self._dispatcher.serve(exchange, operation)
         task: asyncio.Task[None] | None = None
         is_model = exchange.path == _MODELS or exchange.path.startswith(_MODELS + "/")
-        is_model = is_model and not is_gemini(exchange.path)
+        is_model = (is_model and not is_gemini(exchange.path)) or is_google(exchange)
         shape = models_errors(exchange) if is_model else self.shape_at(exchange.path)
         with self._errors_as_answers(exchange, shape):
             task = self._answer_now(exchange)
@@ -125,6 +128,8 @@ class Endpoints:
     def _answer_now(self, exchange: Exchange) -> asyncio.Task[None] | None:
         """Answer at once, or in the task that is given: where a token must be verified first."""
         path = exchange.path
+        if is_google(exchange) and path.startswith(_OTHERS):
+            raise NotFound(f"there is no {path[:100]!r} for clients of Google's API here; served are {_GEMINI_SERVED}")
         self._check_served(path, exchange.method)
         resource = self._resource_of(path)
         if resource is not None:
@@ -192,7 +197,7 @@ class Endpoints:
     def _served_near(self, path: str) -> str:
         """Return what the API has that a path would belong to."""
         if is_gemini(path):
-            return f"served are {', '.join(GEMINI_SERVED)}"
+            return f"served are {_GEMINI_SERVED}"
         below = "/".join(path.split("/")[:3])
         served = [f"POST {one}" for one in self._operations if one == below or one.startswith(below + "/")]
         more = _MORE.get(below)

@@ -1,4 +1,4 @@
-"""GET /v1/models and one of its models, in OpenAI's shape or, for clients of Anthropic's API, in Anthropic's."""
+"""GET /v1/models and one of its models, in the shape of the caller's API: OpenAI's, Anthropic's or Google's."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -8,6 +8,8 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 
 from contracts.errors import InvalidRequest, UnknownModel
+from gateway.apis.gemini.errors import GEMINI_ERRORS
+from gateway.apis.gemini.models import is_google, model_body, model_page
 from gateway.apis.messages.operation import MESSAGES
 from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape, model_list, model_object
 from gateway.wire.exchange import Exchange
@@ -25,6 +27,8 @@ def is_anthropic(exchange: Exchange) -> bool:
 
 def models_errors(exchange: Exchange) -> ErrorShape:
     """Return how errors look to the caller."""
+    if is_google(exchange):
+        return GEMINI_ERRORS
     return MESSAGES.errors if is_anthropic(exchange) else OPENAI_ERRORS
 
 
@@ -33,12 +37,16 @@ def models_body(exchange: Exchange, visible: Mapping[str, int]) -> bytes:
 
     Raises UnknownModel, or InvalidRequest on a page that there cannot be.
     """
-    as_anthropic = is_anthropic(exchange)
+    as_google, as_anthropic = is_google(exchange), is_anthropic(exchange)
     if exchange.path == PATH:
+        if as_google:
+            return model_page(visible)
         return _page(exchange, visible) if as_anthropic else model_list(list(visible.items()))
     name = unquote(exchange.path.removeprefix(PATH + "/"))  # SDKs write the slash in a name as %2F
     if name not in visible:
         raise UnknownModel(f"the model {name[:80]!r} does not exist or is not for this key", param="model")
+    if as_google:
+        return model_body(name)
     return _encode(_entry(name, visible[name])) if as_anthropic else model_object(name, visible[name])
 
 

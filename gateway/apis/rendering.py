@@ -1,5 +1,6 @@
 """OpenAI's JSON, written: errors, whole answers, stream chunks. Pure functions of facts."""
 
+import re
 import struct
 from abc import ABC, abstractmethod
 from base64 import b64encode
@@ -21,6 +22,7 @@ _encoder: Final = msgspec.json.Encoder()
 _string: Final = _encoder.encode
 
 DONE: Final = b"data: [DONE]\n\n"
+_WORD: Final = re.compile(r"[a-z][a-z0-9_]{0,60}")  # what a server may call an error's type: no address, no text
 _TEXT_TAIL: Final = b'},"logprobs":null,"finish_reason":null}]}\n\n'
 LEAST_LOGPROB: Final = -9999.0
 
@@ -29,7 +31,8 @@ def error_object(error: TollkeeperError) -> dict[str, object]:
     """Return an error as OpenAI's error object; with the type and code of a server that speaks the caller's API."""
     kind, code = error.kind, error.error_code
     if error.upstream_code:
-        kind, code = error.upstream_type or kind, error.upstream_code
+        said = error.upstream_type
+        kind, code = said if _WORD.fullmatch(said) else kind, error.upstream_code
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from contracts.metering.usage import INPUT_LEAVES, OUTPUT_LEAVES, Leaf, Usage
+from contracts.metering.usage import FRESH_LEAVES, INPUT_LEAVES, MEDIA_LEAVES, OUTPUT_LEAVES, Leaf, Usage
 from contracts.pricing.prices import AnyCard, PriceCard, cost_of
 from contracts.pricing.service_tiers import ANY_TIER, BATCH, UNDECIDED, VARIANT_MARK
 from contracts.recording.records import GpuShare
@@ -15,8 +15,8 @@ from contracts.serving.configuration import ModelSpec, Snapshot
 from gateway.limits.demand import Rates
 
 # Kinds of text a prompt and an answer may turn out to be. Pictures and sound are settled at their own prices.
-_INPUT_LEAVES: Final[tuple[Leaf, ...]] = ("input_text", "cache_write_5m", "cache_write_1h")
-_OUTPUT_LEAVES: Final[tuple[Leaf, ...]] = ("output_text", "output_reasoning")
+_INPUT_LEAVES: Final = tuple(leaf for leaf in FRESH_LEAVES if leaf not in MEDIA_LEAVES)
+_OUTPUT_LEAVES: Final = tuple(leaf for leaf in OUTPUT_LEAVES if leaf not in MEDIA_LEAVES)
 _KEPT_NS: Final = 1_000_000_000  # a card that begins or ends is seen within a second
 _MAX_KEPT: Final = 50_000
 _UNPRICED: Final = Rates(input_pico_usd=None, output_pico_usd=None)

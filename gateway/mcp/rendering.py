@@ -9,7 +9,8 @@ from contracts.mcp.wire import MODERN, SERVER_KEY
 from gateway.apis.rendering import ErrorShape
 
 SERVER_INFO: Final = {"name": "tollkeeper", "title": "Tollkeeper", "version": "1"}
-ERROR_KEY: Final = "dev.tollkeeper/error"  # in the _meta of a tool's result that the gateway made
+OUR_META: Final = "dev.tollkeeper/"  # begins the names that the gateway alone gives
+ERROR_KEY: Final = f"{OUR_META}error"  # in the _meta of a tool's result that the gateway made
 EVENT_STREAM: Final = b"text/event-stream"
 
 _encode: Final = msgspec.json.Encoder().encode

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from backends.mcp.client import McpClient
-from backends.mcp.definitions import ToolDefinition
+from backends.mcp.definitions import ToolDefinition, is_tool_word
 from backends.mcp.token_store import TokenStore
 from backends.secrets.credential_references import ReferenceRules
 from contracts.access.identity import Identity
@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 _FRESH_NS: Final = 60_000_000_000  # a list older than this is read again, behind the request that finds it so
 _RETRY_NS: Final = 5_000_000_000  # between two tries at a list that could not be had
+_LIST_SECONDS: Final = 3.0  # for which a list of all servers waits for one that has not answered yet
 _FORGET_NS: Final = 600_000_000_000  # the last list of a server that has been away for longer is not shown any more
 _MAX_CALLERS: Final = 10_000
 
@@ -36,6 +37,7 @@ class Tool:
     name: str  # full
     server: McpServerSpec
     definition: ToolDefinition
+    fault: str = ""  # why nobody knows whether there is one: the server's list could never be read
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class ServerState:
     read_ns: int | None = None  # monotonic: when the list was last had
     tried_ns: int | None = None
     reading: "asyncio.Task[None] | None" = None
+    is_slow: bool = False  # its list was not there when a list of many servers had waited long enough
 
 
 class McpServers:
@@ -125,7 +128,12 @@ class McpServers:
         if name not in state.tools or self._is_stale(state):
             await self._refresh(state, must_have=name)
         definition = state.tools.get(name)
-        return None if definition is None else Tool(full_name(server, name), state.spec, definition)
+        if definition is not None:
+            return Tool(full_name(server, name), state.spec, definition)
+        if state.read_ns is None and is_tool_word(name):
+            fault = state.fault or "it has not answered yet"
+            return Tool(full_name(server, name), state.spec, ToolDefinition(name, {}), fault)
+        return None
 
     async def listed(self, key: KeyEntry, server: str, snapshot: Snapshot) -> list[dict[str, Any]]:
         """Return the definitions of the tools that a caller may use, ordered by server.
@@ -134,7 +142,8 @@ class McpServers:
         cannot be had is left out.
         """
         states = [state for state in self._states.values() if not server or state.spec.id == server]
-        await asyncio.gather(*(self._refresh(state) for state in states if self._is_stale(state)))
+        stale = [state for state in states if self._is_stale(state)]
+        await asyncio.gather(*(self._refresh(state, is_one_of_many=not server) for state in stale))
         access = self._access_of(key.identity, snapshot.mcp_rules)
         found = []
         for state in states:
@@ -185,8 +194,11 @@ class McpServers:
             return False
         return state.read_ns is None or now_ns - state.read_ns > _FRESH_NS
 
-    async def _refresh(self, state: ServerState, must_have: str = "") -> None:
-        """Read a server's list again; wait for it only if there is none yet, or it lacks a tool that is asked for."""
+    async def _refresh(self, state: ServerState, must_have: str = "", *, is_one_of_many: bool = False) -> None:
+        """Read a server's list again; wait for it only if there is none yet, or it lacks a tool that is asked for.
+
+        A list of many servers waits a moment for each, and not at all for one that did not answer the last time.
+        """
         now_ns = self._clock.monotonic_ns()
         if state.reading is None or state.reading.done():
             if state.tried_ns is not None and now_ns - state.tried_ns < _RETRY_NS:
@@ -194,8 +206,9 @@ class McpServers:
             state.tried_ns = now_ns
             state.reading = asyncio.get_running_loop().create_task(self._read(state), name=f"tools {state.spec.id}")
         is_missing = state.read_ns is None or (must_have and must_have not in state.tools)
-        if is_missing:
-            await asyncio.wait((state.reading,))
+        if is_missing and not (is_one_of_many and state.is_slow):
+            await asyncio.wait((state.reading,), timeout=_LIST_SECONDS if is_one_of_many else None)
+            state.is_slow = is_one_of_many and not state.reading.done()
 
     async def _read(self, state: ServerState) -> None:
         assert state.client is not None
@@ -212,6 +225,7 @@ class McpServers:
             _log.warning("MCP server's tools left out", extra={"server": state.spec.id, "reasons": left_out[:10]})
         state.left_out, state.fault = tuple(left_out), ""
         state.read_ns = self._clock.monotonic_ns()
+        state.is_slow = False
 
     def _build(self, spec: McpServerSpec) -> McpClient:
         if self._rules is not None:

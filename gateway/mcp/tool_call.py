@@ -34,6 +34,7 @@ from contracts.mcp.wire import (
     MISSING_CAPABILITY,
     MODERN,
     RESERVED_META,
+    SERVER_KEY,
     at_path,
     header_value,
     parameter_text,
@@ -46,7 +47,7 @@ from gateway.apis.operations import Operation
 from gateway.apis.reading import read_retries
 from gateway.guardrails.guardrails import Guardrails
 from gateway.limits.limiter import Limiter
-from gateway.mcp.rendering import EVENT_STREAM, MCP_ERRORS, event, rendered_error, rendered_result, tool_error
+from gateway.mcp.rendering import EVENT_STREAM, MCP_ERRORS, OUR_META, event, rendered_error, rendered_result, tool_error
 from gateway.mcp.request import Message, session_label
 from gateway.mcp.screening import screened
 from gateway.mcp.servers import McpServers, Tool
@@ -74,6 +75,7 @@ TOOL_CALL: Final = Operation("mcp", "execute_tool", "/mcp", (), _not_a_model_req
 _KIND: Final = "mcp"
 _NO_TOKENS: Final = Usage(input_text=0, output_text=0)
 _TRACED: Final = "traceparent"
+_PROGRESS_TOKEN: Final = "progressToken"
 _PROGRESS: Final = "notifications/progress"
 _SHOWN_NOTIFICATIONS: Final = frozenset((_PROGRESS, "notifications/message"))
 _MAX_MESSAGE: Final = 500
@@ -150,11 +152,14 @@ class ToolCalls:
         life, tool, message = call.life, call.tool, call.message
         if life.error is not None:
             raise life.error
+        if tool.fault:
+            raise UpstreamUnreachable(f"the tools of MCP server {tool.server.id!r} cannot be read: {tool.fault}")
         price = tool.server.terms_of(tool.definition.name).price_pico_usd
         if life.snapshot.guardrails:
             life.guard = self._guardrails.guard_for(life, call.exchange)
         life.ticket = self._stages.admission.admit(life.who)
-        arguments = await self._guarded_arguments(call)
+        arguments = await self._guarded(call, message.params.arguments)
+        responses = await self._guarded(call, message.params.input_responses)
         retries = read_retries(call.exchange.header(b"x-stainless-retry-count"))
         try:
             life.grant = await self._limiter.reserve_cost(life, price, retries=retries)
@@ -168,35 +173,37 @@ class ToolCalls:
             ) from None
         life.reservation = None if life.grant is None else life.grant.reservation
         life.admitted_ns = self._clock.monotonic_ns()
-        params = self._params(message, call.revision, arguments, tool)
+        params = self._params(call, arguments, responses)
         raw = await self._called(call, params, arguments)
         call.has_result = True
         return await self._checked(call, raw)
 
-    async def _guarded_arguments(self, call: "_Call") -> msgspec.Raw | None:
-        """Return the arguments as guardrails leave them. Raises ContentBlocked."""
-        given = call.message.params.arguments
-        arguments = given if isinstance(given, msgspec.Raw) else None
+    async def _guarded(self, call: "_Call", given: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw | None:
+        """Return arguments, or answers to what a tool has asked, as guardrails leave them. Raises ContentBlocked."""
+        part = given if isinstance(given, msgspec.Raw) else None
         guard = call.life.guard
-        if guard is None or arguments is None:
-            return arguments
-        guard.began_ns = began_ns = self._clock.monotonic_ns()
+        if guard is None or part is None:
+            return part
+        began_ns = self._clock.monotonic_ns()
+        guard.began_ns = guard.began_ns or began_ns
         try:
-            return msgspec.Raw(await screened(self._guardrails, guard, bytes(arguments), "user", call.tool.name))
+            return msgspec.Raw(await screened(self._guardrails, guard, bytes(part), "user", call.tool.name))
         finally:
-            guard.spent_ns = self._clock.monotonic_ns() - began_ns
+            guard.spent_ns = (guard.spent_ns or 0) + self._clock.monotonic_ns() - began_ns
 
-    def _params(self, message: Message, revision: str, arguments: msgspec.Raw | None, tool: Tool) -> dict[str, Any]:
-        given = message.params
-        params: dict[str, Any] = {"name": tool.definition.name}
+    def _params(self, call: "_Call", arguments: msgspec.Raw | None, responses: msgspec.Raw | None) -> dict[str, Any]:
+        given = call.message.params
+        params: dict[str, Any] = {"name": call.tool.definition.name}
         if arguments is not None:
             params["arguments"] = arguments
-        if revision == MODERN:
-            if isinstance(given.input_responses, msgspec.Raw):
-                params["inputResponses"] = given.input_responses
+        if call.revision == MODERN:
+            if responses is not None:
+                params["inputResponses"] = responses
             if isinstance(given.request_state, msgspec.Raw):
                 params["requestState"] = given.request_state
         meta = {name: value for name, value in given.meta.items() if not name.startswith(RESERVED_META)}
+        if call.life.guard is not None:  # guardrails have not seen the rest
+            meta = {name: value for name, value in meta.items() if name == _PROGRESS_TOKEN}
         if meta:
             params["_meta"] = meta
         return params
@@ -230,8 +237,13 @@ class ToolCalls:
         life, tool, guard = call.life, call.tool, call.life.guard
         try:
             result: dict[str, Any] = dict(_result(raw))
-        except (msgspec.MsgspecError, UnicodeError):
-            raise UpstreamBroken(f"the MCP server {tool.server.id!r} sent a result that is not an object") from None
+            whole: dict[str, Any] = _decode(raw)  # all of it: clients must be able to read what is passed on
+        except (msgspec.MsgspecError, UnicodeError, ValueError):
+            raise UpstreamBroken(
+                f"the MCP server {tool.server.id!r} sent a result that is not a JSON object, or holds text or numbers "
+                "that cannot be read"
+            ) from None
+        _keep_own_meta(result, whole)
         kind = _text(result.get("resultType"))
         if kind not in ("", "complete") and call.revision != MODERN:
             raise UpstreamBroken(
@@ -240,10 +252,10 @@ class ToolCalls:
                 code="tool_needs_input",
             )
         is_complete = kind in ("", "complete")
-        if is_complete and "content" not in result:
-            raise UpstreamBroken(f"the MCP server {tool.server.id!r} sent a result without content")
+        if is_complete and not isinstance(whole.get("content"), list):
+            raise UpstreamBroken(f"the MCP server {tool.server.id!r} sent a result without a list as content")
         if is_complete and tool.definition.output is not None:
-            promise = broken_promise(tool.definition, _decode(raw))
+            promise = broken_promise(tool.definition, whole)
             if promise:
                 raise UpstreamBroken(
                     f"the MCP server {tool.server.id!r} broke the output schema of {tool.name!r}: {promise}",
@@ -401,6 +413,19 @@ def _mirrored(tool: Tool, arguments: msgspec.Raw | None) -> tuple[tuple[str, str
         if text is not None:
             found.append((f"mcp-param-{name.lower()}", header_value(text)))
     return tuple(found)
+
+
+def _keep_own_meta(result: dict[str, Any], whole: dict[str, Any]) -> None:
+    """Leave out of a result's `_meta` what only the gateway says of itself, and a `_meta` that is no object."""
+    meta = whole.get("_meta")
+    if not isinstance(meta, dict):
+        result.pop("_meta", None)
+    elif any(_is_ours(name) for name in meta):
+        result["_meta"] = {name: value for name, value in meta.items() if not _is_ours(name)}
+
+
+def _is_ours(name: str) -> bool:
+    return name == SERVER_KEY or name.startswith(OUR_META)
 
 
 def _text(given: object) -> str:

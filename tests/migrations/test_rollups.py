@@ -1,5 +1,6 @@
 """Rollups say what the rows say: sums exact, unknown counted apart, sketches within their stated error."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.metering.gaps import pack_gaps
-from contracts.metering.usage import Usage
+from contracts.metering.usage import INPUT_LEAVES, OUTPUT_LEAVES, Leaf, Usage, column_of
 from contracts.recording.ids import uuid7
 from contracts.recording.names import REQUESTS
 from contracts.recording.records import GpuShare, Outcome, RequestRecord
@@ -29,6 +30,30 @@ def fill(store: Any, token: str, records: list[RequestRecord]) -> Any:
     client = store.client()
     client.insert_arrow("requests", arrow_batch(REQUESTS, records), deduplication_token=token)
     return client
+
+
+EXPRESSIONS = """
+    SELECT name, as_select AS text FROM system.tables
+    WHERE database = currentDatabase() AND engine = 'MaterializedView'
+    UNION ALL
+    SELECT concat(table, '.', name), default_expression FROM system.columns
+    WHERE database = currentDatabase() AND default_kind = 'ALIAS'
+"""
+PROJECTION = re.compile(r"PROJECTION (\w+)(.*?)(?=\s(?:PROJECTION|INDEX|CONSTRAINT)\s|\)\s*ENGINE)", re.DOTALL)
+TABLES = "SELECT create_table_query AS made FROM system.tables WHERE database = currentDatabase()"
+
+
+@pytest.mark.parametrize(("plain", "leaves"), [("input_text", INPUT_LEAVES), ("output_text", OUTPUT_LEAVES)])
+def test_what_adds_up_text_adds_up_every_kind_of_its_side(store: Any, plain: Leaf, leaves: tuple[Leaf, ...]) -> None:
+    client = store.client()
+    texts = [(row["name"], row["text"]) for row in client.query(EXPRESSIONS)]
+    texts += [found for row in client.query(TABLES) for found in PROJECTION.findall(row["made"])]
+    client.close()
+    named = {name: set(re.findall(r"\b(?:tokens|units)_\w+", text)) for name, text in texts}
+    adding = {name: columns for name, columns in named.items() if column_of(plain) in columns}
+    assert {"requests_day_from_requests", "requests.price_state"} <= set(adding), "this test sees nothing"
+    left_out = {name: sorted({*map(column_of, leaves)} - columns) for name, columns in adding.items()}
+    assert {name: columns for name, columns in left_out.items() if columns} == {}
 
 
 def test_sums_are_exact_and_unknown_is_counted_not_summed(empty_store: Any) -> None:

@@ -7,6 +7,7 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from contracts.metering.usage import MEDIA, leaf_of
 from contracts.pricing.service_tiers import BATCH
 
 _WORDS: Final = re.compile(r"[A-Za-z0-9.]+")
@@ -37,8 +38,12 @@ _BY_UNIT: Final[Mapping[str, str]] = {
 _CACHED: Final = frozenset({"cached", "cache", "cachd", "cchd", "caching"})
 _WRITE: Final = frozenset({"write", "writes", "creation"})
 _HOUR: Final = frozenset({"1h", "1hr", "1hour", "hour"})
-_AUDIO: Final = frozenset({"audio", "aud"})
-_IMAGE: Final = frozenset({"image", "img"})
+# Words for a medium; its name alone is one too.
+_MEDIA: Final[Mapping[str, str]] = {
+    **{medium: medium for medium in MEDIA},
+    "aud": "audio",
+    "img": "image",
+}
 _REASONING: Final = frozenset({"reasoning", "thinking"})
 _TIERS: Final = {"batch": BATCH, "batches": BATCH, "flex": "flex", "priority": "priority", "prty": "priority"}
 _NOISE: Final = frozenset(
@@ -77,18 +82,16 @@ def describe(text: str) -> Described:
     return Described(model, _kind(seen), tier)
 
 
-_ALL: Final = frozenset(_BY_UNIT) | _INPUT | _OUTPUT | _CACHED | _WRITE | _HOUR | _AUDIO | _IMAGE | _REASONING
+_ALL: Final = frozenset(_BY_UNIT).union(_INPUT, _OUTPUT, _CACHED, _WRITE, _HOUR, _MEDIA, _REASONING)
 
 
 def _kind(seen: set[str]) -> str:
     if seen & _CACHED and seen & _WRITE:
         return "cache_write_1h" if seen & _HOUR else "cache_write_5m"
-    if seen & _CACHED:
-        return "cache_read_audio" if seen & _AUDIO else "cache_read_text"
-    if seen & _OUTPUT or seen & _REASONING:
-        return "output_audio" if seen & _AUDIO else "output_image" if seen & _IMAGE else "output_text"
-    if seen & _INPUT:
-        return "input_audio" if seen & _AUDIO else "input_image" if seen & _IMAGE else "input_text"
+    medium = next((medium for word, medium in _MEDIA.items() if word in seen), "text")
+    for group, words in (("cache_read", _CACHED), ("output", _OUTPUT | _REASONING), ("input", _INPUT)):
+        if seen & words:
+            return leaf_of(group, medium) or f"{group}_text"
     return next((kind for word, kind in _BY_UNIT.items() if word in seen), "")
 
 

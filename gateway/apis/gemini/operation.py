@@ -5,8 +5,6 @@ from functools import partial
 from typing import Final
 from urllib.parse import parse_qs
 
-import msgspec
-
 from contracts.api.chat import TranslatedChat
 from contracts.api.gemini import GeminiRequest
 from contracts.api.native import GEMINI_STREAM_PATH, NATIVE_PATHS
@@ -104,12 +102,3 @@ _BY_VERB: Final[Mapping[str, Operation]] = {
     ONE: EMBED_CONTENT,
     BATCH: BATCH_EMBED_CONTENTS,
 }
-
-
-def model_page(visible: dict[str, int]) -> bytes:
-    """Return the list of models in the API's shape."""
-    methods = ["generateContent", "countTokens", "embedContent"]
-    entries = [
-        {"name": f"models/{name}", "displayName": name, "supportedGenerationMethods": methods} for name in visible
-    ]
-    return msgspec.json.encode({"models": entries})

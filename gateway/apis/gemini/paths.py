@@ -14,15 +14,23 @@ SERVED: Final = (
     "POST /v1beta/models/{model}:batchEmbedContents",
     "POST /v1beta/models/{model}:countTokens",
     "GET /v1beta/models",
+    "GET /v1beta/models/{model}",
 )
 # Google's SDKs say v1, v1beta or v1alpha, by their release and settings.
 _PATH: Final = re.compile(r"/v1(?:beta|alpha)?/models/(.+):([a-z]+[A-Z][A-Za-z]*)")
-_BETA: Final = ("/v1beta/", "/v1alpha/")
+_BETA: Final = ("/v1beta/", "/v1alpha/", "/upload/")
+_LISTED: Final = re.compile(r"/v1(?:beta|alpha)/models(?:/([^:]+))?")
 
 
 def is_gemini(path: str) -> bool:
     """Return whether a path belongs to the API, answered or not."""
     return path.startswith(_BETA) or _PATH.fullmatch(path) is not None
+
+
+def models_path(path: str) -> str | None:
+    """Return the model that a path shows, empty if it lists all; `None` if it does neither."""
+    found = _LISTED.fullmatch(path)
+    return None if found is None else unquote(found.group(1) or "")
 
 
 def verb_of(path: str) -> str:

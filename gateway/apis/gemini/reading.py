@@ -94,8 +94,10 @@ def _check(request: GeminiRequest) -> None:
         parts += len(content.parts)
         for number, part in enumerate(content.parts):
             if part.file_data is not None or part.executable_code is not None or part.code_execution_result is not None:
+                kind = "fileData" if part.file_data is not None else "the result of code at Google's side"
                 raise NotOffered(
-                    f"contents[{place}].parts[{number}] is neither text, inlineData, functionCall nor functionResponse",
+                    f"contents[{place}].parts[{number}] is {kind}, which is not offered; it is neither text, "
+                    "inlineData, functionCall nor functionResponse",
                     param=f"contents[{place}].parts[{number}]",
                 )
     if parts > MAX_PARTS:

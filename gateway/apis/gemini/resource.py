@@ -8,11 +8,12 @@ import msgspec
 
 from contracts.access.endpoints import Endpoint
 from contracts.api.requests import AnyRequest
-from contracts.errors import InvalidRequest
+from contracts.errors import InvalidRequest, UnknownModel
 from contracts.serving.configuration import KeyEntry, Snapshot
 from gateway.apis.gemini.errors import GEMINI_ERRORS
-from gateway.apis.gemini.operation import GENERATE_CONTENT, model_page
-from gateway.apis.gemini.paths import MODELS, is_gemini, model_and_verb
+from gateway.apis.gemini.models import model_body, model_page
+from gateway.apis.gemini.operation import GENERATE_CONTENT
+from gateway.apis.gemini.paths import MODELS, is_gemini, model_and_verb, models_path
 from gateway.apis.gemini.reading import read_gemini
 from gateway.apis.messages.count_tokens import Counting
 from gateway.replies.reply import JSON
@@ -50,16 +51,22 @@ GEMINI_COUNTING: Final = GeminiCounting(MODELS, GENERATE_CONTENT, _unread, lambd
 
 
 class GeminiModels:
-    """Answers GET /v1beta/models."""
+    """Answers GET /v1beta/models and /v1beta/models/{model}; /v1/models is OpenAI's too, and so answered elsewhere."""
 
     endpoint: Endpoint = "generate_content"
     errors = GEMINI_ERRORS
 
     def methods(self, path: str) -> tuple[str, ...]:
         """Return what the path answers."""
-        return ("GET",) if path == MODELS else ()
+        return ("GET",) if models_path(path) is not None else ()
 
     async def answer(self, exchange: Exchange, key: KeyEntry, snapshot: Snapshot) -> None:
-        """List the models that the key may use."""
-        named = ((b"x-request-id", exchange.request_id),)
-        exchange.send(200, JSON, model_page(dict(snapshot.names(key.models))), named)
+        """List the models that the key may use, or show one. Raises UnknownModel."""
+        named, visible = ((b"x-request-id", exchange.request_id),), snapshot.names(key.models)
+        name = models_path(exchange.path)
+        if not name:
+            exchange.send(200, JSON, model_page(visible), named)
+            return
+        if name not in visible:
+            raise UnknownModel(f"the model {name[:80]!r} does not exist or is not for this key", param="model")
+        exchange.send(200, JSON, model_body(name), named)

@@ -5,6 +5,7 @@ model, pool, outcome, status. Sums over some of these are made when they are ask
 (key, user, tag, a model that does not exist) is a label; a tenant is one only where that is switched on, up to a bound.
 """
 
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 from msgspec.structs import astuple
@@ -22,6 +23,8 @@ _INPUT_TEXT: Final = LEAVES.index("input_text")
 _CACHE_READ_TEXT: Final = LEAVES.index("cache_read_text")
 _OUTPUT_TEXT: Final = LEAVES.index("output_text")
 _OUTPUT_REASONING: Final = LEAVES.index("output_reasoning")
+_COMMON: Final = (_INPUT_TEXT, _CACHE_READ_TEXT, _OUTPUT_TEXT, _OUTPUT_REASONING)
+_RARE: Final = itemgetter(*(place for place in range(len(LEAVES)) if place not in _COMMON))
 MAX_SERIES: Final = 1000  # more than these are counted together, without labels
 
 # api, operation, provider, model, pool, outcome, status
@@ -217,17 +220,12 @@ def _count_unpriced(series: RequestSeries, cost: Cost, usage: Usage) -> None:
 
 def _add(tokens: list[int], usage: Usage) -> None:
     """Add up tokens by leaf. What nearly all requests have at most is added without a loop: a third of the time."""
-    if usage.input_audio or usage.input_image or usage.cache_read_audio or usage.cache_write_5m:
-        _add_all(tokens, usage)
-    elif usage.cache_write_1h or usage.output_audio or usage.output_image or usage.has_units:
-        _add_all(tokens, usage)
+    counts = astuple(usage)
+    if any(_RARE(counts)):
+        for place, count in enumerate(counts):
+            tokens[place] += count or 0
     else:
         tokens[_INPUT_TEXT] += usage.input_text or 0
         tokens[_CACHE_READ_TEXT] += usage.cache_read_text or 0
         tokens[_OUTPUT_TEXT] += usage.output_text or 0
         tokens[_OUTPUT_REASONING] += usage.output_reasoning or 0
-
-
-def _add_all(tokens: list[int], usage: Usage) -> None:
-    for leaf, count in enumerate(astuple(usage)):
-        tokens[leaf] += count or 0

@@ -14,7 +14,7 @@ from contracts.api.media import MediaRequest
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidUsage
 from contracts.metering.plain_counts import plain_counts
-from contracts.metering.usage import OUTPUT_LEAVES, UNKNOWN_USAGE, Leaf, Usage
+from contracts.metering.usage import CACHE_WRITE_LEAVES, OUTPUT_LEAVES, UNKNOWN_USAGE, Leaf, Usage
 from contracts.pricing.prices import (
     FREE_OF_CHARGE,
     INPUT_ONLY_OPERATIONS,
@@ -37,7 +37,6 @@ _log = logging.getLogger(__name__)
 
 _NO_PARTS: Final[dict[str, int]] = {}
 _OURS: Final = "engine"  # the kind of target
-_WRITES: Final[tuple[Leaf, ...]] = ("cache_write_5m", "cache_write_1h")
 
 
 class Settlement:
@@ -210,7 +209,7 @@ def _as_sold(usage: Usage, card: AnyCard) -> Usage:
 
     Whoever has made that card has not thought of it: the request must not become unpriced by a mark in its prompt.
     """
-    written: dict[Leaf, int | None] = {leaf: getattr(usage, leaf) for leaf in _WRITES}
+    written: dict[Leaf, int | None] = {leaf: getattr(usage, leaf) for leaf in CACHE_WRITE_LEAVES}
     unsold = [leaf for leaf, count in written.items() if count and card.rate(leaf, usage.input_tokens) is None]
     more = sum(written[leaf] or 0 for leaf in unsold)
     return structs.replace(usage, input_text=(usage.input_text or 0) + more, **dict.fromkeys(unsold))

@@ -12,7 +12,8 @@ from analytics.prices.listing import Sold, listed_cards, without_card
 from analytics.prices.litellm_table import LitellmTable
 from analytics.prices.provider_names import price_names
 from contracts.errors import NotFound, TollkeeperError
-from contracts.pricing.prices import PriceCard, price_card
+from contracts.metering.usage import leaves_of
+from contracts.pricing.prices import NewPrice, PriceCard, price_card
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 PAGE = (Path(__file__).parents[3] / "docs" / "providers.md").read_text()
@@ -95,10 +96,8 @@ def test_the_wider_table_is_asked_by_the_same_names_and_only_for_that_seller(tmp
         *("azure/eu/gpt-new", "openai/gpt-new", "openai/responses/gpt-new"),
         *("bedrock/us.maker.model-v1:0", "bedrock/converse/us.maker.model-v1:0", "vertex_ai/gemini-new"),
     ):
-        assert card_of(name, table).rates == {
-            "input_text": 10**6, "input_audio": 10**6, "input_image": 10**6,
-            **dict.fromkeys(("output_text", "output_reasoning", "output_audio", "output_image"), 2 * 10**6),
-        }, name  # fmt: skip
+        priced = dict.fromkeys(leaves_of("input"), 10**6) | dict.fromkeys(leaves_of("output"), 2 * 10**6)
+        assert card_of(name, table).rates == priced, name
     for name in ("azure/gpt-new", "gemini/gemini-new", "groq/gpt-new", "bedrock/eu.maker.model-v1:0"):
         with pytest.raises(NotFound):
             card_of(name, table)
@@ -137,7 +136,9 @@ def test_service_tiers_come_with_the_prices_of_both_lists(tmp_path: Path) -> Non
 def test_a_model_with_a_card_that_holds_is_not_asked_about() -> None:
     sold = [Sold("embed-x", "mockai", "embed-x"), Sold("gpt", "openai", "gpt-5")]
     known = [
-        price_card("embed-x", "embedx-1", {"input_text": Decimal("0.1")}, valid_from=datetime(2026, 1, 1, tzinfo=UTC))
+        price_card(
+            NewPrice("embed-x", "embedx-1", {"input_text": Decimal("0.1")}, valid_from=datetime(2026, 1, 1, tzinfo=UTC))
+        )
     ]
     assert without_card(sold, known, NOW) == [sold[1]]
     assert without_card(sold, known, NOW, "acme") == sold, "a tenant's own list counts its own cards"

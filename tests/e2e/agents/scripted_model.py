@@ -16,6 +16,7 @@ CALLS: dict[str, dict[str, object]] = {
     "add": {"a": 40, "b": 2},
 }
 GREETING = "Good day."
+VECTOR = [0.5, -1.0]  # of every text
 WANTED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 
@@ -52,6 +53,11 @@ class ScriptedModel:
 
 
 def _answer(body: dict[str, Any]) -> tuple[str, bytes]:
+    if "messages" not in body:
+        vectors = [{"object": "embedding", "index": place, "embedding": VECTOR} for place in range(len(body["input"]))]
+        usage = {"prompt_tokens": 4, "total_tokens": 4}
+        whole = {"object": "list", "data": vectors, "model": "scripted", "usage": usage}
+        return "application/json", json.dumps(whole).encode()
     message, finish = _message(body)
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     shared = {"id": "x", "created": 1, "model": "scripted"}

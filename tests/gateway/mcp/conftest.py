@@ -155,7 +155,7 @@ async def post(
             content=body,
             headers={name: value for name, value in own.items() if value},
         )
-    text = reply.text
+    text = reply.content.decode()  # strictly
     if reply.headers.get("content-type", "").startswith("text/event-stream"):
         text = [line[5:] for line in text.splitlines() if line.startswith("data:")][-1]
     return reply.status_code, dict(reply.headers), json.loads(text) if text else None

@@ -187,6 +187,28 @@ async def test_models_are_listed_and_prompts_counted(start_gateway, kit):
     assert [model["name"] for model in listed.json["models"]] == [f"models/{MODEL}"]
 
 
+async def test_clients_of_google_get_its_shapes_at_paths_that_other_apis_have_too(start_gateway, kit):
+    gateway = await start_gateway(kit.configuration((MODEL, [kit.scripted()])))
+
+    async def get(path: str, **headers: str) -> Any:
+        given = {"Content-Length": "0", **{name.replace("_", "-"): value for name, value in headers.items()}}
+        return await gateway.ask(kit.request(b"", given, path=path).replace(b"POST", b"GET", 1))
+
+    google = {"Authorization": "", "x_goog_api_key": kit.KEY}
+    for version in ("v1", "v1beta", "v1alpha"):
+        listed = await get(f"/{version}/models?pageSize=50", **google)
+        assert [model["name"] for model in listed.json["models"]] == [f"models/{MODEL}"]
+        assert (await get(f"/{version}/models/{MODEL}", **google)).json["displayName"] == MODEL
+        nothing = await get(f"/{version}/models/nothing", **google)
+        assert (nothing.status, nothing.json["error"]["status"]) == (404, "NOT_FOUND")
+        for path in (f"/{version}/files", f"/upload/{version}/files", f"/{version}/cachedContents"):
+            absent = await get(path, **google)
+            assert (absent.status, absent.json["error"]["status"]) == (404, "NOT_FOUND")
+            assert ":generateContent" in absent.json["error"]["message"]
+    assert (await get("/v1/models")).json["data"][0]["object"] == "model"
+    assert (await get("/v1/files")).json["object"] == "list"
+
+
 async def test_paths_keys_and_models_that_are_not_there(gateway, kit):
     path = await ask(gateway, kit, "predictLongRunning")
     assert (path.status, path.json["error"]["status"]) == (404, "NOT_FOUND")
