@@ -6,6 +6,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import urllib.error
 import urllib.request
@@ -23,6 +24,7 @@ from tests.ports import find_free_ports
 _TTL_SECONDS: Final = 20  # Patroni takes no less
 _PATIENCE_SECONDS: Final = 120.0
 _USER: Final = "tollkeeper"
+_SHOWN_LINES: Final = 25
 
 
 def is_installed() -> bool:
@@ -89,6 +91,10 @@ class PatroniNode:
                 return found
         except (OSError, urllib.error.URLError, ValueError):
             return []
+
+    def last_lines(self) -> list[str]:
+        """Return what its Patroni, and the server through it, logged last."""
+        return (self._folder / "log").read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
 
     def url(self, database: str) -> str:
         """Return the URL of a database of this server alone."""
@@ -187,8 +193,13 @@ class PatroniPair:
         return next((node for node in self.nodes if node.is_leader()), None)
 
     def wait_for_standby(self) -> None:
-        """Wait until the other node has all that is committed."""
-        poll(self._has_standby, "a synchronous standby", _PATIENCE_SECONDS)
+        """Wait until the other node has all that is committed. Shows what both Patronis logged last if it never has."""
+        try:
+            poll(self._has_standby, "a synchronous standby", _PATIENCE_SECONDS)
+        except AssertionError:
+            for node in self.nodes:
+                print(f"{node.name}:", *node.last_lines(), sep="\n", file=sys.stderr)
+            raise
 
     def url(self, database: str) -> str:
         """Return the URL that names both servers."""
