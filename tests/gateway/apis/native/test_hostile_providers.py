@@ -73,6 +73,14 @@ async def test_a_beta_header_that_no_header_should_hold_is_not_passed_on(start, 
     assert not any("anthropic-beta" in sent.headers for sent in upstream.requests)
 
 
+async def test_betas_on_several_lines_are_one_list(start, upstream, kit):
+    upstream.always(upstream.whole(provider.message(TEXT)))
+    gateway = await start()
+    lines = b"\r\nanthropic-beta: a-1\r\nAnthropic-Beta: b-2, c-3\r\n"
+    assert (await gateway.ask(post(kit).replace(b"\r\n", lines, 1))).status == 200
+    assert upstream.requests[0].headers["anthropic-beta"] == "a-1, b-2, c-3"
+
+
 async def test_a_providers_headers_reach_no_client(start, upstream, kit):
     own = {
         "set-cookie": "provider=1; domain=example.com",
