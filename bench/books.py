@@ -24,11 +24,12 @@ from analytics.cost.periods import month_of
 from analytics.scope import Period
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
-from backends.control.prices import NewPrice, create_price
+from backends.control.prices import create_price
 from backends.store.client import StoreClient
 from bench.report import Report, run_bench
 from bench.store_process import StoreProcess
 from contracts.control import Tenant
+from contracts.pricing.prices import NewPrice
 from contracts.rules.periods import zone_of
 from migrations.database import migrate_database
 

@@ -22,7 +22,7 @@ from analytics.reconciliation.matching import Found
 from analytics.reconciliation.report import Reconciled, reconcile
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
-from backends.control.prices import NewPrice, create_price
+from backends.control.prices import create_price
 from backends.control.provider_bills import set_bill_names
 from backends.store.client import StoreClient
 from bench.books import cpu_of
@@ -31,6 +31,7 @@ from bench.report import Report, run_bench
 from bench.store_process import StoreProcess
 from contracts.control import Model, Pool, Target
 from contracts.metering.usage import Leaf
+from contracts.pricing.prices import NewPrice
 from migrations.database import migrate_database
 
 LINES: Final = 100_000

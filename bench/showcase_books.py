@@ -16,12 +16,13 @@ from analytics.scope import Period
 from backends.control.book_periods import ISSUER, ProfileChange, set_profile
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
-from backends.control.prices import NewPrice, create_price
+from backends.control.prices import create_price
 from backends.control.rates import NewRate, create_rate
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
+from contracts.pricing.prices import NewPrice
 from contracts.recording.ids import uuid7
 from contracts.recording.names import REQUESTS
 from contracts.recording.records import RequestRecord

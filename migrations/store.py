@@ -28,6 +28,8 @@ SCRIPTS: Final = Path(__file__).parent / "clickhouse"
 _FILE_NAME: Final = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 _MADE: Final = re.compile(r"^CREATE TABLE IF NOT EXISTS (\w+)\b")
 _DERIVED: Final = re.compile(r"^CREATE MATERIALIZED VIEW IF NOT EXISTS \w+ TO (\w+) AS\b")
+_VIEW: Final = re.compile(r"^CREATE MATERIALIZED VIEW IF NOT EXISTS (\w+)\b")
+_VIEW_DROPPED: Final = re.compile(r"^DROP VIEW IF EXISTS (\w+)$")
 _FILLED: Final = re.compile(r"^INSERT INTO (\w+)\b")
 _POLL_SECONDS: Final = 0.1
 _STATEMENT_SECONDS: Final = 3 * 3600  # a table that is copied into another
@@ -100,9 +102,10 @@ def migrate_store(
 ) -> None:
     """Apply what is missing, one line per file through `say`. Safe to repeat, and while others read.
 
-    `turns` are those of the installation whose collector writes to this store. A file that copies rows keeps it
-    waiting, and is refused while one of its batches may be stored and will come again: that would be copied, and then
-    derived as well. A rollup that a file makes and does not fill is filled from the rows that are there.
+    `turns` are those of the installation whose collector writes to this store. A file that copies rows or replaces
+    views keeps it waiting, and is refused while one of its batches may be stored and will come again: that would be
+    copied or known by the views before alone, and then derived as well. A rollup that a file makes and does not fill is
+    filled from the rows that are there.
 
     With `cluster`, the name of one that the server at `address` knows, tables are made on all its nodes
     (`migrations.cluster`). Waits up to `wait_seconds` for the store to answer. The installation that `address` names
@@ -130,7 +133,7 @@ def migrate_store(
                 continue
             # A store that was empty has nothing to copy, and what is in doubt is of another.
             new_rollups = _new_rollups(migration) if applied and not cluster else []
-            with _held(turns) if applied and (_copies_rows(migration) or new_rollups) else nullcontext():
+            with _held(turns) if applied and (_needs_quiet(migration) or new_rollups) else nullcontext():
                 for statement in statements:
                     client.command(statement)
                 _fill(client, new_rollups)
@@ -164,8 +167,12 @@ def _applied(client: StoreClient) -> dict[int, dict[str, object]]:
     return {int(str(row["version"])): row for row in rows}
 
 
-def _copies_rows(migration: StoreMigration) -> bool:
-    return any(statement.startswith("INSERT INTO ") for statement in migration.statements())
+def _needs_quiet(migration: StoreMigration) -> bool:
+    """Return whether a file copies rows, or replaces a view by one that does not know the tokens of before."""
+    statements = list(migration.statements())
+    made = {found[1] for statement in statements if (found := _VIEW.match(statement))}
+    dropped = {found[1] for statement in statements if (found := _VIEW_DROPPED.match(statement))}
+    return any(statement.startswith("INSERT INTO ") for statement in statements) or bool(dropped and made)
 
 
 def _new_rollups(migration: StoreMigration) -> list[str]:
@@ -202,7 +209,7 @@ def _held(turns: StoreTurns | None) -> Iterator[None]:
             stack.enter_context(turns.held())
         except ConfigurationError as error:
             raise ConfigurationError(
-                f"{error.message}. The migration copies rows and would count that batch twice. Run "
+                f"{error.message}. The migration copies rows or replaces views and would count that batch twice. Run "
                 "`python -m collector --settle` first, with the collector's settings: it finishes that batch and ends"
             ) from error
         yield

@@ -38,6 +38,7 @@ UNREAD: Final = """sqlalchemy numpy cryptography rich markdown_it httpx httpcore
 HOT: Final = tuple(
     """
     algorithms/batching
+    algorithms/routing/ask
     algorithms/routing/block_map
     algorithms/routing/fleet
     algorithms/routing/pace
@@ -54,6 +55,7 @@ HOT: Final = tuple(
     analytics/planner/sequence
     analytics/planner/simulation
     analytics/planner/step_luck
+    backends/audit/keyed_hash
     backends/http_client/asker
     backends/http_client/chunk_taker
     backends/http_client/http_connection
@@ -64,6 +66,7 @@ HOT: Final = tuple(
     backends/llm/http/http_reply
     backends/llm/media_reply
     backends/llm/http/known_shapes
+    backends/llm/http/native_body
     backends/llm/http/native_reply
     backends/llm/http/openai_body
     backends/llm/http/openai_http
@@ -75,13 +78,25 @@ HOT: Final = tuple(
     backends/segment_log/segment_numbers
     backends/segment_log/segments
     backends/segment_log/slot_table
+    contracts/engine/block_keys
     contracts/metering/gaps
     contracts/metering/leaf_counts
+    contracts/metering/native_usage
     contracts/metering/openai_usage
     contracts/metering/plain_counts
     contracts/metering/usage_wish
     contracts/recording/ids
+    contracts/recording/redaction
+    contracts/recording/said
     gateway/apis/endpoints
+    gateway/apis/messages/errors
+    gateway/apis/messages/operation
+    gateway/apis/messages/passage
+    gateway/apis/messages/reply
+    gateway/apis/messages/untranslated
+    gateway/apis/native/reach
+    gateway/apis/native/reading
+    gateway/apis/prompt_marks
     gateway/apis/reading
     gateway/cache/answer_store
     gateway/cache/cache_control
@@ -122,19 +137,25 @@ HOT: Final = tuple(
     gateway/limits/estimates/steady_estimates
     gateway/limits/headers
     gateway/limits/limiter
-    gateway/limits/plan
+    gateway/limits/limit_plan
     gateway/limits/reservation
     gateway/observability/metrics/histogram
     gateway/observability/metrics/request_counts
+    gateway/records/content
     gateway/records/journal
     gateway/records/recorder
+    gateway/records/request_audit
     gateway/records/sent_requests
     gateway/replies/allowance
+    gateway/replies/answer_facts
+    gateway/replies/answer_copy
+    gateway/replies/answer_digest
     gateway/replies/chat_reply
     gateway/replies/chunk_relay
     gateway/replies/progress
     gateway/replies/reply
     gateway/replies/reply_facts
+    gateway/replies/translated_reply
     gateway/request/reserving
     gateway/request/attempt
     gateway/request/charges/charging
@@ -154,6 +175,9 @@ HOT: Final = tuple(
     gateway/routing/health/pool_health
     gateway/routing/health/target_health
     gateway/routing/replicas/router
+    gateway/routing/replicas/asks
+    gateway/routing/replicas/choice
+    gateway/routing/replicas/credit_book
     gateway/wire/exchange
     gateway/wire/http
     gateway/wire/secure_listener

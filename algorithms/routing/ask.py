@@ -2,36 +2,59 @@
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from algorithms.routing.replica import Replica
 from algorithms.routing.work_book import WorkBook
 
 
-class Ask(msgspec.Struct):
+class Ask:
     """A request to be placed: its prompt's length and its blocks' keys, in tokens; what it may produce; its session."""
 
-    tokens: int
-    keys: Sequence[int] = ()
-    block_tokens: int = 16
-    output_tokens: int = 0
-    session: str = ""
-    is_whole: bool = False  # the answer is asked for in one piece
+    __slots__ = ("block_tokens", "is_whole", "keys", "output_tokens", "session", "tokens")
+
+    def __init__(
+        self,
+        tokens: int,
+        keys: Sequence[int] = (),
+        block_tokens: int = 16,
+        output_tokens: int = 0,
+        session: str = "",
+        is_whole: bool = False,
+    ) -> None:
+        """`is_whole`: the answer is asked for in one piece."""
+        self.tokens = tokens
+        self.keys = keys
+        self.block_tokens = block_tokens
+        self.output_tokens = output_tokens
+        self.session = session
+        self.is_whole = is_whole
 
 
-class Sight(msgspec.Struct):
+class Sight:
     """A pool's replicas at this moment, and who of them has how many of the prompt's tokens in its cache.
 
-    `matches` are (bits, tokens) pairs, the fewest tokens first; whose bit is in none has nothing of it.
+    `places` are by bit. `matches` are (bits, tokens) pairs, the fewest tokens first; whose bit is in none has nothing
+    of it. `last_place` served the session last. `allowed` are the places that may see the prompt; `None`: all.
     """
 
-    replicas: Sequence[Replica]
-    places: Mapping[int, int]  # by bit
-    now_ns: int
-    matches: list[tuple[int, int]]
-    work: WorkBook
-    last_place: int | None = None  # which served the session last
-    allowed: Sequence[int] | None = None  # places that may see the prompt; `None`: all
+    __slots__ = ("allowed", "last_place", "matches", "now_ns", "places", "replicas", "work")
+
+    def __init__(
+        self,
+        replicas: Sequence[Replica],
+        places: Mapping[int, int],
+        now_ns: int,
+        matches: list[tuple[int, int]],
+        work: WorkBook,
+        last_place: int | None = None,
+        allowed: Sequence[int] | None = None,
+    ) -> None:
+        self.replicas = replicas
+        self.places = places
+        self.now_ns = now_ns
+        self.matches = matches
+        self.work = work
+        self.last_place = last_place
+        self.allowed = allowed
 
     def cached(self, place: int) -> int:
         """Return how many of the prompt's tokens a replica is taken to have in its cache."""

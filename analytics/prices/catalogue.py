@@ -17,7 +17,7 @@ from genai_prices.types import ModelInfo, ModelPrice, Provider, StartDateConstra
 
 from contracts.errors import NotFound, TollkeeperError
 from contracts.metering.usage import CACHE_READ_LEAVES, KINDS, Leaf, leaves_of
-from contracts.pricing.prices import PriceCard, price_card
+from contracts.pricing.prices import NewPrice, PriceCard, price_card
 
 # The names under which gateways and SDKs know providers, where genai-prices has another.
 _PROVIDERS: Final[Mapping[str, str]] = {
@@ -149,19 +149,21 @@ def _card(
     found = {name: _leaf_prices(one, hears=hears) for name, one in service_tiers.items()}
     per_thousand = prices.requests_kcount
     return price_card(
-        model,
-        f"{catalogue_version()}/{provider.id}/{info.id}/{model}/{at:%Y-%m-%d}",
-        base,
-        valid_from=at,
-        valid_to=until,
-        tiers=sorted(tiers.items()),
-        usd_per_request=per_thousand / 1000 if isinstance(per_thousand, Decimal) else Decimal(0),
-        provider=seller,
-        service_tiers={name: _changed(own, base) for name, (own, _) in found.items()},
-        service_tiers_above={
-            above: {name: _changed(own.get(above, {}), rates) for name, (_, own) in found.items()}
-            for above, rates in tiers.items()
-        },
+        NewPrice(
+            model,
+            f"{catalogue_version()}/{provider.id}/{info.id}/{model}/{at:%Y-%m-%d}",
+            base,
+            valid_from=at,
+            valid_to=until,
+            tiers=sorted(tiers.items()),
+            usd_per_request=per_thousand / 1000 if isinstance(per_thousand, Decimal) else Decimal(0),
+            provider=seller,
+            service_tiers={name: _changed(own, base) for name, (own, _) in found.items()},
+            service_tiers_above={
+                above: {name: _changed(own.get(above, {}), rates) for name, (_, own) in found.items()}
+                for above, rates in tiers.items()
+            },
+        )
     )
 
 

@@ -12,12 +12,11 @@ from sqlalchemy.orm import Session
 from analytics.prices.catalogue import Unpriceable, catalogue_cards, catalogue_version
 from analytics.prices.litellm_table import LitellmTable, UnknownModel
 from analytics.prices.provider_names import PricedName, price_names
-from backends.control.prices import NewPrice
 from contracts.control import Model, Pool, Target
 from contracts.errors import ConfigurationError, NotFound, TollkeeperError
 from contracts.metering.usage import Leaf
 from contracts.pricing.money import usd
-from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, Tier
+from contracts.pricing.prices import AnyCard, NewPrice, PriceBook, PriceCard, Tier
 from contracts.pricing.service_tiers import BATCH
 
 _LITELLM: Final = "litellm"  # a kind of target

@@ -14,7 +14,7 @@ from typing import Final
 from backends.signatures import check_signature
 from contracts.errors import ConfigurationError, InvalidRequest, NotFound
 from contracts.metering.usage import CACHE_READ_LEAVES, KINDS, MEDIA_LEAVES, Leaf
-from contracts.pricing.prices import PriceCard, price_card
+from contracts.pricing.prices import NewPrice, PriceCard, price_card
 from contracts.pricing.service_tiers import BATCH
 
 FILE_NAME: Final = "model_prices_and_context_window_backup.json"
@@ -130,11 +130,13 @@ class LitellmTable:
         by_unit = _price_by_unit(entry)
         if by_unit:
             return price_card(
-                model or upstream,
-                f"{self.version}/{name}/{model or upstream}",
-                by_unit,
-                valid_from=_BEGINNING,
-                provider=seller,
+                NewPrice(
+                    model or upstream,
+                    f"{self.version}/{name}/{model or upstream}",
+                    by_unit,
+                    valid_from=_BEGINNING,
+                    provider=seller,
+                )
             )
         without = (field for field, token in _FOREIGN_WITHOUT if entry.get(field) and not entry.get(token))
         foreign = next((field for field in (*_FOREIGN, *without) if entry.get(field)), None)
@@ -151,15 +153,17 @@ class LitellmTable:
         tiers = {above: _prices(entry, suffix) for above, suffix in cliffs.items()}
         fee = entry.get("input_cost_per_request") or 0
         return price_card(
-            model or upstream,
-            f"{self.version}/{name}/{model or upstream}",
-            base,
-            valid_from=_BEGINNING,
-            tiers=[(above, rates) for above, rates in sorted(tiers.items()) if rates],
-            usd_per_request=Decimal(str(fee)),
-            provider=seller,
-            service_tiers=_by_tier(entry, "", base),
-            service_tiers_above={above: _by_tier(entry, suffix, tiers[above]) for above, suffix in cliffs.items()},
+            NewPrice(
+                model or upstream,
+                f"{self.version}/{name}/{model or upstream}",
+                base,
+                valid_from=_BEGINNING,
+                tiers=[(above, rates) for above, rates in sorted(tiers.items()) if rates],
+                usd_per_request=Decimal(str(fee)),
+                provider=seller,
+                service_tiers=_by_tier(entry, "", base),
+                service_tiers_above={above: _by_tier(entry, suffix, tiers[above]) for above, suffix in cliffs.items()},
+            )
         )
 
     def _name_of(self, provider: str, upstream: str) -> str | None:

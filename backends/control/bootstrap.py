@@ -13,9 +13,10 @@ from sqlalchemy.orm import Session
 from backends.control.changes import Author, begin_change
 from backends.control.keys import KeyRequest, create_key
 from backends.control.organisation import create_tenant
-from backends.control.prices import BUILTIN_VERSIONS, NewPrice, NewStandardCost, create_price, create_standard_cost
+from backends.control.prices import BUILTIN_VERSIONS, NewStandardCost, create_price, create_standard_cost
 from backends.control.serving import NewTarget, create_model, create_pool, create_target
 from contracts.control import Model, Pool, Target, Tenant
+from contracts.pricing.prices import NewPrice
 
 DEMO_TENANT = "demo"
 DEMO_POOL = "demo"

@@ -6,7 +6,7 @@ A card is never changed once it has priced something; its end may be set, so tha
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final, cast
 
@@ -20,33 +20,12 @@ from contracts.control import Price, StandardCost
 from contracts.errors import ConfigurationError, Conflict, EffectUnconfirmed, InvalidRequest, NotFound
 from contracts.metering.usage import Leaf
 from contracts.pricing.money import pico_usd_per_token
-from contracts.pricing.prices import AnyCard, PriceBook, PriceCard, StandardCostCard, price_card
+from contracts.pricing.prices import BEGINNING, AnyCard, NewPrice, PriceBook, PriceCard, StandardCostCard, price_card
 from contracts.pricing.unit_prices import units_in, with_units, without_units
 
-BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 GRACE = timedelta(minutes=1)  # an end that is no longer ago is meant as now
 
 BUILTIN_VERSIONS: Final = "builtin/"  # what versions of the cards begin with that come with the product
-
-
-@dataclass(frozen=True, slots=True)
-class NewPrice:
-    """A price card as people write it: USD per million tokens by usage leaf, tiers above a number of input tokens."""
-
-    model: str
-    version: str
-    usd_per_mtok: Mapping[Leaf, Decimal]
-    valid_from: datetime = BEGINNING
-    valid_to: datetime | None = None
-    tiers: Sequence[tuple[int, Mapping[Leaf, Decimal]]] = ()
-    usd_per_request: Decimal = field(default=Decimal(0))
-    provider: str = ""
-    tenant: str = ""
-    region: str = ""
-    batch_usd_per_mtok: Mapping[Leaf, Decimal] = field(default_factory=dict)
-    batch_tiers: Mapping[int, Mapping[Leaf, Decimal]] = field(default_factory=dict)  # by the tier's threshold
-    service_tiers: Mapping[str, Mapping[Leaf, Decimal]] = field(default_factory=dict)  # by name, such as "flex"
-    service_tiers_above: Mapping[int, Mapping[str, Mapping[Leaf, Decimal]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,26 +306,28 @@ def card_of_price(row: Price) -> PriceCard:
             _as_decimals(written["usd_per_mtok"]), _tiers_as_decimals(written.get("service_tiers", {})), per_unit
         )
         return price_card(
-            row.model,
-            row.version,
-            rates,
-            valid_from=row.valid_from,
-            valid_to=row.valid_to,
-            tiers=[(cast(int, tier["above_input_tokens"]), _as_decimals(tier["usd_per_mtok"])) for tier in tiers],
-            usd_per_request=Decimal(str(written.get("usd_per_request", "0"))),
-            provider=row.provider,
-            tenant=row.tenant_id,
-            region=row.region,
-            batch_usd_per_mtok=_as_decimals(written.get("batch_usd_per_mtok", {})),
-            batch_tiers={
-                cast(int, tier["above_input_tokens"]): _as_decimals(tier.get("batch_usd_per_mtok", {}))
-                for tier in tiers
-            },
-            service_tiers=service_tiers,
-            service_tiers_above={
-                cast(int, tier["above_input_tokens"]): _tiers_as_decimals(tier.get("service_tiers", {}))
-                for tier in tiers
-            },
+            NewPrice(
+                row.model,
+                row.version,
+                rates,
+                valid_from=row.valid_from,
+                valid_to=row.valid_to,
+                tiers=[(cast(int, tier["above_input_tokens"]), _as_decimals(tier["usd_per_mtok"])) for tier in tiers],
+                usd_per_request=Decimal(str(written.get("usd_per_request", "0"))),
+                provider=row.provider,
+                tenant=row.tenant_id,
+                region=row.region,
+                batch_usd_per_mtok=_as_decimals(written.get("batch_usd_per_mtok", {})),
+                batch_tiers={
+                    cast(int, tier["above_input_tokens"]): _as_decimals(tier.get("batch_usd_per_mtok", {}))
+                    for tier in tiers
+                },
+                service_tiers=service_tiers,
+                service_tiers_above={
+                    cast(int, tier["above_input_tokens"]): _tiers_as_decimals(tier.get("service_tiers", {}))
+                    for tier in tiers
+                },
+            )
         )
     except ValueError as error:  # the fee per request is finer than a pico-USD
         raise ConfigurationError(f"card {row.version!r}, usd_per_request: {error}") from error

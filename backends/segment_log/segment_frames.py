@@ -67,23 +67,13 @@ def frames(
                 size = offset + len(chunk)  # someone cut the file: judge what is left of it
         number, marker, head, length = _head_at(chunk, at)
         end = offset + head + length
-        payload: bytes | None = None
+        payload = None
         if length >= 0 and end <= size:
-            if end - base <= len(chunk):
-                payload = chunk[at + head : end - base]
-            elif length <= _CHUNK_BYTES or _holds_in_pieces(descriptor, offset, head, length):
-                payload = read_at(descriptor, length, offset + head)
-            if payload is not None and not _holds(chunk, at + head - _PLAIN_BYTES, payload):
+            payload = _sound_payload(descriptor, offset, head, length, chunk, at)
+        if payload is not None and number:
+            # One with a lower number is an old one, where it should not be.
+            if not _is_believed(descriptor, marker, known, end, size) or number <= last:
                 payload = None
-        if payload is not None and number and marker not in known:
-            if not marker:
-                payload = None
-            elif (end >= size and not known) or marker == _marker_at(descriptor, end, size):
-                known.append(marker)
-            else:
-                payload = None
-        if payload is not None and number and number <= last:
-            payload = None  # an old one, where it should not be
         if payload is None:
             end = _next_sound(descriptor, offset, size, known, last)
             number = 0
@@ -91,6 +81,27 @@ def frames(
             last = number
         yield Frame(offset, end, payload, number)
         offset = end
+
+
+def _sound_payload(descriptor: int, offset: int, head: int, length: int, chunk: bytes, at: int) -> bytes | None:
+    """Return the payload of the entry at `offset`, whose header stands in `chunk` at `at`; `None` if it is damaged."""
+    if at + head + length <= len(chunk):
+        payload = chunk[at + head : at + head + length]
+    elif length <= _CHUNK_BYTES or _holds_in_pieces(descriptor, offset, head, length):
+        payload = read_at(descriptor, length, offset + head)
+    else:
+        return None
+    return payload if _holds(chunk, at + head - _PLAIN_BYTES, payload) else None
+
+
+def _is_believed(descriptor: int, marker: int, known: list[int], end: int, size: int) -> bool:
+    """Return whether an entry with this marker, which ends at `end`, is one of the log's; note a marker found so."""
+    if marker in known:
+        return True
+    if marker and ((end >= size and not known) or marker == _marker_at(descriptor, end, size)):
+        known.append(marker)
+        return True
+    return False
 
 
 def last_number(descriptor: int, start: int, size: int, marker: int) -> int:
@@ -101,18 +112,9 @@ def last_number(descriptor: int, start: int, size: int, marker: int) -> int:
     last, offset = 0, start
     while offset < size:
         chunk = memoryview(read_at(descriptor, min(_CHUNK_BYTES, size - offset), offset))
-        at, available = 0, len(chunk)
-        while available - at >= HEADER_BYTES:
-            first, second, number, tag, length, checksum = HEADER.unpack_from(chunk, at)
-            end = at + HEADER_BYTES + (length & ~_IS_ADLER)
-            if end > available:
-                break
-            is_next = number == last + 1 or not last
-            if first != _FIRST or second != _SECOND or number ^ tag != marker or not is_next or not length & _IS_ADLER:
-                return 0
-            if _adler32(chunk[at + HEADER_BYTES : end], length & ~_IS_ADLER) != checksum:
-                return 0
-            last, at = number, end
+        at, last = _walked(chunk, marker, last)
+        if at < 0:
+            return 0
         if not at:  # it is larger than a chunk, or cut short
             number, found, head, length = _head_at(bytes(chunk[:HEADER_BYTES]), 0)
             is_next = number == last + 1 or not last
@@ -123,6 +125,24 @@ def last_number(descriptor: int, start: int, size: int, marker: int) -> int:
             last, at = number, head + length
         offset += at
     return last
+
+
+def _walked(chunk: memoryview, marker: int, last: int) -> tuple[int, int]:
+    """Return how many bytes of whole entries a chunk begins with, and the number of the last; -1 and 0 if one of them
+    is unsound or not the next after `last`."""
+    at, available = 0, len(chunk)
+    while available - at >= HEADER_BYTES:
+        first, second, number, tag, length, checksum = HEADER.unpack_from(chunk, at)
+        end = at + HEADER_BYTES + (length & ~_IS_ADLER)
+        if end > available:
+            break
+        is_next = number == last + 1 or not last
+        if first != _FIRST or second != _SECOND or number ^ tag != marker or not is_next or not length & _IS_ADLER:
+            return -1, 0
+        if _adler32(chunk[at + HEADER_BYTES : end], length & ~_IS_ADLER) != checksum:
+            return -1, 0
+        last, at = number, end
+    return at, last
 
 
 def is_torn(descriptor: int, offset: int, size: int) -> bool:

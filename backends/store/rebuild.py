@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from backends.store.base_views import views_over_bases
 from backends.store.checks.rollups import SKETCH_TOLERANCE, RollupPair, comparable_rows, pair_of, plain_type
 from backends.store.client import StoreClient
 from backends.store.copies import drop_copies
@@ -91,7 +92,8 @@ class RebuildPlan(msgspec.Struct, frozen=True):
 
 def list_rollups(client: StoreClient) -> list[RollupView]:
     """Return the views whose targets can be rebuilt, sources before what is made of them."""
-    left, ordered = sorted(list_views(client), key=lambda view: view.target), list[RollupView]()
+    views = views_over_bases(list_views(client), {table.name: table for table in list_tables(client)})
+    left, ordered = sorted(views, key=lambda view: view.target), list[RollupView]()
     while left:
         targets = {view.target for view in left}
         ready = [view for view in left if view.source not in targets] or left
@@ -109,8 +111,7 @@ def plan_rebuild(client: StoreClient, turns: StoreTurns, rollup: str) -> Rebuild
     with snapshot_of(client, turns, [source, target], is_copied=False) as snapshot:
         pair = pair_of(snapshot.rows_of, view, source, target)
         changes = _changes(client, pair, snapshot.at, list_rules(client))
-    derived = [other.target for other in list_rollups(client) if other.source == rollup]
-    return RebuildPlan(rollup, source.name, changes, derived)
+    return RebuildPlan(rollup, source.name, changes, _derived(client, rollup))
 
 
 def rebuild(client: StoreClient, turns: StoreTurns, plan: RebuildPlan, say: Callable[[str], None]) -> None:
@@ -151,6 +152,15 @@ def _find(client: StoreClient, rollup: str) -> tuple[RollupView, StoreTable, Sto
         )
     tables = {table.name: table for table in list_tables(client)}
     return view, tables[view.source], tables[view.target]
+
+
+def _derived(client: StoreClient, rollup: str) -> list[str]:
+    """Return the rollups that are filled from one, at any remove: they take what is put into it."""
+    views = list_views(client)
+    found = {rollup}
+    while more := {view.target for view in views if view.source in found} - found:
+        found |= more
+    return [view.target for view in list_rollups(client) if view.target in found - {rollup}]
 
 
 def _when(target: StoreTable) -> str:

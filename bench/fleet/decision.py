@@ -11,7 +11,7 @@ from typing import Any, Final
 from contracts.access.identity import Identity
 from contracts.api.chat import ChatRequest, Message
 from contracts.metering.usage import Usage
-from contracts.pricing.prices import PriceBook, bill, price_card
+from contracts.pricing.prices import NewPrice, PriceBook, bill, price_card
 from contracts.rules.limits import BudgetSpec, Level, LimitSpec, Scope, Window
 from contracts.rules.metrics import Metric
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
@@ -140,7 +140,7 @@ def _snapshot() -> Snapshot:
         limit("key", "*", "tokens", "minute"),
     )
     budget = BudgetSpec("b1", Scope("acme", "tenant"), "pico_usd", _AMPLE, "month", thresholds=(50, 80, 100))
-    card = price_card("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)})
+    card = price_card(NewPrice("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)}))
     target = TargetSpec("t", "p", "openai_http", "http://127.0.0.1:1/v1")
     return Snapshot(
         revision=1,

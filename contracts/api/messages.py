@@ -4,7 +4,7 @@ As with chats, fields that the gateway does not decide by are not typed; here th
 the body as it came. What cannot be honoured by any target is typed all the same, so that it can be refused by name.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -271,3 +271,19 @@ class MessagesRequest(Prompt, frozen=True, kw_only=True):
     metadata: Metadata | None = None
     service_tier: ServiceTier | None = None
     # Not offered: each would make another answer.
+
+
+class MessagesFields(msgspec.Struct, frozen=True):
+    """The fields of a request of the Messages API by which the gateway decides."""
+
+    model: str
+    messages: msgspec.Raw
+    max_tokens: PositiveInt | None = None
+    stream: bool | None = None
+    temperature: Any = None
+    tools: list[msgspec.Raw] | None = None
+    thinking: Any = None
+    output_config: Any = None
+    metadata: Any = None
+    service_tier: Any = None
+    speed: Any = None

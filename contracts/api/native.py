@@ -41,3 +41,9 @@ class NativeBody(msgspec.Struct, frozen=True, kw_only=True):
     head: str = ""
     refusal: InvalidRequest | None = None
     fields: dict[str, msgspec.Raw] | None = None  # the body's own, where it has been taken apart
+
+
+class NamedModel(msgspec.Struct, frozen=True):
+    """The model that a body asks for."""
+
+    model: str = ""

@@ -1,37 +1,27 @@
 """Usage as Anthropic's Messages API and OpenAI's Responses API report it, taken apart into leaves."""
 
+from typing import Final
+
 import msgspec
 
+from contracts.metering.native_reports import GeminiUsage, MessagesUsage, ModalityCount, ResponsesUsage
 from contracts.metering.openai_usage import usage_from_openai
 from contracts.metering.usage import (
-    CacheCreation,
     CompletionTokensDetails,
     OpenAIUsage,
     PromptTokensDetails,
     Usage,
 )
 
-
-class _ThinkingDetails(msgspec.Struct, frozen=True, gc=False):
-    thinking_tokens: int | None = None
+NOTHING_STATED: Final = MessagesUsage()
 
 
-class MessagesUsage(msgspec.Struct, frozen=True, gc=False):
-    """Anthropic's `usage`: three disjoint kinds of input, and output with its thinking inside."""
-
-    input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation: CacheCreation | None = None
-    output_tokens: int | None = None
-    output_tokens_details: _ThinkingDetails | None = None
-    service_tier: str | None = None
-    speed: str | None = None
-
-    def updated(self, later: "MessagesUsage") -> "MessagesUsage":
-        """Return the usage with what a later event of the stream states of it."""
-        stated = {name: value for name in self.__struct_fields__ if (value := getattr(later, name)) is not None}
-        return msgspec.structs.replace(self, **stated)
+def updated_usage(stated: MessagesUsage, later: MessagesUsage) -> MessagesUsage:
+    """Return a usage with what a later event of the stream states of it."""
+    if stated is NOTHING_STATED:
+        return later
+    said = {name: value for name in stated.__struct_fields__ if (value := getattr(later, name)) is not None}
+    return msgspec.structs.replace(stated, **said)
 
 
 def usage_from_messages(reported: MessagesUsage) -> Usage:
@@ -61,25 +51,6 @@ def usage_from_messages(reported: MessagesUsage) -> Usage:
     )
 
 
-class _InputDetails(msgspec.Struct, frozen=True, gc=False):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _OutputDetails(msgspec.Struct, frozen=True, gc=False):
-    reasoning_tokens: int | None = None
-
-
-class ResponsesUsage(msgspec.Struct, frozen=True, gc=False):
-    """OpenAI's `usage` of a response: totals that include their parts."""
-
-    input_tokens: int | None = None
-    input_tokens_details: _InputDetails | None = None
-    output_tokens: int | None = None
-    output_tokens_details: _OutputDetails | None = None
-    total_tokens: int | None = None
-
-
 def usage_from_responses(reported: ResponsesUsage) -> Usage:
     """Return the leaves. Raise InvalidUsage if no truthful count adds up so."""
     given, made = reported.input_tokens_details, reported.output_tokens_details
@@ -96,25 +67,6 @@ def usage_from_responses(reported: ResponsesUsage) -> Usage:
             else CompletionTokensDetails(reasoning_tokens=made.reasoning_tokens),
         )
     )
-
-
-class _ModalityCount(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    modality: str = ""
-    token_count: int = 0
-
-
-class GeminiUsage(msgspec.Struct, frozen=True, rename="camel"):
-    """Google's `usageMetadata`: cached tokens are among the prompt's, thoughts stand beside the candidates."""
-
-    prompt_token_count: int | None = None
-    cached_content_token_count: int | None = None
-    tool_use_prompt_token_count: int | None = None
-    candidates_token_count: int | None = None
-    thoughts_token_count: int | None = None
-    total_token_count: int | None = None
-    prompt_tokens_details: list[_ModalityCount] | None = None
-    cache_tokens_details: list[_ModalityCount] | None = None
-    candidates_tokens_details: list[_ModalityCount] | None = None
 
 
 def usage_from_gemini(reported: GeminiUsage) -> Usage:
@@ -147,5 +99,5 @@ def usage_from_gemini(reported: GeminiUsage) -> Usage:
     )
 
 
-def _of(details: list[_ModalityCount] | None, modality: str) -> int:
+def _of(details: list[ModalityCount] | None, modality: str) -> int:
     return sum([one.token_count for one in details or () if one.modality == modality])

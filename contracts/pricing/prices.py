@@ -41,7 +41,7 @@ CostBasis = Literal["price_card", "standard_card", "unpriced", "free", "unknown_
 # by our guess; it is unpriced and visible. Reasoning is billed as output by every provider we know of.
 _PRICED_AS: Final[dict[Leaf, Leaf]] = {"output_reasoning": "output_text"}
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)  # of a card that names no first moment
 _LONG_AGO_NS: Final = -(1 << 100)
 _FAR_OFF_NS: Final = 1 << 100
 TIER_MARK: Final = "#"  # between a card's version and the service tier, on what the tier's prices priced
@@ -448,7 +448,7 @@ class PriceBook:
 
 
 def _unix_ns(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
+    return (moment - BEGINNING) // timedelta(microseconds=1) * 1000
 
 
 def _check_disjoint(cards: list[AnyCard]) -> None:
@@ -464,57 +464,57 @@ def _check_disjoint(cards: list[AnyCard]) -> None:
         raise ConfigurationError(f"{both}; end the first with valid_to <= {later.valid_from.isoformat()}")
 
 
-def price_card(
-    model: str,
-    version: str,
-    usd_per_mtok: Mapping[Leaf, Decimal],
-    *,
-    valid_from: datetime = datetime(1970, 1, 1, tzinfo=UTC),
-    valid_to: datetime | None = None,
-    tiers: Iterable[tuple[int, Mapping[Leaf, Decimal]]] = (),
-    usd_per_request: Decimal = Decimal(0),
-    provider: str = "",
-    tenant: str = "",
-    region: str = "",
-    batch_usd_per_mtok: Mapping[Leaf, Decimal] | None = None,
-    batch_tiers: Mapping[int, Mapping[Leaf, Decimal]] | None = None,
-    service_tiers: Mapping[str, Mapping[Leaf, Decimal]] | None = None,
-    service_tiers_above: Mapping[int, Mapping[str, Mapping[Leaf, Decimal]]] | None = None,
-) -> PriceCard:
-    """Build a price card from prices as people write them: USD per million tokens.
+@dataclass(frozen=True, slots=True)
+class NewPrice:
+    """A price card as people write it: USD per million tokens by usage leaf, tiers above a number of input tokens."""
 
-    `batch_tiers` are the tiers' prices for batches, by threshold; `service_tiers_above` those of service tiers.
+    model: str
+    version: str
+    usd_per_mtok: Mapping[Leaf, Decimal]
+    valid_from: datetime = BEGINNING
+    valid_to: datetime | None = None
+    tiers: Sequence[tuple[int, Mapping[Leaf, Decimal]]] = ()
+    usd_per_request: Decimal = field(default=Decimal(0))
+    provider: str = ""
+    tenant: str = ""
+    region: str = ""
+    batch_usd_per_mtok: Mapping[Leaf, Decimal] = field(default_factory=dict)
+    batch_tiers: Mapping[int, Mapping[Leaf, Decimal]] = field(default_factory=dict)  # by the tier's threshold
+    service_tiers: Mapping[str, Mapping[Leaf, Decimal]] = field(default_factory=dict)  # by name, such as "flex"
+    service_tiers_above: Mapping[int, Mapping[str, Mapping[Leaf, Decimal]]] = field(default_factory=dict)
 
-    Raises ConfigurationError naming the leaf, or the fee per request, whose price is negative or too fine.
+
+def price_card(new: NewPrice) -> PriceCard:
+    """Build a price card. Raise ConfigurationError naming the leaf, or the fee per request, whose price is negative or
+    too fine.
     """
-    above = service_tiers_above or {}
     return PriceCard(
-        model=model,
-        version=version,
-        valid_from=valid_from,
-        valid_to=valid_to,
-        rates=_rates(version, usd_per_mtok),
+        model=new.model,
+        version=new.version,
+        valid_from=new.valid_from,
+        valid_to=new.valid_to,
+        rates=_rates(new.version, new.usd_per_mtok),
         tiers=tuple(
             Tier(
                 threshold,
-                _rates(version, rates),
-                _by_tier(version, above.get(threshold), (batch_tiers or {}).get(threshold)),
+                _rates(new.version, rates),
+                _by_tier(new.version, new.service_tiers_above.get(threshold, {}), new.batch_tiers.get(threshold, {})),
             )
-            for threshold, rates in tiers
+            for threshold, rates in new.tiers
         ),
-        request_pico_usd=_fee(version, usd_per_request),
-        provider=provider,
-        tenant=tenant,
-        region=region,
-        service_tiers=_by_tier(version, service_tiers, batch_usd_per_mtok),
+        request_pico_usd=_fee(new.version, new.usd_per_request),
+        provider=new.provider,
+        tenant=new.tenant,
+        region=new.region,
+        service_tiers=_by_tier(new.version, new.service_tiers, new.batch_usd_per_mtok),
     )
 
 
 def _by_tier(
-    version: str, tiers: Mapping[str, Mapping[Leaf, Decimal]] | None, batch: Mapping[Leaf, Decimal] | None
+    version: str, tiers: Mapping[str, Mapping[Leaf, Decimal]], batch: Mapping[Leaf, Decimal]
 ) -> dict[str, Mapping[Leaf, int]]:
     """Build the rates by service tier. A tier without rates of its own asks the card's; batches then need no tier."""
-    found: dict[str, Mapping[Leaf, int]] = {name: _rates(version, rates) for name, rates in (tiers or {}).items()}
+    found: dict[str, Mapping[Leaf, int]] = {name: _rates(version, rates) for name, rates in tiers.items()}
     if batch:
         found[BATCH] = _rates(version, batch)
     return found

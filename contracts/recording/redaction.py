@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Final
@@ -97,15 +96,25 @@ def _may_hold_key(text: str) -> bool:
     return is_joined or any([mark in text for mark in _KEY_MARKS])
 
 
-@dataclass(frozen=True, slots=True)
 class Pattern:
     """A form that is replaced by `[name]`, where `holds` says that it is one, or by what `replace` gives for it."""
 
-    name: str
-    form: re.Pattern[str]
-    holds: Callable[[str], bool] = _always
-    replace: Callable[[str], str] | None = None
-    may_match: Callable[[str], bool] = _always  # where it says no, the form is not in a text: it takes less to ask
+    __slots__ = ("form", "holds", "may_match", "name", "replace")
+
+    def __init__(
+        self,
+        name: str,
+        form: re.Pattern[str],
+        holds: Callable[[str], bool] = _always,
+        replace: Callable[[str], str] | None = None,
+        may_match: Callable[[str], bool] = _always,
+    ) -> None:
+        """Where `may_match` says no, the form is not in a text: it takes less to ask."""
+        self.name = name
+        self.form = form
+        self.holds = holds
+        self.replace = replace
+        self.may_match = may_match
 
 
 # Every repetition is bounded, or of one class that its neighbour does not share: no text takes more than linear time.

@@ -14,6 +14,7 @@ from gateway.apis.media import media_reply, read_image, read_moderation, read_sp
 from gateway.apis.native.reading import NativeReading
 from gateway.apis.reading import read_chat, read_completion, read_embedding, read_rerank, read_score
 from gateway.apis.rendering import OPENAI_ERRORS, ErrorShape
+from gateway.limits.headers import OwnNames
 from gateway.replies.chat_reply import ChatReply
 from gateway.replies.completion_reply import CompletionReply
 from gateway.replies.embedding_reply import EmbeddingReply
@@ -41,6 +42,7 @@ class Operation:
     keeps: bool = False  # its answers are kept, before the client has their end: `Reply.keep`
     native: NativeReading | None = None  # how it is read for targets that speak its API themselves
     has_plans: bool = False  # its requests of one key for one model may have a plan
+    limit_names: OwnNames | None = None  # of the limits in its answers' heads, beside OpenAI's
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Callable[[str, bytes], AnyRequest]:
         """Return what reads a request, by who may answer it."""

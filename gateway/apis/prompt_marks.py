@@ -6,48 +6,32 @@ up to, and moves from turn to turn, is left out.
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 from zlib import crc32
 
 import msgspec
 from msgspec import Meta
 
+from contracts.api.prompt_parts import PlainMessage, TextPart
+
 MOST_MARKS: Final = 1000
 
 _CACHE_MARK: Final = re.compile(rb'"cache_control"\s*:\s*\{[^{}]*\}\s*,?')
 _LAST_COMMA: Final = re.compile(rb",\s*\}")  # that a mark has left, if it was the last of its object
-
-
-class _Plain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    role: str
-    content: msgspec.Raw
-
-
-class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    type: Literal["text"]
-    text: msgspec.Raw
-
-
-class _Prompt(msgspec.Struct, frozen=True):
-    tools: msgspec.Raw = msgspec.Raw()
-    system: msgspec.Raw = msgspec.Raw()  # Messages
-    instructions: msgspec.Raw = msgspec.Raw()  # Responses
-    systemInstruction: msgspec.Raw = msgspec.Raw()  # Gemini
-    messages: list[msgspec.Raw] | None = None  # chats, Messages
-    input: list[msgspec.Raw] | str | None = None  # Responses
-    contents: list[msgspec.Raw] | None = None  # Gemini
-    previous_response_id: str | None = None
-
-
-_prompts: Final = msgspec.json.Decoder(_Prompt)
-_plain: Final = msgspec.json.Decoder(_Plain)
-_lone_text: Final = msgspec.json.Decoder(Annotated[list[_Text], Meta(min_length=1, max_length=1)])
 _CACHE_NAME: Final = b'"cache_control"'
+# Whatever holds instructions and messages, in each API. The first that says something counts.
+_INSTRUCTIONS: Final = ("system", "instructions", "systemInstruction")
+_MESSAGES: Final = ("messages", "input", "contents")
+
+_bodies: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_lists: Final = msgspec.json.Decoder(list[msgspec.Raw] | None)
+_inputs: Final = msgspec.json.Decoder(list[msgspec.Raw] | str | None)  # of the Responses API
+_plain: Final = msgspec.json.Decoder(PlainMessage)
+_lone_text: Final = msgspec.json.Decoder(Annotated[list[TextPart], Meta(min_length=1, max_length=1)])
 # How a message begins that may be of one text alone, as a string or as a list of one block.
 _LONE: Final = re.compile(
     rb'\{"role"\s*:\s*"[^"\\]*"\s*,\s*"content"\s*:\s*(?:"|\[\s*\{\s*"(?:type"\s*:\s*"text"|text"))'
 )
-_encode: Final = msgspec.json.Encoder().encode
 
 
 def marks_of(body: bytes, fields: Mapping[str, msgspec.Raw] | None = None) -> list[int]:
@@ -57,28 +41,45 @@ def marks_of(body: bytes, fields: Mapping[str, msgspec.Raw] | None = None) -> li
     only a part of it.
     """
     try:
-        prompt = _prompts.decode(body) if fields is None else _taken_apart(fields)
+        given: Mapping[str, msgspec.Raw] = _bodies.decode(body) if fields is None else fields
+        if _said(given, "previous_response_id") not in (b"", b"null"):
+            return []
+        messages = _messages_in(given)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return []
-    if prompt.previous_response_id is not None:
-        return []
-    turns = prompt.messages or prompt.input or prompt.contents or []
-    messages = [msgspec.Raw(turns.encode("utf-8", "surrogatepass"))] if isinstance(turns, str) else turns
-    instructions = bytes(prompt.system) or bytes(prompt.instructions) or bytes(prompt.systemInstruction)
-    parts = [bytes(prompt.tools), instructions, *map(bytes, messages[: MOST_MARKS - 2])]
-    has_marks = _CACHE_NAME in body  # one look at all of it is less than one at each part
-    return [_mark(_unmarked(part) if has_marks and _CACHE_NAME in part else part) for part in parts]
+    instructions = b""
+    for name in _INSTRUCTIONS:
+        instructions = instructions or _said(given, name)
+    # One look at all of it is less than one at each part, and from its end less still: the last mark is there.
+    has_marks = body.rfind(_CACHE_NAME) >= 0
+    marks = [_mark(part, has_marks=has_marks) for part in (_said(given, "tools"), instructions)]
+    for message in messages[: MOST_MARKS - 2]:
+        marks.append(_mark(bytes(message), has_marks=has_marks))
+    return marks
 
 
-def _taken_apart(fields: Mapping[str, msgspec.Raw]) -> _Prompt:
-    return _prompts.decode(_encode({name: fields[name] for name in _Prompt.__struct_fields__ if name in fields}))
+def _said(fields: Mapping[str, msgspec.Raw], name: str) -> bytes:
+    raw = fields.get(name)
+    return b"" if raw is None else bytes(raw)
 
 
-def _unmarked(part: bytes) -> bytes:
-    return _LAST_COMMA.sub(b"}", _CACHE_MARK.sub(b"", part))
+def _messages_in(fields: Mapping[str, msgspec.Raw]) -> list[msgspec.Raw]:
+    """Return a prompt's messages. Raise msgspec.DecodeError if they are no list."""
+    for name in _MESSAGES:
+        raw = fields.get(name)
+        if raw is None:
+            continue
+        found = _inputs.decode(raw) if name == "input" else _lists.decode(raw)
+        if isinstance(found, str):
+            found = [msgspec.Raw(found.encode("utf-8", "surrogatepass"))] if found else []
+        if found:
+            return found
+    return []
 
 
-def _mark(part: bytes) -> int:
+def _mark(part: bytes, *, has_marks: bool) -> int:
+    if has_marks and part.rfind(_CACHE_NAME) >= 0:
+        part = _LAST_COMMA.sub(b"}", _CACHE_MARK.sub(b"", part))
     # A message of one text is sent as a string or as a list of one block; a place to cache up to needs the latter.
     # What begins otherwise, as most turns of an agent, is not tried: a failure costs more than the checksum.
     if _LONE.match(part) is None:

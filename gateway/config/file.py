@@ -17,7 +17,7 @@ from backends.yaml_document import YamlDocument
 from contracts.access.identity import Identity
 from contracts.access.keys import digest_of, is_well_formed
 from contracts.errors import ConfigurationError
-from contracts.pricing.prices import PriceBook, PriceCard, price_card
+from contracts.pricing.prices import NewPrice, PriceBook, PriceCard, price_card
 from contracts.pricing.unit_prices import with_units
 from contracts.recording.moments import unix_ns
 from contracts.rules.limits import QueueSpec, TenantSpec
@@ -351,18 +351,20 @@ def _pool_spec(number: int, pool: ConfiguredPool) -> PoolSpec:
 def _card(price: ConfiguredPrice) -> PriceCard:
     rates, service_tiers = with_units(price.usd_per_mtok, price.service_tiers, price.usd_per_unit)
     return price_card(
-        price.model,
-        price.version,
-        rates,
-        valid_from=price.valid_from,
-        valid_to=price.valid_to,
-        provider=price.provider,
-        region=price.region,
-        tenant=price.tenant,
-        batch_usd_per_mtok=price.batch_usd_per_mtok,
-        service_tiers=service_tiers,
-        tiers=[(tier.above_input_tokens, tier.usd_per_mtok) for tier in price.tiers],
-        usd_per_request=price.usd_per_request,
-        batch_tiers={tier.above_input_tokens: tier.batch_usd_per_mtok for tier in price.tiers},
-        service_tiers_above={tier.above_input_tokens: tier.service_tiers for tier in price.tiers},
+        NewPrice(
+            price.model,
+            price.version,
+            rates,
+            valid_from=price.valid_from,
+            valid_to=price.valid_to,
+            provider=price.provider,
+            region=price.region,
+            tenant=price.tenant,
+            batch_usd_per_mtok=price.batch_usd_per_mtok,
+            service_tiers=service_tiers,
+            tiers=[(tier.above_input_tokens, tier.usd_per_mtok) for tier in price.tiers],
+            usd_per_request=price.usd_per_request,
+            batch_tiers={tier.above_input_tokens: tier.batch_usd_per_mtok for tier in price.tiers},
+            service_tiers_above={tier.above_input_tokens: tier.service_tiers for tier in price.tiers},
+        )
     )

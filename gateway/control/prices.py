@@ -8,9 +8,10 @@ from fastapi import APIRouter, Path
 from pydantic import Field, StringConstraints, model_validator
 
 from backends.control import prices
-from backends.control.prices import BEGINNING, NewPrice, NewStandardCost
+from backends.control.prices import NewStandardCost
 from contracts.control import Price, StandardCost
 from contracts.metering.usage import Leaf
+from contracts.pricing.prices import BEGINNING, NewPrice
 from contracts.pricing.unit_prices import check_units, with_units
 from gateway.control.access import Admin
 from gateway.control.fields import (

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Path
 from pydantic import Field, StringConstraints
 
 from backends.control import rates
-from backends.control.prices import BEGINNING
 from backends.control.rates import NewRate
+from contracts.pricing.prices import BEGINNING
 from contracts.pricing.rates import RateKind
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Moment, Page, Resource, Version, Wanted, page_of

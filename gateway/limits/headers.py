@@ -1,14 +1,16 @@
 """Rate limit headers of replies: OpenAI's `x-ratelimit-*` for requests and tokens."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
 from gateway.limits.counters.base import QuickCounter
-from gateway.limits.plan import Lines
+from gateway.limits.limit_plan import Lines
 
 Headers = tuple[tuple[bytes, bytes], ...]
 _Names = tuple[bytes, bytes, bytes]  # of limit, remaining and reset
+OwnNames = tuple[_Names, _Names]  # of limits on requests and on tokens, in an API whose resets are moments
 
 _REQUESTS: Final = (b"x-ratelimit-limit-requests", b"x-ratelimit-remaining-requests", b"x-ratelimit-reset-requests")
 _TOKENS: Final = (b"x-ratelimit-limit-tokens", b"x-ratelimit-remaining-tokens", b"x-ratelimit-reset-tokens")
@@ -72,26 +74,51 @@ class RateLines:
 
     __slots__ = ("_shown",)
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: Lines, own: OwnNames | None = None) -> None:
+        """`own` are the names that the client's API has for them, beside OpenAI's."""
         counters = lines.quick or ()
         # Of requests and of tokens: which counters there are, and by counter itself and what is said where it is the
-        # tightest.
-        self._shown: list[tuple[Sequence[int], dict[int, tuple[QuickCounter, bytes]]]] = []
-        for shown, (limit, remaining, reset) in ((lines.requests, _REQUESTS), (lines.tokens, _TOKENS)):
+        # tightest: in OpenAI's words, and in the API's own.
+        self._shown: list[tuple[Sequence[int], dict[int, tuple[QuickCounter, bytes, bytes]]]] = []
+        own_names = (None, None) if own is None else own
+        for shown, names, also in (
+            (lines.requests, _REQUESTS, own_names[0]),
+            (lines.tokens, _TOKENS, own_names[1]),
+        ):
             if shown:
-                said = b"%b: %%d\r\n%b: %%%%d\r\n%b: %%%%b\r\n" % (limit, remaining, reset)
-                by_number = {number: (counters[number], said % counters[number].rule.amount) for number in shown}
+                by_number = {}
+                for number in shown:
+                    amount = counters[number].rule.amount
+                    by_number[number] = (counters[number], _line(names, amount), _line(also, amount) if also else b"")
                 self._shown.append((shown, by_number))
 
-    def told(self, at_ns: int, left: Sequence[int]) -> bytes:
-        """Return them at the moment of a charge that left so much in each of the counters."""
+    def told(self, at_ns: int, left: Sequence[int], wall_ns: int) -> bytes:
+        """Return them at the moment of a charge that left so much in each of the counters; `wall_ns` is Unix time."""
         said = b""
         for shown, by_number in self._shown:
             tightest = _tightest(shown, left)
-            counter, line = by_number[tightest]
-            wait = _written((counter.resets_at_ns() - at_ns + 999_999) // 1_000_000)
-            said += line % (left[tightest], wait)
+            counter, line, own = by_number[tightest]
+            wait_ms = (counter.resets_at_ns() - at_ns + 999_999) // 1_000_000
+            said += line % (left[tightest], _written(wait_ms))
+            if own:
+                said += own % (left[tightest], moment_in(wait_ms * 1_000_000, wall_ns))
         return said
+
+
+def _line(names: _Names, amount: int) -> bytes:
+    """Return what a limit's lines say, but for what is left of it and when that is reset."""
+    limit, remaining, reset = names
+    return b"%b: %d\r\n%b: %%d\r\n%b: %%b\r\n" % (limit, amount, remaining, reset)
+
+
+def moment_in(wait_ns: int, wall_ns: int) -> bytes:
+    """Return the moment in so long a time, in whole seconds rounded up, such as "2026-11-21T16:31:31Z"."""
+    return _moment(-(-(wall_ns + wait_ns) // 1_000_000_000))
+
+
+@lru_cache(maxsize=256)  # windows in use end at few moments
+def _moment(unix: int) -> bytes:
+    return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
 
 
 def duration(seconds: float) -> bytes:

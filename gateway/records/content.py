@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,20 +23,21 @@ _MOST_AT_ONCE: Final = 64  # that are redacted before the next may
 _SMALL_BYTES: Final = 64 << 10  # of those together: a thread would cost more than their redaction, and hold up as much
 
 
-@dataclass(frozen=True, slots=True)
 class _Said:
     """An exchange that waits: what was asked, and what the client was sent."""
 
-    request_id: bytes
-    started_at_ns: int
-    tenant: str
-    model: str
-    body: bytes
-    sent: bytes
+    __slots__ = ("body", "model", "request_id", "sent", "size", "started_at_ns", "tenant")
 
-    @property
-    def size(self) -> int:
-        return len(self.body) + len(self.sent)
+    def __init__(
+        self, request_id: bytes, started_at_ns: int, tenant: str, model: str, body: bytes, sent: bytes
+    ) -> None:
+        self.request_id = request_id
+        self.started_at_ns = started_at_ns
+        self.tenant = tenant
+        self.model = model
+        self.body = body
+        self.sent = sent
+        self.size = len(body) + len(sent)
 
 
 class ContentKeeper:

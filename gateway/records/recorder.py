@@ -25,7 +25,7 @@ from gateway.records.trace_context import UNTRACED, TraceContext
 from gateway.records.upstream_facts import upstream_facts
 from gateway.request.attempt import NO_RESULT, Attempt
 from gateway.request.endings import Ending
-from gateway.request.plans.record_shapes import laid_out
+from gateway.request.plans.record_shapes import laid_out, since_ns
 from gateway.request.request_state import RequestState
 
 if TYPE_CHECKING:
@@ -269,6 +269,7 @@ class Recorder:
 def _request_record(life: RequestState, gateway: str) -> RequestRecord:
     attempt = life.last_attempt
     made, error, guard, result = _made_by(life.answering_attempts), life.error, life.guard, _result_of(attempt)
+    model = life.model.id if life.model else ""
     if not life.prompt_marks:
         Recorder.mark_prompt(life)
     return RequestRecord(
@@ -283,13 +284,13 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
         error_code=error.error_code if error else "",
         finish_reason=life.finish_reason or result.finish_reason,
         requested_model=life.requested_model,
-        route=life.route or (life.model.id if life.model else ""),
-        model=life.model.id if life.model else "",
+        route=life.route or model,
+        model=model,
         model_version=result.model,
         adapter=result.adapter,
         gateway=gateway,
-        ttft_ns=_since(life.began_ns, made.first_at_ns),
-        admission_ns=_since(life.began_ns, life.admitted_ns),
+        ttft_ns=since_ns(life.began_ns, made.first_at_ns),
+        admission_ns=since_ns(life.began_ns, life.admitted_ns),
         queue_ns=result.queue_ns,
         cold_start_ns=result.cold_start_ns,
         gaps=made.gaps,
@@ -371,11 +372,6 @@ def _result_of(attempt: Attempt | None) -> Result:
     return NO_RESULT if attempt is None else attempt.result
 
 
-def _since(began_ns: int, at_ns: int | None) -> int | None:
-    """Return how long after the beginning something was, in nanoseconds; `None` if it never was."""
-    return None if at_ns is None else max(at_ns - began_ns, 0)
-
-
 def _attempt_record(life: RequestState, attempt: Attempt, gateway: str) -> AttemptRecord:
     first_at, error = attempt.progress.first_at_ns, attempt.error
     return AttemptRecord(
@@ -394,7 +390,7 @@ def _attempt_record(life: RequestState, attempt: Attempt, gateway: str) -> Attem
         replica=attempt.target.id,
         region=attempt.target.region,
         gateway=gateway,
-        ttft_ns=_since(attempt.began_ns, first_at),
+        ttft_ns=since_ns(attempt.began_ns, first_at),
         gaps=pack_gaps(attempt.progress.gaps_for(attempt.usage.output_tokens)),
         gap_clock=_gap_clock([attempt]),
         usage=attempt.usage,

@@ -9,44 +9,19 @@ from zlib import crc32
 
 import msgspec
 
+from contracts.api.answer_parts import (
+    AskedFormat,
+    CalledFunction,
+    CalledTool,
+    CallPiece,
+    SpokenAnswer,
+    SpokenChoice,
+    WholeCall,
+)
 from contracts.api.chat import ChatRequest, GenerationRequest
 from contracts.api.generation import Delta
 
 Wanted = Literal["", "json", "object"]
-
-
-class _Format(msgspec.Struct, frozen=True):
-    type: str = ""
-
-
-class CalledTool(msgspec.Struct, frozen=True, gc=False):
-    """A tool that an answer calls. Calls of the same tool with the same arguments have the same mark."""
-
-    name: str
-    mark: int  # 32 bits
-
-
-class Findings(msgspec.Struct, frozen=True, gc=False):
-    """What was found in an answer; `None`: not known. `called` are the first tools it calls."""
-
-    tool_calls: int | None = None
-    schema_failed: bool | None = None
-    called: list[CalledTool] = []
-
-
-class _CalledFunction(msgspec.Struct, frozen=True):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _CallPiece(msgspec.Struct, frozen=True):
-    index: int | None = None
-    id: str | None = None
-    function: _CalledFunction | None = None
-
-
-class _WholeCall(msgspec.Struct, frozen=True):
-    function: _CalledFunction | None = None
 
 
 class _Seen:
@@ -60,30 +35,12 @@ class _Seen:
         self.mark = 0
 
 
-class _Part(msgspec.Struct, frozen=True):
-    text: str | None = None
-
-
-class _Message(msgspec.Struct, frozen=True):
-    content: str | list[_Part] | None = None
-    tool_calls: list[msgspec.Raw] | None = None
-
-
-class _Choice(msgspec.Struct, frozen=True):
-    message: _Message | None = None
-    text: str | None = None  # of a completion
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    choices: list[_Choice] | None = None
-
-
 _BROKEN: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _WANTED: Final[dict[str, Wanted]] = {"json_schema": "json", "json_object": "object"}
-_formats: Final = msgspec.json.Decoder(_Format)
-_pieces: Final = msgspec.json.Decoder(list[_CallPiece])
-_answers: Final = msgspec.json.Decoder(_Answer)
-_whole_calls: Final = msgspec.json.Decoder(_WholeCall)
+_formats: Final = msgspec.json.Decoder(AskedFormat)
+_pieces: Final = msgspec.json.Decoder(list[CallPiece])
+_answers: Final = msgspec.json.Decoder(SpokenAnswer)
+_whole_calls: Final = msgspec.json.Decoder(WholeCall)
 _MOST_CALLED: Final = 64  # that are named on a record
 _MAX_NAME: Final = 128
 _any_json: Final = msgspec.json.Decoder(msgspec.Raw)  # reads all of it and builds nothing
@@ -179,9 +136,9 @@ def mark_of(arguments: bytes) -> int:
 
 def _called_in(call: msgspec.Raw) -> CalledTool:
     try:
-        function = _whole_calls.decode(call).function or _CalledFunction()
+        function = _whole_calls.decode(call).function or CalledFunction()
     except _BROKEN:
-        function = _CalledFunction()
+        function = CalledFunction()
     return called_tool(function.name or "", mark_of((function.arguments or "").encode("utf-8", "surrogatepass")))
 
 
@@ -207,7 +164,7 @@ def facts_wanted(request: GenerationRequest) -> AnswerFacts | None:
     return AnswerFacts(wanted, offers_tools=bool(tools))
 
 
-def _spoken(choice: _Choice) -> str | None:
+def _spoken(choice: SpokenChoice) -> str | None:
     message = choice.message
     if message is None or message.tool_calls:
         return choice.text

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from backends.processes.native import mypyc_attr
-from contracts.api.chat import ChatRequest, GenerationRequest
+from contracts.api.answer_parts import Findings
+from contracts.api.chat import ChatRequest, GenerationRequest, TranslatedChat
 from contracts.api.generation import Delta, Result, Vectors
 from contracts.errors import TollkeeperError, UpstreamBroken
 from contracts.guardrails.finding import Verdict
@@ -20,7 +21,7 @@ from gateway.guardrails.answer_filter import AnswerFilter
 from gateway.replies.allowance import WAIT, Allowance
 from gateway.replies.answer_copy import AnswerCopy
 from gateway.replies.answer_digest import AnswerDigest
-from gateway.replies.answer_facts import Findings, facts_wanted
+from gateway.replies.answer_facts import facts_wanted
 from gateway.replies.chunk_relay import ChunkRelay
 from gateway.replies.piece import part_of
 from gateway.replies.progress import Progress
@@ -246,7 +247,9 @@ class Reply:
 
 def _is_plain(request: GenerationRequest) -> bool:
     """Return whether a chat offers no tools and asks for no JSON: nothing of its answer is looked for."""
-    return type(request) is ChatRequest and not request.tools and not request.response_format
+    if type(request) is not ChatRequest and type(request) is not TranslatedChat:
+        return False
+    return not request.tools and not request.response_format
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

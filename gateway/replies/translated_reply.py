@@ -1,66 +1,49 @@
 """The answer to a request in another API, translated to a chat: the target's output is parsed into deltas first."""
 
-from typing import Any, Final, Protocol
+from abc import ABC, abstractmethod
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
-from contracts.api.chat import ChunkDelta, DeltaPart, TranslatedChat
+from backends.processes.native import mypyc_attr
+from contracts.api.answer_parts import CalledTool, Findings, RawChoices, WholeAnswer, WholeChoice
+from contracts.api.chat import ChunkDelta, TranslatedChat
 from contracts.api.generation import Delta
 from contracts.errors import TollkeeperError, UpstreamBroken
 from contracts.guardrails.finding import Verdict
 from contracts.metering.usage import Usage
 from gateway.apis.rendering import AnswerRenderer
-from gateway.replies.answer_facts import CalledTool, Findings
 from gateway.replies.progress import Progress
 from gateway.replies.reply import GeneratedReply, ReplyFacts
 
 
-class _Message(msgspec.Struct, frozen=True):
-    content: str | list[DeltaPart] | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    refusal: str | None = None
-    tool_calls: list[dict[str, object]] | None = None
-    thinking_blocks: msgspec.Raw = msgspec.Raw()
-
-
-class _Choice(msgspec.Struct, frozen=True):
-    index: int = 0
-    message: _Message = _Message()
-    finish_reason: str | None = None
-    stop_reason: Any = None  # vLLM's: the stop string that ended it, or a token's id
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    choices: list[_Choice]
-
-
-class _Held(msgspec.Struct, frozen=True):
-    choices: list[msgspec.Raw]
-
-
-class NativePassage(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class NativePassage(ABC):
     """Follows the events of a native stream as they pass."""
 
+    @abstractmethod
     def take(self, data: bytes) -> None:
         """Accept an event that goes to the client."""
 
+    @abstractmethod
     def ending(self, why: TollkeeperError, usage: Usage) -> bytes:
         """Return the events that end the stream where the gateway cut it."""
 
+    @abstractmethod
     def calls_in(self, body: bytes) -> list[CalledTool] | None:
         """Return the tools that a whole answer calls; `None` if it cannot be read."""
 
 
-_answers: Final = msgspec.json.Decoder(_Answer)
-_held: Final = msgspec.json.Decoder(_Held)
+_answers: Final = msgspec.json.Decoder(WholeAnswer)
+_held: Final = msgspec.json.Decoder(RawChoices)
 _IN_CHOICES: Final = b'{"choices":[%b]}'  # as guardrails know whole answers
 _encode: Final = msgspec.json.Encoder().encode
 _MAX_DROPPED: Final = 1024  # bytes of the header that names what was dropped
 _MAX_NAME: Final = 100  # characters of one name in it
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TranslatedReply(GeneratedReply):
     """The sink of one translated chat.
 
@@ -196,7 +179,7 @@ class TranslatedReply(GeneratedReply):
         return super().prepare_end(usage)
 
 
-def _delta_of(choice: _Choice) -> Delta:
+def _delta_of(choice: WholeChoice) -> Delta:
     message = choice.message
     said = ChunkDelta(message.content, message.reasoning_content, message.reasoning)
     calls = [{**call, "index": place} for place, call in enumerate(message.tool_calls or ())]

@@ -13,6 +13,7 @@ from backends.llm.http.quick_target import SentRequest
 from backends.processes.native import mypyc_attr
 from backends.segment_log.slot_table import NO_SLOT
 from contracts.access.identity import ANONYMOUS, Identity
+from contracts.api.answer_parts import CalledTool
 from contracts.api.requests import AnyRequest
 from contracts.errors import TollkeeperError
 from contracts.metering.usage import UNKNOWN_USAGE, Usage
@@ -31,7 +32,6 @@ from gateway.limits.grant import Grant
 from gateway.limits.reservation import Reservation
 from gateway.records.trace_context import UNTRACED, TraceContext
 from gateway.replies.allowance import Allowance
-from gateway.replies.answer_facts import CalledTool
 from gateway.request.attempt import Attempt, answering
 from gateway.request.endings import Ending
 from gateway.routing.replicas.choice import Choice

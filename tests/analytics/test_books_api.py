@@ -17,12 +17,13 @@ from backends.control.admin_tokens import TOKEN_PREFIX, NewToken, create_token
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
-from backends.control.prices import NewPrice, create_price
+from backends.control.prices import create_price
 from backends.secrets.secret_files import SecretFiles
 from contracts.access.identity import Identity
 from contracts.access.keys import new_key
 from contracts.control import Role
 from contracts.metering.usage import Usage
+from contracts.pricing.prices import NewPrice
 from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
 

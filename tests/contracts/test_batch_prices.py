@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
 from contracts.metering.usage import TOKEN_LEAVES, Usage
-from contracts.pricing.prices import PriceBook, PriceCard, StandardCostCard, Tier, bill, cost_of, price_card
+from contracts.pricing.prices import NewPrice, PriceBook, PriceCard, StandardCostCard, Tier, bill, cost_of, price_card
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 USED = Usage(input_text=1000, cache_read_text=100, output_text=200)
@@ -18,7 +18,7 @@ USED = Usage(input_text=1000, cache_read_text=100, output_text=200)
 
 def card(**fields):
     rates: Any = {"input_text": Decimal("2"), "cache_read_text": Decimal("0.5"), "output_text": Decimal("8")}
-    return price_card("m", "m/1", rates, **fields)
+    return price_card(NewPrice("m", "m/1", rates, **fields))
 
 
 def test_a_batch_pays_its_own_prices_and_the_version_says_so():

@@ -11,6 +11,7 @@ from contracts.errors import ConfigurationError
 from contracts.metering.usage import LEAVES, TOKEN_LEAVES, UNIT_LEAVES, UNKNOWN_USAGE, Usage
 from contracts.pricing.prices import (
     UNPRICED,
+    NewPrice,
     PriceCard,
     StandardCostCard,
     Tier,
@@ -31,7 +32,7 @@ INSTANT = timedelta(microseconds=1)
 
 
 def card_of(rates, **options):
-    return price_card("m", "v1", {leaf: Decimal(price) for leaf, price in rates.items()}, **options)
+    return price_card(NewPrice("m", "v1", {leaf: Decimal(price) for leaf, price in rates.items()}, **options))
 
 
 def dated(version, valid_from, valid_to=None, *, model="m", provider="", tenant=""):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contracts.errors import ConfigurationError
 from contracts.metering.usage import UNIT_LEAVES, Leaf, Usage
-from contracts.pricing.prices import cost_of, price_card
+from contracts.pricing.prices import NewPrice, cost_of, price_card
 from contracts.pricing.service_tiers import image_variant
 from contracts.pricing.unit_prices import UNIT_WORDS, check_units, unit_of, units_in, with_units, without_units
 
@@ -19,7 +19,7 @@ KINDS = st.sampled_from(["image.hd", "image.1024x1024", "image.hd.1024x1024"])
 
 def card(per_unit, **tokens):
     rates, tiers = with_units({cast(Leaf, leaf): Decimal(rate) for leaf, rate in tokens.items()}, {}, per_unit)
-    return price_card("m", "m/1", rates, service_tiers=tiers)
+    return price_card(NewPrice("m", "m/1", rates, service_tiers=tiers))
 
 
 @given(st.dictionaries(st.sampled_from(UNIT_WORDS) | KINDS, PRICES, min_size=1))

@@ -75,6 +75,7 @@ async def test_plain_chats_of_such_a_tenant_are_seen_and_kept(start_gateway, kit
     assert all("[email]" in said.completion and MAIL not in said.completion for said in content(gateway))
 
 
+@pytest.mark.interpreted
 async def test_what_cannot_be_redacted_is_counted_and_not_written(start_gateway, kit, eventually, monkeypatch):
     def broken(redactor: Redactor, text: str) -> str:
         raise ValueError("of no pattern")
@@ -93,6 +94,7 @@ def test_a_file_of_patterns_is_read_at_the_start(tmp_path: Path) -> None:
     assert read_redactor(tmp_path / "patterns").redact("EMP-1234") == "[staff]"
 
 
+@pytest.mark.interpreted
 async def test_what_waits_for_redaction_is_bounded_in_bytes(start_gateway, kit, eventually, monkeypatch):
     monkeypatch.setattr("gateway.records.content._MOST_WAITING_BYTES", 10)
     gateway = await start_gateway(kit.configuration(("scripted-1", [kit.scripted()]), **KEPT))

@@ -5,15 +5,15 @@ from decimal import Decimal
 
 import pytest
 
-from contracts.pricing.prices import AnyCard, PriceBook, price_card
+from contracts.pricing.prices import AnyCard, NewPrice, PriceBook, price_card
 from contracts.serving.configuration import Snapshot
 from gateway.limits.estimates.known_cards import KnownCards
 
 SECOND_NS = 1_000_000_000
 TURN = datetime(2026, 3, 1, 12, 0, 0, 250_000, UTC)
 TURN_NS = int(TURN.timestamp()) * SECOND_NS + 250_000_000
-OLD = price_card("m", "old", {"input_text": Decimal(1)}, valid_to=TURN)
-NEW = price_card("m", "new", {"input_text": Decimal(2)}, valid_from=TURN)
+OLD = price_card(NewPrice("m", "old", {"input_text": Decimal(1)}, valid_to=TURN))
+NEW = price_card(NewPrice("m", "new", {"input_text": Decimal(2)}, valid_from=TURN))
 
 
 def snapshot(*cards: AnyCard) -> Snapshot:
@@ -43,7 +43,7 @@ def test_a_new_price_book_is_seen_at_once():
 
 def test_each_tenant_has_its_own_card():
     known = KnownCards()
-    of = snapshot(NEW, price_card("m", "contract", {"input_text": Decimal(1)}, tenant="globex"))
+    of = snapshot(NEW, price_card(NewPrice("m", "contract", {"input_text": Decimal(1)}, tenant="globex")))
     assert version_at(known, TURN_NS, of) == "new"
     assert version_at(known, TURN_NS, of, "globex") == "contract"
     assert version_at(known, TURN_NS, of) == "new"
@@ -51,7 +51,7 @@ def test_each_tenant_has_its_own_card():
 
 def test_each_region_has_its_own_card():
     known = KnownCards()
-    of = snapshot(NEW, price_card("m", "eu", {"input_text": Decimal(3)}, region="eu"))
+    of = snapshot(NEW, price_card(NewPrice("m", "eu", {"input_text": Decimal(3)}, region="eu")))
     versions = [version_at(known, TURN_NS, of, region=region) for region in ("us", "eu", "", "eu")]
     assert versions == ["new", "eu", "new", "eu"]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from contracts.access.identity import Identity
 from contracts.metering.usage import Leaf, Usage
-from contracts.pricing.prices import PriceBook, price_card
+from contracts.pricing.prices import NewPrice, PriceBook, price_card
 from contracts.recording.records import RequestRecord, decode_record, encode_record
 from contracts.serving.configuration import Snapshot
 from gateway.limits.estimates.counting import TokenEstimator
@@ -27,7 +27,7 @@ from gateway.routing.drill.standalone import standalone_chat
 
 START_NS = 1_790_000_000_000_000_000
 WHO = Identity(tenant="acme", team="core", project="apollo", key_id="key_1", user="ann", tags={"job": "7"})
-CARD = price_card("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)})
+CARD = price_card(NewPrice("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)}))
 PRICED = Snapshot(1, {}, {}, {}, PriceBook([CARD]))
 UNPRICED = Snapshot(1, {}, {}, {}, PriceBook())
 
@@ -164,7 +164,9 @@ def test_what_has_no_price_is_unpriced_not_free(directory):
 
 def test_a_line_of_a_batch_is_priced_as_one(directory):
     half: dict[Leaf, Decimal] = {"input_text": Decimal("0.5"), "output_text": Decimal(1)}
-    card = price_card("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)}, batch_usd_per_mtok=half)
+    card = price_card(
+        NewPrice("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)}, batch_usd_per_mtok=half)
+    )
     process = Process(directory)
     begin(process, 1, flags=BATCHED)
     process.die()

@@ -23,7 +23,7 @@ from contracts.errors import (
     UpstreamUnreachable,
 )
 from contracts.metering.usage import Usage
-from contracts.pricing.prices import PriceBook, price_card
+from contracts.pricing.prices import NewPrice, PriceBook, price_card
 from contracts.serving.configuration import EMPTY_SNAPSHOT, Snapshot, TargetSpec
 from gateway.apis.operations import EMBEDDINGS
 from gateway.limits.estimates.counting import TokenEstimator
@@ -33,7 +33,7 @@ from gateway.request.request_state import RequestState
 from gateway.routing.drill.standalone import standalone_chat
 
 PRICED = Snapshot(
-    1, {}, {}, {}, PriceBook([price_card("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)})])
+    1, {}, {}, {}, PriceBook([price_card(NewPrice("m", "v1", {"input_text": Decimal(1), "output_text": Decimal(2)}))])
 )
 
 
@@ -182,8 +182,8 @@ def test_an_embedding_is_priced_by_its_input_alone(settlement):
 
 def test_each_attempt_is_priced_with_its_own_providers_card(settlement):
     cards = [
-        price_card("m", "any", {"input_text": Decimal(1), "output_text": Decimal(2)}),
-        price_card("m", "azure", {"input_text": Decimal(10), "output_text": Decimal(20)}, provider="azure"),
+        price_card(NewPrice("m", "any", {"input_text": Decimal(1), "output_text": Decimal(2)})),
+        price_card(NewPrice("m", "azure", {"input_text": Decimal(10), "output_text": Decimal(20)}, provider="azure")),
     ]
     used = Result(usage=Usage(1, output_text=1), count_method="reported")
     first, second = attempt(result=used), attempt(result=used)

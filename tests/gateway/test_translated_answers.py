@@ -101,6 +101,7 @@ async def test_a_schema_is_refused_at_whatever_depth_it_is_too_deep(gateway, ups
     assert statuses == sorted(statuses) and set(statuses) == {200, 400}
 
 
+@pytest.mark.interpreted
 async def test_an_answer_that_cannot_be_rendered_is_told_and_billed(gateway, upstream, path, monkeypatch):
     def fail(*_):
         raise ValueError("a bug")

@@ -23,8 +23,8 @@ MINUTE_NS = 60 * 10**9
 # What is filled from what: a table, and the one whose inserts its view sees.
 SOURCES = {
     "requests_minute": "requests",
-    "requests_hour": "requests",
-    "requests_day": "requests",
+    "requests_hour": "requests_minute",
+    "requests_day": "requests_hour",
     "distinct_values": "requests",
     "requests_recent": "requests",
     "latency_day": "requests",

@@ -16,11 +16,12 @@ from typer.testing import CliRunner
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
-from backends.control.prices import NewPrice, create_price
+from backends.control.prices import create_price
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.metering.usage import Leaf, Usage
+from contracts.pricing.prices import NewPrice
 from contracts.recording.names import REQUESTS
 from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request

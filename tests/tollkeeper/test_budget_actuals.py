@@ -18,11 +18,12 @@ from analytics.budget_bars import budget_bars
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_team
-from backends.control.prices import NewPrice, create_price
+from backends.control.prices import create_price
 from backends.control.snapshot import load_snapshot
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
+from contracts.pricing.prices import NewPrice
 from contracts.recording.names import REQUESTS
 from tests.analytics.cost.records import request
 from tollkeeper.cli import app

@@ -19,13 +19,14 @@ from analytics.reconciliation.importing import BillFile, import_bill
 from analytics.reconciliation.report import Reconciler
 from backends.control.changes import Author, begin_change
 from backends.control.database import ControlDatabase
-from backends.control.prices import NewPrice, create_price
+from backends.control.prices import create_price
 from backends.control.provider_bills import NewBill, list_reconciliations, pack_lines, write_bill
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.control import Model, Pool, Target
 from contracts.errors import Conflict
 from contracts.metering.usage import Usage
+from contracts.pricing.prices import NewPrice
 from contracts.recording.names import REQUESTS
 from contracts.rules.alerts import Rule
 from tests.analytics.cost.records import request

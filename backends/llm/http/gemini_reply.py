@@ -14,7 +14,8 @@ from contracts.api.native_answers import GeminiAnswer, GeminiCandidate, GeminiEm
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidUsage
 from contracts.metering.least_tokens import least_tokens
-from contracts.metering.native_usage import GeminiUsage, usage_from_gemini
+from contracts.metering.native_reports import GeminiUsage
+from contracts.metering.native_usage import usage_from_gemini
 from contracts.serving.configuration import TargetSpec
 
 _LENGTH: Final = "MAX_TOKENS"

@@ -168,20 +168,25 @@ def _edit_gemini(body: EditedBody, edits: Edits) -> None:
     name = "generationConfig" if body.get("generation_config") is None else "generation_config"
     given = body.get(name)
     config = dict(given) if isinstance(given, dict) else {}
-    for field, value in (edits.set_fields or {}).items():
-        own = _SETTINGS["gemini"].get(field)
-        if own is not None:
-            config[own] = [value] if field == "stop" and isinstance(value, str) else value
-    stated = config.pop("max_output_tokens", None)
-    limits = [config.get("maxOutputTokens"), stated, (edits.set_fields or {}).get("max_tokens"), edits.max_output]
-    known = [one for one in limits if isinstance(one, int)]
-    if known:
-        config["maxOutputTokens"] = min(known)
+    _set_gemini_fields(config, edits.set_fields or {}, edits.max_output)
     if edits.reasoning_effort is not None or edits.max_thinking is not None:
         asked = config.pop("thinking_config", None) or config.get("thinkingConfig")
         config["thinkingConfig"] = _gemini_thinking(asked if isinstance(asked, dict) else {}, edits)
     if config or isinstance(given, dict):
         body.set(name, config)
+
+
+def _set_gemini_fields(config: dict[str, object], set_fields: Mapping[str, object], max_output: int | None) -> None:
+    """Set a route's fields, and the lowest of the limits on the answer's length."""
+    for field, value in set_fields.items():
+        own = _SETTINGS["gemini"].get(field)
+        if own is not None:
+            config[own] = [value] if field == "stop" and isinstance(value, str) else value
+    stated = config.pop("max_output_tokens", None)
+    limits = [config.get("maxOutputTokens"), stated, set_fields.get("max_tokens"), max_output]
+    known = [one for one in limits if isinstance(one, int)]
+    if known:
+        config["maxOutputTokens"] = min(known)
 
 
 def _gemini_thinking(asked: dict[str, object], edits: Edits) -> dict[str, object]:

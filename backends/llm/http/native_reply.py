@@ -26,9 +26,10 @@ from contracts.api.native_answers import (
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidUsage, TargetMisconfigured, TollkeeperError, UpstreamBroken, UpstreamOverloaded
 from contracts.metering.least_tokens import least_tokens
+from contracts.metering.native_reports import MessagesUsage, ResponsesUsage
 from contracts.metering.native_usage import (
-    MessagesUsage,
-    ResponsesUsage,
+    NOTHING_STATED,
+    updated_usage,
     usage_from_messages,
     usage_from_responses,
 )
@@ -189,7 +190,7 @@ class MessagesReader(NativeReader):
 
     def __init__(self, spec: TargetSpec, sink: Sink, request: AnyRequest, sent_credentials: tuple[str, ...]) -> None:
         super().__init__(spec, sink, request, sent_credentials)
-        self._stated = MessagesUsage()
+        self._stated = NOTHING_STATED
         self._calls: dict[int, int] = {}  # the place among the calls of each block that is one
 
     def _deltas_in(self, data: bytes) -> tuple[Delta, ...]:
@@ -249,7 +250,7 @@ class MessagesReader(NativeReader):
     def _take_reported(self, usage: MessagesUsage | None) -> None:
         if usage is None:
             return
-        self._stated = self._stated.updated(usage)
+        self._stated = updated_usage(self._stated, usage)
         if usage.service_tier is not None or usage.speed is not None:
             self._take_tier(usage.speed, usage.service_tier)
         try:

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from backends.store.base_views import views_over_bases
 from backends.store.checks.finding import Finding
 from backends.store.checks.logs import missing_entries
 from backends.store.checks.parts import damaged_parts
@@ -44,7 +45,8 @@ def check_store(
     broken = {finding.where for finding in damaged}
     sound = [table for table in tables if table.name not in broken and table.name != CLAIMS]
     names = {table.name for table in sound}
-    views = [view for view in list_views(client) if {view.source, view.target} <= names]
+    over_bases = views_over_bases(list_views(client), {table.name: table for table in tables})
+    views = [view for view in over_bases if {view.source, view.target} <= names]
     rules = list_rules(client) if "retention" in names else []
     findings, lines, gpu = list(damaged), list[TokenLines](), list[GpuLines]()
     if data is not None:

@@ -4,16 +4,18 @@ from typing import Final
 
 import msgspec
 
+from contracts.api.answer_parts import CalledTool
 from contracts.api.native_answers import GeminiAnswer
 from contracts.errors import TollkeeperError
 from contracts.metering.usage import Usage
 from gateway.apis.gemini.rendering import GeminiRenderer
-from gateway.replies.answer_facts import CalledTool, called_tool, mark_of
+from gateway.replies.answer_facts import called_tool, mark_of
+from gateway.replies.translated_reply import NativePassage
 
 _answers: Final = msgspec.json.Decoder(GeminiAnswer)
 
 
-class GeminiPassage:
+class GeminiPassage(NativePassage):
     """One stream. Each event is a whole response, so that nothing is open between two of them."""
 
     def take(self, data: bytes) -> None:

@@ -1,14 +1,14 @@
 """Errors in Anthropic's shape, with its words for their kinds and the statuses that its SDKs know them by."""
 
 import re
-from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from contracts.errors import ThreadUnsupported, TollkeeperError
 from gateway.apis.rendering import ErrorShape
+from gateway.limits.headers import OwnNames, moment_in
 from gateway.request.clock import Clock
 from gateway.wire.exchange import Headers
 
@@ -28,10 +28,22 @@ _KINDS: Final = {
 _PASSED_ON: Final = frozenset(
     ("invalid_request_error", "request_too_large", "rate_limit_error", "overloaded_error", "timeout_error", "api_error")
 )
+LIMIT_NAMES: Final[OwnNames] = (
+    (
+        b"anthropic-ratelimit-requests-limit",
+        b"anthropic-ratelimit-requests-remaining",
+        b"anthropic-ratelimit-requests-reset",
+    ),
+    (
+        b"anthropic-ratelimit-tokens-limit",
+        b"anthropic-ratelimit-tokens-remaining",
+        b"anthropic-ratelimit-tokens-reset",
+    ),
+)
 _LIMITS: Final = {
-    b"x-ratelimit-%b-%b" % (what, of): b"anthropic-ratelimit-%b-%b" % (of, what)
-    for what in (b"limit", b"remaining", b"reset")
-    for of in (b"requests", b"tokens")
+    b"x-ratelimit-%b-%b" % (what, of): own
+    for of, names in zip((b"requests", b"tokens"), LIMIT_NAMES, strict=True)
+    for what, own in zip((b"limit", b"remaining", b"reset"), names, strict=True)
 }
 # What is called otherwise in the chat that a request became, about which limits and targets speak.
 _NAMES: Final = {
@@ -104,9 +116,4 @@ def _moment(duration: bytes, wall_ns: int) -> bytes:
     found = _DURATION.fullmatch(duration.decode("latin-1"))
     hours, minutes, seconds, milliseconds = found.groups() if found is not None else (None,) * 4
     wait_seconds = int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0) + int(milliseconds or 0) / 1000
-    return _written(-(-(wall_ns + round(wait_seconds * 1e9)) // 1_000_000_000))
-
-
-@lru_cache(maxsize=256)  # windows in use end at few moments
-def _written(unix: int) -> bytes:
-    return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+    return moment_in(round(wait_seconds * 1e9), wall_ns)

@@ -4,7 +4,7 @@ from typing import Final
 
 from contracts.api.chat import TranslatedChat
 from contracts.api.requests import AnyRequest
-from gateway.apis.messages.errors import messages_errors
+from gateway.apis.messages.errors import LIMIT_NAMES, messages_errors
 from gateway.apis.messages.reply import MessagesReply
 from gateway.apis.messages.translation import read_messages_as_chat
 from gateway.apis.messages.untranslated import read_untranslated_messages
@@ -35,4 +35,5 @@ MESSAGES: Final = Operation(
     messages_errors(Clock()),
     native=_NATIVE,
     has_plans=True,
+    limit_names=LIMIT_NAMES,
 )

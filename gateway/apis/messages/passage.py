@@ -5,32 +5,18 @@ from typing import Final
 import msgspec
 
 from backends.llm.http.sse import data_of
+from contracts.api.answer_parts import BlockEvent, CalledTool, MessageCalls
 from contracts.errors import TollkeeperError
 from contracts.metering.usage import Usage
 from gateway.apis.messages.rendering import cut_events
-from gateway.replies.answer_facts import CalledTool, called_tool, mark_of
+from gateway.replies.answer_facts import called_tool, mark_of
+from gateway.replies.translated_reply import NativePassage
+
+_events: Final = msgspec.json.Decoder(BlockEvent)
+_messages: Final = msgspec.json.Decoder(MessageCalls)
 
 
-class _Event(msgspec.Struct, frozen=True):
-    type: str = ""
-    index: int = 0
-
-
-class _Block(msgspec.Struct, frozen=True):
-    type: str = ""
-    name: str = ""
-    input: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _Message(msgspec.Struct, frozen=True):
-    content: list[_Block]
-
-
-_events: Final = msgspec.json.Decoder(_Event)
-_messages: Final = msgspec.json.Decoder(_Message)
-
-
-class MessagePassage:
+class MessagePassage(NativePassage):
     """One stream. Its events were read before, so they can be read."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ class MessagesReply(TranslatedReply):
         # A native answer that passes as it comes needs no renderer: it is made when it is asked for.
         super().__init__(facts, request, None, None if request.native is None else MessagePassage())
         self._chat = request
-        self._message_id = f"msg_{facts.id_text.replace('-', '')}"
+        self._id_text = facts.id_text
         self._usage_at_start = UNKNOWN_USAGE
         self._tier = ""
         self._headers += ((b"request-id", facts.id_text.encode()),)
@@ -39,7 +39,8 @@ class MessagesReply(TranslatedReply):
     def _new_renderer(self) -> MessageRenderer:
         origin = self._chat.origin
         assert isinstance(origin, Prompt)
-        made = MessageRenderer(self._message_id, self._chat.model, shows_thinking=origin.shows_thinking)
+        message_id = f"msg_{self._id_text.replace('-', '')}"
+        made = MessageRenderer(message_id, self._chat.model, shows_thinking=origin.shows_thinking)
         made.usage_at_start, made.service_tier = self._usage_at_start, self._tier
         return made
 

@@ -1,12 +1,12 @@
 """Read a request of the Messages API that is not translated: its model, its limits, and who asks."""
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from contracts.access.identity import MAX_USER_LENGTH
-from contracts.api.chat import PositiveInt, ReasoningEffort, TranslatedChat
-from contracts.api.messages import AdaptiveThinking, MessagesRequest
+from contracts.api.chat import ReasoningEffort, TranslatedChat
+from contracts.api.messages import AdaptiveThinking, MessagesFields, MessagesRequest
 from gateway.apis.messages.translation import HIGH_BUDGET, MEDIUM_BUDGET
 from gateway.apis.reading import read_body
 
@@ -14,37 +14,32 @@ _EFFORTS: Final = frozenset(("low", "medium", "high", "xhigh", "max"))
 _SHOWN: Final = AdaptiveThinking()
 
 
-class _Fields(msgspec.Struct, frozen=True):
-    model: str
-    messages: msgspec.Raw
-    max_tokens: PositiveInt | None = None
-    stream: bool | None = None
-    temperature: Any = None
-    tools: list[msgspec.Raw] | None = None
-    thinking: Any = None
-    output_config: Any = None
-    metadata: Any = None
-    service_tier: Any = None
-    speed: Any = None
-
-
-_fields: Final = msgspec.json.Decoder(_Fields)
+_fields: Final = msgspec.json.Decoder(MessagesFields)
 # A body of 100 kB is read through once: what is decided by is then read from the few bytes that it takes.
 _objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode: Final = msgspec.json.Encoder().encode
-_UNREAD: Final = {"messages": msgspec.Raw(b"[]")}
+_tools: Final = msgspec.json.Decoder(list[msgspec.Raw] | None)
+_UNREAD: Final = msgspec.Raw(b"[]")
+_READ: Final = MessagesFields.__struct_fields__
 
 
 def read_untranslated_messages(content_type: str, body: bytes) -> TranslatedChat:
     """Read a body. Raise UnsupportedMediaType, MalformedBody, or InvalidRequest on what the gateway decides by."""
     fields = read_body(_objects, content_type, body, {})
-    small = {name: fields[name] for name in _Fields.__struct_fields__ if name in fields}
+    small: dict[str, msgspec.Raw] = {}
+    for name in _READ:
+        raw = fields.get(name)
+        if raw is not None:
+            small[name] = raw
     if "messages" in small:
-        small |= _UNREAD
+        small["messages"] = _UNREAD
+    given = small.pop("tools", None)
     try:
         read = _fields.decode(_encode(small))
+        tools = None if given is None else _tools.decode(given)
     except (msgspec.MsgspecError, UnicodeError):
         read = read_body(_fields, content_type, body, {})  # which says what is wrong, and where
+        tools = read.tools
     user = read.metadata.get("user_id") if isinstance(read.metadata, dict) else None
     limit = read.max_tokens
     return TranslatedChat(
@@ -53,7 +48,7 @@ def read_untranslated_messages(content_type: str, body: bytes) -> TranslatedChat
         stream=read.stream,
         max_tokens=limit,
         temperature=read.temperature if isinstance(read.temperature, float | int) else None,
-        tools=read.tools,
+        tools=tools,
         user=user[:MAX_USER_LENGTH] if isinstance(user, str) else None,
         reasoning_effort=_effort_of(read),
         service_tier=read.service_tier if isinstance(read.service_tier, str) else None,
@@ -64,7 +59,7 @@ def read_untranslated_messages(content_type: str, body: bytes) -> TranslatedChat
     )
 
 
-def _effort_of(read: _Fields) -> ReasoningEffort | None:
+def _effort_of(read: MessagesFields) -> ReasoningEffort | None:
     thinking, output = read.thinking, read.output_config
     if isinstance(thinking, dict) and thinking.get("type") == "disabled":
         return "none"

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
+from backends.processes.native import mypyc_attr
 from contracts.api.chat import TranslatedChat
-from contracts.api.native import NATIVE_PATHS, NativeApi, NativeBody
+from contracts.api.native import NATIVE_PATHS, NamedModel, NativeApi, NativeBody
 from contracts.api.requests import AnyRequest
 from contracts.errors import InvalidRequest
 from contracts.serving.configuration import Snapshot
@@ -20,31 +20,29 @@ from gateway.wire.exchange import Exchange
 _MAX_HEADER: Final = 4096
 _UNTRANSLATED: Final = InvalidRequest("the request is for targets that speak its API")
 
-
-class _Named(msgspec.Struct, frozen=True):
-    model: str = ""
-
-
 # Most SDKs send the model first: a large body is not read through for it. Names beyond ASCII are read as all others.
 _MODEL_FIRST: Final = re.compile(
     rb'[ \t\n\r]*\{[ \t\n\r]*"model"[ \t\n\r]*:[ \t\n\r]*"([\x20-\x21\x23-\x5b\x5d-\x7e]*)"'
 )
-_named: Final = msgspec.json.Decoder(_Named)
+_named: Final = msgspec.json.Decoder(NamedModel)
 
 _JSON: Final = "application/json"
 
 Reader = Callable[[str, bytes], AnyRequest]
 
 
-class Readers(NamedTuple):
+class Readers:
     """What reads one request, and where a target of the API answers it."""
 
-    translate: Reader
-    untranslated: Callable[[str, bytes], TranslatedChat]
-    path: str
+    __slots__ = ("path", "translate", "untranslated")
+
+    def __init__(self, translate: Reader, untranslated: Callable[[str, bytes], TranslatedChat], path: str) -> None:
+        self.translate = translate
+        self.untranslated = untranslated
+        self.path = path
 
 
-@dataclass(frozen=True, slots=True)
+@mypyc_attr(allow_interpreted_subclasses=True)
 class NativeReading:
     """How the requests of one API are read.
 
@@ -53,15 +51,19 @@ class NativeReading:
     `path` is where a target answers, if that is not where it answers most requests of the API.
     """
 
-    api: NativeApi
-    translate: Reader
-    untranslated: Callable[[str, bytes], TranslatedChat]
-    headers: tuple[tuple[bytes, str], ...]
-    path: str = ""
-    reach: NativeReach = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "reach", NativeReach(self.api))
+    def __init__(
+        self,
+        api: NativeApi,
+        translate: Reader,
+        untranslated: Callable[[str, bytes], TranslatedChat],
+        headers: tuple[tuple[bytes, str], ...],
+        path: str = "",
+    ) -> None:
+        self.api = api
+        self.untranslated = untranslated
+        self.reach = NativeReach(api)
+        self._headers = headers
+        self._own = Readers(translate, untranslated, path or NATIVE_PATHS[api])
 
     def reaches(self, exchange: Exchange, snapshot: Snapshot) -> Reach:
         """Return how many of the targets that may answer speak the API."""
@@ -72,6 +74,10 @@ class NativeReading:
         """Return the model that is asked for, if all targets that may answer speak the API; else `None`."""
         name = self._model_in(exchange)
         return name if name is not None and self.reach.of(name, snapshot) == "all" else None
+
+    def reader_of_all(self, exchange: Exchange, model: str) -> Reader:
+        """Return what reads a request for a model, as `model_of_all` has found it."""
+        return partial(self._read, self._readers(exchange), model, "all", self._head_of(exchange))
 
     def reader(self, exchange: Exchange, snapshot: Snapshot) -> Reader:
         """Return what reads a request, by who may answer it."""
@@ -84,7 +90,9 @@ class NativeReading:
             translate = partial(read_dropping, readers.translate)
         if reach == "none":
             return translate
-        return partial(self._read, readers._replace(translate=translate), name, reach, self._head_of(exchange))
+        return partial(
+            self._read, Readers(translate, readers.untranslated, readers.path), name, reach, self._head_of(exchange)
+        )
 
     def again(self, request: TranslatedChat, body: bytes) -> TranslatedChat:
         """Read a request of which the gateway has changed the body."""
@@ -94,12 +102,10 @@ class NativeReading:
         """Return the model that is asked for; `None` if the body cannot be read."""
         return _model_in(exchange.body)
 
-    def _readers(self, exchange: Exchange) -> "Readers":
-        return Readers(self.translate, self.untranslated, self.path or NATIVE_PATHS[self.api])
+    def _readers(self, exchange: Exchange) -> Readers:
+        return self._own
 
-    def _read(
-        self, readers: "Readers", name: str, reach: Reach, head: str, content_type: str, body: bytes
-    ) -> AnyRequest:
+    def _read(self, readers: Readers, name: str, reach: Reach, head: str, content_type: str, body: bytes) -> AnyRequest:
         chat = readers.untranslated(content_type, body)
         if chat.model != name:
             raise InvalidRequest("the body has several fields named 'model'; send one", param="model")
@@ -117,12 +123,12 @@ class NativeReading:
         return msgspec.structs.replace(chat, native=native)
 
     def _head_of(self, exchange: Exchange) -> str:
-        lines = []
-        for name, otherwise in self.headers:
+        lines = ""
+        for name, otherwise in self._headers:
             value = exchange.header(name) or otherwise
             if value and len(value) <= _MAX_HEADER and value.isascii() and value.isprintable():
-                lines.append(f"{name.decode()}: {value}\r\n")
-        return "".join(lines)
+                lines += f"{name.decode()}: {value}\r\n"
+        return lines
 
 
 def _model_in(body: bytes) -> str | None:

@@ -6,11 +6,13 @@ from typing import Any, Final
 import msgspec
 
 from backends.llm.http.sse import data_of
+from contracts.api.answer_parts import CalledTool
 from contracts.errors import TollkeeperError
 from contracts.metering.usage import Usage
 from gateway.apis.responses.output import CUT_REASONS
 from gateway.apis.responses.rendering import cause, response_usage
-from gateway.replies.answer_facts import CalledTool, called_tool, mark_of
+from gateway.replies.answer_facts import called_tool, mark_of
+from gateway.replies.translated_reply import NativePassage
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -44,7 +46,7 @@ def _read(event: bytes) -> _Event:
     return _events.decode(data_of(event))
 
 
-class ResponsePassage:
+class ResponsePassage(NativePassage):
     """One stream. Its events were read before, so they can be read."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from gateway.apis.operations import CHAT, Operation
 from gateway.limits.clipping import NATURAL_OUTPUT, UNSEEN_KINDS
 from gateway.limits.demand import FREE, Rates
 from gateway.limits.headers import RateLines
-from gateway.limits.plan import Lines
+from gateway.limits.limit_plan import Lines
 from gateway.observability.metrics.request_counts import SeriesKey
 from gateway.request.plans.cache_plan import CachePlan, cache_plan_of
 from gateway.request.plans.forecast import Forecast
@@ -99,9 +99,9 @@ class RequestPlan:
         rates: Rates,
         targets: dict[str, PlannedTarget],
         forecast: Forecast,
+        operation: Operation,
         *,
         is_guarded: bool,
-        is_native: bool,
         is_watched: bool,
     ) -> None:
         pool = snapshot.pools[model.pool]
@@ -117,10 +117,11 @@ class RequestPlan:
         self.candidates = pool.targets
         self.sole = targets[pool.targets[0].id] if len(targets) == 1 else None  # nothing is to be chosen
         self.forecast = forecast
-        # An API of another provider has names of its own for them.
-        self.limits_told = None if is_native or lines is None or lines.quick is None else RateLines(lines)
+        self.limits_told: RateLines | None = None
+        if lines is not None and lines.quick is not None:
+            self.limits_told = RateLines(lines, operation.limit_names)
         self.is_guarded = is_guarded  # guardrails look at its texts and answers
-        self.is_native = is_native  # its targets speak the client's API, which is not OpenAI's for chats
+        self.is_native = operation is not CHAT  # its targets speak the client's API, which is not OpenAI's for chats
         self.is_counted = pool.kinds == _COUNTED  # its prompts, exactly
         self.is_watched = is_watched  # its answers are copied or hashed as they leave
         self.is_unseen = pool.kinds == UNSEEN_KINDS  # nobody sees its whole answers grow
@@ -208,8 +209,8 @@ def _open(
         rates,
         found,
         forecast,
+        operation,
         is_guarded=is_guarded,
-        is_native=operation is not CHAT,
         is_watched=is_watched,
     )
 

@@ -46,8 +46,10 @@ class PlannedRequests:
             _look(head)
         if not head.is_plain or len(exchange.body) > LARGE_BODY_BYTES:
             return False
-        if life.operation is not CHAT:
-            return self._understand_native(life, head)
+        return self._understand_chat(life, head) if life.operation is CHAT else self._understand_native(life, head)
+
+    def _understand_chat(self, life: RequestState, head: RequestHead) -> bool:
+        exchange = life.exchange
         question = self._hits.known(head.authorization, exchange.body)
         request = _read(exchange, _read_chat) if question is None else question.request
         if request is None:
@@ -74,7 +76,7 @@ class PlannedRequests:
         plan = self._plans.plan_for(head.authorization, life.operation, model, life.started_at_ns)
         if plan is None or plan.plan is None:
             return False
-        request = _read(exchange, native.reader(exchange, life.snapshot))
+        request = _read(exchange, native.reader_of_all(exchange, model))
         return request is not None and self._take(life, plan.plan, request)
 
     def _take(self, life: RequestState, opened: RequestPlan, request: ChatRequest) -> bool:

@@ -121,6 +121,11 @@ class KeptShapes:
         return found
 
 
+def since_ns(began_ns: int, at_ns: int | None) -> int | None:
+    """Return nanoseconds from the start of a request to an event; `None` if it did not happen."""
+    return None if at_ns is None else max(at_ns - began_ns, 0)
+
+
 def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, ...]:
     """Return a record's fields in their order: those of `VARYING`, and between them the runs that are alike.
 
@@ -144,6 +149,11 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
             gaps = pack_gaps(progress.gaps_for(life.tokens_out))
             gap_clock = result.gap_clock if progress.gaps else "none"
     charges, called, guard = life.charges, life.called, life.guard
+    verdicts: object = _NOTHING
+    guard_ns: int | None = None
+    held_ns: int | None = None
+    if guard is not None:
+        verdicts, guard_ns, held_ns = guard.verdicts, guard.spent_ns, guard.held_ns
     return (
         fixed[0],
         life.id_bytes,
@@ -156,8 +166,8 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         fixed[2],
         model_version,
         fixed[3],
-        None if first_ns is None else max(first_ns - life.began_ns, 0),
-        None if life.admitted_ns is None else max(life.admitted_ns - life.began_ns, 0),
+        since_ns(life.began_ns, first_ns),
+        since_ns(life.began_ns, life.admitted_ns),
         fixed[4],
         gaps,
         gap_clock,
@@ -177,7 +187,7 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         fixed[7],
         life.limit,
         life.reserved_tokens,
-        _NOTHING if guard is None else guard.verdicts,
+        verdicts,
         fixed[8],
         trace.trace_id,
         life.span_id,
@@ -192,8 +202,8 @@ def laid_out(life: "RequestState", fixed: tuple[object, ...]) -> tuple[object, .
         [tokens for _, tokens in charges],
         life.overdraft_tokens,
         fixed[11],
-        None if guard is None else guard.spent_ns,
-        None if guard is None else guard.held_ns,
+        guard_ns,
+        held_ns,
         cost.unpriced,
         cost.tier,
         life.overdraft_pico_usd,

@@ -6,17 +6,19 @@ from decimal import Decimal
 from analytics.attribution.saved import AnswerSaving, BatchSaving, SavedReport, answer_savings, batch_savings
 from analytics.prices.usage_groups import UsageGroup
 from contracts.metering.usage import LEAVES
-from contracts.pricing.prices import PriceBook, price_card
+from contracts.pricing.prices import NewPrice, PriceBook, price_card
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 BOOK = PriceBook(
     [
         price_card(
-            "m",
-            "m@1",
-            {"input_text": Decimal(2), "output_text": Decimal(8)},
-            valid_from=START,
-            batch_usd_per_mtok={"input_text": Decimal(1), "output_text": Decimal(4)},
+            NewPrice(
+                "m",
+                "m@1",
+                {"input_text": Decimal(2), "output_text": Decimal(8)},
+                valid_from=START,
+                batch_usd_per_mtok={"input_text": Decimal(1), "output_text": Decimal(4)},
+            )
         )
     ]
 )

@@ -35,13 +35,14 @@ from backends.control.book_periods import ProfileChange, is_as_issued, list_docu
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
-from backends.control.prices import NewPrice, create_price, load_cards
+from backends.control.prices import create_price, load_cards
 from backends.control.rates import NewRate, create_rate
 from backends.store.client import StoreClient
 from contracts.access.identity import Identity
 from contracts.control import BookAdjustment, BookEntry
 from contracts.errors import Conflict
 from contracts.metering.usage import Leaf, Usage
+from contracts.pricing.prices import NewPrice
 from contracts.recording.records import RequestRecord
 from contracts.rules.periods import zone_of
 from tests.analytics.cost.records import request

@@ -30,10 +30,11 @@ from backends.control.book_periods import ProfileChange, list_documents, set_pro
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
-from backends.control.prices import NewPrice, create_price, load_cards
+from backends.control.prices import create_price, load_cards
 from backends.control.rates import NewRate, create_rate
 from contracts.access.identity import Identity
 from contracts.metering.usage import Leaf, Usage
+from contracts.pricing.prices import NewPrice
 from contracts.rules.periods import zone_of
 from tests.analytics.cost.records import request
 

@@ -34,7 +34,7 @@ from contracts.access.identity import Identity
 from contracts.errors import ConfigurationError
 from contracts.metering.usage import LEAVES, Usage
 from contracts.pricing.money import usd
-from contracts.pricing.prices import AnyCard, StandardCostCard, bill, price_card
+from contracts.pricing.prices import AnyCard, NewPrice, StandardCostCard, bill, price_card
 from contracts.pricing.rates import BillingTerms, CurrencyRate, RateBook
 from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
@@ -46,11 +46,13 @@ MONTH = Period(DAY, datetime(2047, 6, 1, tzinfo=UTC))
 BERLIN = ZoneInfo("Europe/Berlin")
 CARDS: list[AnyCard] = [
     price_card(
-        "llama",
-        "llama/1",
-        {"input_text": Decimal("2.5"), "cache_read_text": Decimal("0.25"), "output_text": Decimal(10)},
-        tiers=[(1_000, {"input_text": Decimal(5)})],
-        usd_per_request=Decimal("0.001"),
+        NewPrice(
+            "llama",
+            "llama/1",
+            {"input_text": Decimal("2.5"), "cache_read_text": Decimal("0.25"), "output_text": Decimal(10)},
+            tiers=[(1_000, {"input_text": Decimal(5)})],
+            usd_per_request=Decimal("0.001"),
+        )
     ),
     StandardCostCard("own", "own/1", BEGINNING, 111, 22, 333),
 ]
@@ -128,11 +130,13 @@ def test_the_focus_file_keeps_the_rules_and_the_sum(
 
 MEDIA: list[AnyCard] = [
     price_card(
-        "image", "image/1", {"images": Decimal(40_000)}, service_tiers={"image.hd": {"images": Decimal(80_000)}}
+        NewPrice(
+            "image", "image/1", {"images": Decimal(40_000)}, service_tiers={"image.hd": {"images": Decimal(80_000)}}
+        )
     ),
-    price_card("hear", "hear/1", {"milliseconds": Decimal("0.1")}),
-    price_card("speak", "speak/1", {"characters": Decimal(15)}),
-    price_card("judge", "judge/1", {"requests": Decimal(200)}),
+    price_card(NewPrice("hear", "hear/1", {"milliseconds": Decimal("0.1")})),
+    price_card(NewPrice("speak", "speak/1", {"characters": Decimal(15)})),
+    price_card(NewPrice("judge", "judge/1", {"requests": Decimal(200)})),
 ]
 
 
@@ -365,7 +369,7 @@ def test_a_request_of_unknown_usage_is_named_on_the_page() -> None:
 
 def test_a_kind_of_token_without_a_price_is_a_charge_beside_the_rest(reader: StoreClient, record: Record) -> None:
     tenant, heard = f"tenant-{uuid4()}", Usage(input_text=100, input_audio=7, output_text=10)
-    text = price_card("llama", "text/1", {"input_text": Decimal(1), "output_text": Decimal(2)})
+    text = price_card(NewPrice("llama", "text/1", {"input_text": Decimal(1), "output_text": Decimal(2)}))
     fields = {"usage": heard, "model": "llama", "price_version": "text/1", "unpriced_leaves": ["input_audio"]}
     record(
         [
@@ -430,8 +434,8 @@ def test_a_tenant_that_committed_to_an_amount_and_used_nothing_is_billed_it() ->
 def test_a_row_has_its_invoice_its_tags_its_seller_and_both_prices(store: Any, record: Record) -> None:
     """The list price is the general card's, the contracted one the tenant's own; an issued invoice has its number."""
     tenant = f"tenant-{uuid4()}"
-    general = price_card("gpt-x", f"list-{tenant}", {"input_text": Decimal(4)})
-    own = replace(price_card("gpt-x", f"own-{tenant}", {"input_text": Decimal(3)}), tenant=tenant)
+    general = price_card(NewPrice("gpt-x", f"list-{tenant}", {"input_text": Decimal(4)}))
+    own = replace(price_card(NewPrice("gpt-x", f"own-{tenant}", {"input_text": Decimal(3)})), tenant=tenant)
     usage = Usage(input_text=1_000_000, output_text=0)
     who = Identity(tenant, team="red", tags={"cost-center": "4711", "team": "blue"})
     bought: dict[str, Any] = {"model": "gpt-x", "provider": "openai", "usage": usage, "cost_basis": "price_card"}
@@ -456,10 +460,10 @@ def test_a_card_for_a_region_is_a_price_of_its_own(store: Any, record: Record) -
     """A SkuPriceId has one list price: two regions of a model have two of them, also for a tenant's own card."""
     tenant = f"tenant-{uuid4()}"
     listed = [
-        price_card("gpt-x", f"{name or 'any'}-{tenant}", {"input_text": Decimal(usd)}, region=name)
+        price_card(NewPrice("gpt-x", f"{name or 'any'}-{tenant}", {"input_text": Decimal(usd)}, region=name))
         for name, usd in (("", 4), ("eu", 5))
     ]
-    own = price_card("gpt-x", f"own-{tenant}", {"input_text": Decimal(3)}, tenant=tenant, region="eu")
+    own = price_card(NewPrice("gpt-x", f"own-{tenant}", {"input_text": Decimal(3)}, tenant=tenant, region="eu"))
     for region, paid in (("us", listed[0]), ("eu", listed[1]), ("eu", own)):
         record(
             [

@@ -17,7 +17,7 @@ from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.prices import NewStandardCost, card_of_standard_cost, create_standard_cost, load_cards
 from contracts.errors import Conflict, InvalidRequest
-from contracts.pricing.prices import PriceBook, price_card
+from contracts.pricing.prices import NewPrice, PriceBook, price_card
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 PERIOD = Period(START, START + timedelta(hours=4))
@@ -106,13 +106,13 @@ def test_a_cost_per_token_is_inside_its_interval_and_held_against_a_price() -> N
     assert cost.low <= cost.usd_per_mtok <= cost.high and cost.tokens == 41_300
     even = unit_cost(hours((100, 0, 10), (100, 0, 10)), 110 * 2 * 10**6)
     assert even.low == even.usd_per_mtok == even.high == Decimal(1)
-    dear = price_card("x", "x/1", {"input_text": Decimal(5), "output_text": Decimal(5)})
+    dear = price_card(NewPrice("x", "x/1", {"input_text": Decimal(5), "output_text": Decimal(5)}))
     answer = host_or_buy(hours((100, 0, 10), (100, 0, 10)), 220 * 10**6, 0.5, dear)
     assert answer.is_hosting_cheaper and answer.break_even_utilisation == pytest.approx(0.1) and answer.is_certain
-    cheap = price_card("x", "x/2", {"input_text": Decimal("0.1"), "output_text": Decimal("0.1")})
+    cheap = price_card(NewPrice("x", "x/2", {"input_text": Decimal("0.1"), "output_text": Decimal("0.1")}))
     assert host_or_buy(hours((100, 0, 10), (100, 0, 10)), 220 * 10**6, 0.5, cheap).break_even_utilisation is None
     with pytest.raises(InvalidRequest, match="has no price for output_text"):
-        host_or_buy(USED, 1, 0.5, price_card("x", "x/3", {"input_text": Decimal(1)}))
+        host_or_buy(USED, 1, 0.5, price_card(NewPrice("x", "x/3", {"input_text": Decimal(1)})))
 
 
 def test_a_published_card_is_what_gateways_price_with_from_then_on(control_database: ControlDatabase) -> None:

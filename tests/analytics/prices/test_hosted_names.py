@@ -13,7 +13,7 @@ from analytics.prices.litellm_table import LitellmTable
 from analytics.prices.provider_names import price_names
 from contracts.errors import NotFound, TollkeeperError
 from contracts.metering.usage import leaves_of
-from contracts.pricing.prices import PriceCard, price_card
+from contracts.pricing.prices import NewPrice, PriceCard, price_card
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 PAGE = (Path(__file__).parents[3] / "docs" / "providers.md").read_text()
@@ -136,7 +136,9 @@ def test_service_tiers_come_with_the_prices_of_both_lists(tmp_path: Path) -> Non
 def test_a_model_with_a_card_that_holds_is_not_asked_about() -> None:
     sold = [Sold("embed-x", "mockai", "embed-x"), Sold("gpt", "openai", "gpt-5")]
     known = [
-        price_card("embed-x", "embedx-1", {"input_text": Decimal("0.1")}, valid_from=datetime(2026, 1, 1, tzinfo=UTC))
+        price_card(
+            NewPrice("embed-x", "embedx-1", {"input_text": Decimal("0.1")}, valid_from=datetime(2026, 1, 1, tzinfo=UTC))
+        )
     ]
     assert without_card(sold, known, NOW) == [sold[1]]
     assert without_card(sold, known, NOW, "acme") == sold, "a tenant's own list counts its own cards"

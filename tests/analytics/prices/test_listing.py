@@ -4,14 +4,16 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from analytics.prices.listing import Sold, adjusted, as_new_price, bought_under_one_name, not_yet_there, that_fit
-from contracts.pricing.prices import PriceCard, price_card
+from contracts.pricing.prices import NewPrice, PriceCard, price_card
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 ENDED = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 def card(version: str, usd: str = "1.5", tenant: str = "", until: datetime | None = None) -> PriceCard:
-    return price_card("gpt", version, {"input_text": Decimal(usd)}, provider="openai", tenant=tenant, valid_to=until)
+    return price_card(
+        NewPrice("gpt", version, {"input_text": Decimal(usd)}, provider="openai", tenant=tenant, valid_to=until)
+    )
 
 
 def test_a_second_import_finds_nothing_missing() -> None:

@@ -14,7 +14,7 @@ from analytics.prices.catalogue import catalogue_cards
 from contracts.metering.openai_usage import usage_from_openai
 from contracts.metering.usage import CompletionTokensDetails, OpenAIUsage, PromptTokensDetails, Usage
 from contracts.pricing.money import usd
-from contracts.pricing.prices import PriceBook, PriceCard, cost_of, price_card
+from contracts.pricing.prices import NewPrice, PriceBook, PriceCard, cost_of, price_card
 
 READ = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -58,9 +58,11 @@ EXAMPLES: list[tuple[str, PriceCard, list[Usage], str]] = [
     (
         "OpenAI, o1 with cached input and reasoning at 15, 7.50 and 60 USD (community.openai.com/t/1099176, 2025)",
         price_card(
-            "o1",
-            "o1/2025",
-            {"input_text": Decimal(15), "cache_read_text": Decimal("7.5"), "output_text": Decimal(60)},
+            NewPrice(
+                "o1",
+                "o1/2025",
+                {"input_text": Decimal(15), "cache_read_text": Decimal("7.5"), "output_text": Decimal(60)},
+            )
         ),
         [openai(2_000, 4_200, cached=1_000, reasoning=4_000)],
         "0.2745",  # 1,000 x 15 + 1,000 x 7.50 + 4,200 x 60, by the formula given there
@@ -105,22 +107,24 @@ EXAMPLES: list[tuple[str, PriceCard, list[Usage], str]] = [
     (
         "Gemini, 2.5 Flash whose thinking has its own price: 305 tokens (jangwook.net, May 2026; printed as 0.001067)",
         price_card(
-            "gemini-2.5-flash",
-            "flash/2026-05",
-            {"input_text": Decimal("0.3"), "output_text": Decimal("2.5"), "output_reasoning": Decimal("3.5")},
+            NewPrice(
+                "gemini-2.5-flash",
+                "flash/2026-05",
+                {"input_text": Decimal("0.3"), "output_text": Decimal("2.5"), "output_reasoning": Decimal("3.5")},
+            )
         ),
         [Usage(input_text=0, output_text=0, output_reasoning=305)],
         "0.0010675",
     ),
     (
         "Bedrock, Sonnet 4.6: 2,000 in, 500 out (learn.cloudbuckle.com/docs/claude-optimization/cost-anatomy, 2026)",
-        price_card("claude", "bedrock/2026", {"input_text": Decimal(3), "output_text": Decimal(15)}),
+        price_card(NewPrice("claude", "bedrock/2026", {"input_text": Decimal(3), "output_text": Decimal(15)})),
         [openai(2_000, 500)],
         "0.0135",
     ),
     (
         "Bedrock, Claude 3 Sonnet: 500 in, 300 out at 0.003 and 0.015 per thousand (zilliz.com/ai-faq, read 2026)",
-        price_card("claude-3", "bedrock/2024", {"input_text": Decimal(3), "output_text": Decimal(15)}),
+        price_card(NewPrice("claude-3", "bedrock/2024", {"input_text": Decimal(3), "output_text": Decimal(15)})),
         [openai(500, 300)],
         "0.006",
     ),

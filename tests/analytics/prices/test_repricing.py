@@ -17,7 +17,7 @@ from backends.store.client import StoreClient
 from contracts.access.identity import Identity
 from contracts.errors import InvalidRequest
 from contracts.metering.usage import Leaf, Usage
-from contracts.pricing.prices import AnyCard, PriceBook, StandardCostCard, bill, price_card
+from contracts.pricing.prices import AnyCard, NewPrice, PriceBook, StandardCostCard, bill, price_card
 from contracts.recording.records import RequestRecord
 from tests.analytics.cost.records import request
 
@@ -40,17 +40,23 @@ def cards_from(midnight: datetime) -> list[AnyCard]:
         "images": Decimal(40_000),
     }
     return [
-        price_card("llama", "llama/old", old, valid_to=midnight, batch_usd_per_mtok={"input_text": Decimal("1.5")}),
         price_card(
-            "llama",
-            "llama/new",
-            new,
-            valid_from=midnight,
-            tiers=[(200_000, {"input_text": Decimal(4), "output_text": Decimal(20)})],
-            usd_per_request=Decimal("0.0001"),
+            NewPrice("llama", "llama/old", old, valid_to=midnight, batch_usd_per_mtok={"input_text": Decimal("1.5")})
         ),
-        price_card("llama", "llama/globex", {"input_text": Decimal(1), "output_text": Decimal(1)}, tenant="globex"),
-        price_card("llama", "llama/eu", {"input_text": Decimal(5), "output_text": Decimal(9)}, region="eu"),
+        price_card(
+            NewPrice(
+                "llama",
+                "llama/new",
+                new,
+                valid_from=midnight,
+                tiers=[(200_000, {"input_text": Decimal(4), "output_text": Decimal(20)})],
+                usd_per_request=Decimal("0.0001"),
+            )
+        ),
+        price_card(
+            NewPrice("llama", "llama/globex", {"input_text": Decimal(1), "output_text": Decimal(1)}, tenant="globex")
+        ),
+        price_card(NewPrice("llama", "llama/eu", {"input_text": Decimal(5), "output_text": Decimal(9)}, region="eu")),
         StandardCostCard("qwen", "qwen/std", datetime(1970, 1, 1, tzinfo=UTC), 111, 22, 333),
     ]
 
@@ -127,13 +133,13 @@ def test_another_card_prices_what_was_recorded_and_what_was_not(reader: StoreCli
         ]
     )
     question = CostQuestion(NOON - timedelta(hours=1), NOON + timedelta(hours=1), ("model",), tenant=tenant)
-    candidate = price_card("llama", "what-if", {"input_text": Decimal(1), "output_text": Decimal(2)})
+    candidate = price_card(NewPrice("llama", "what-if", {"input_text": Decimal(1), "output_text": Decimal(2)}))
     (line,) = reprice(reader, question, cards_from(NOON), candidate).lines
     assert line.recorded_pico_usd == 12 and line.recorded_unpriced_requests == 2
     priced_part = 1 * 10**6 + 1 * 2 * 10**6  # of the request whose audio has no price
     assert line.repriced_pico_usd == 2 * (1_000 * 10**6 + 100 * 2 * 10**6) + priced_part + 5
     assert (line.repriced_unpriced_requests, line.repriced_unpriced_tokens) == (0, 0)
-    silent = price_card("llama", "what-if", {"cache_read_text": Decimal(1)})
+    silent = price_card(NewPrice("llama", "what-if", {"cache_read_text": Decimal(1)}))
     (line,) = reprice(reader, question, cards_from(NOON), silent).lines
     assert (line.repriced_pico_usd, line.repriced_unpriced_requests, line.repriced_unpriced_tokens) == (5, 3, 2_203)
 
@@ -152,10 +158,12 @@ def test_usage_is_priced_again_at_its_service_tier(reader: StoreClient, record: 
     )
     question = CostQuestion(NOON - timedelta(hours=1), NOON + timedelta(hours=1), ("model",), tenant=tenant)
     card = price_card(
-        "tiered",
-        "tiered/1",
-        {"input_text": Decimal(1), "output_text": Decimal(2)},
-        service_tiers={"flex": {"input_text": Decimal("0.5")}},
+        NewPrice(
+            "tiered",
+            "tiered/1",
+            {"input_text": Decimal(1), "output_text": Decimal(2)},
+            service_tiers={"flex": {"input_text": Decimal("0.5")}},
+        )
     )
     (line,) = reprice(reader, question, [card]).lines
     standard, flex = 1_000 * 10**6 + 100 * 2 * 10**6, 1_000 * 500_000 + 100 * 2 * 10**6
@@ -173,7 +181,9 @@ def test_one_tenant_s_card_leaves_the_others_theirs(reader: StoreClient, record:
     )
     question = CostQuestion(NOON - timedelta(hours=1), NOON + timedelta(hours=1), ("tenant",), project=project)
     rates: dict[Leaf, Decimal] = {"input_text": Decimal(7), "output_text": Decimal(7)}
-    lines = reprice(reader, question, cards_from(NOON), price_card("llama", "acme/if", rates, tenant="acme")).lines
+    lines = reprice(
+        reader, question, cards_from(NOON), price_card(NewPrice("llama", "acme/if", rates, tenant="acme"))
+    ).lines
     assert [(line.path, line.repriced_pico_usd, line.repriced_unpriced_requests) for line in lines] == [
         (("acme",), 11 * 7 * 10**6, 0),
         (("globex",), 11 * 10**6, 0),

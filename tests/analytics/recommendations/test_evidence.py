@@ -13,15 +13,15 @@ from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
-from contracts.pricing.prices import price_card
+from contracts.pricing.prices import NewPrice, price_card
 from contracts.recording.names import ENGINE_STEPS
 from contracts.recording.records import RequestRecord, StepRecord
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 DAY = Period(NOW - timedelta(days=1), NOW)
 CARDS = [
-    price_card("m", "m/1", {"input_text": Decimal(1)}, tiers=[(3_000, {"input_text": Decimal(2)})]),
-    price_card("m", "m/eu", {"input_text": Decimal(1)}, region="eu"),
+    price_card(NewPrice("m", "m/1", {"input_text": Decimal(1)}, tiers=[(3_000, {"input_text": Decimal(2)})])),
+    price_card(NewPrice("m", "m/eu", {"input_text": Decimal(1)}, region="eu")),
 ]
 SMALL = Usage(input_text=400, cache_read_text=100, output_text=50)
 LARGE = Usage(input_text=3_000, cache_read_text=0, output_text=900, output_reasoning=100)

@@ -8,7 +8,7 @@ from analytics.recommendations.evidence import Part, Repeated, ReplicaHour, Slic
 from analytics.recommendations.recommendation import Recommendation, ranked
 from analytics.recommendations.rules import idle_replicas, recommend
 from contracts.metering.usage import Leaf
-from contracts.pricing.prices import PriceBook, PriceCard, price_card
+from contracts.pricing.prices import NewPrice, PriceBook, PriceCard, price_card
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 NOTHING = Part()
@@ -18,9 +18,9 @@ def card(model: str, usd: str, provider: str = "", cached: str = "", batch: str 
     rates: dict[Leaf, Decimal] = {"input_text": Decimal(usd), "output_text": Decimal(usd) * 4}
     if cached:
         rates["cache_read_text"] = Decimal(cached)
-    discount = {leaf: rate / 2 for leaf, rate in rates.items()} if batch else None
+    discount = {leaf: rate / 2 for leaf, rate in rates.items()} if batch else {}
     version = f"{model}-{provider}-{more.get('region', '')}-{usd}"
-    return price_card(model, version, rates, provider=provider, batch_usd_per_mtok=discount, **more)
+    return price_card(NewPrice(model, version, rates, provider=provider, batch_usd_per_mtok=discount, **more))
 
 
 def use(model: str, provider: str, part: Part, region: str = "", **parts: Any) -> Use:

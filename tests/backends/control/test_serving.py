@@ -10,13 +10,13 @@ from backends.control.bootstrap import DEMO_MODEL, Upstream, add_demo, add_upstr
 from backends.control.changes import Author, read_revision
 from backends.control.database import ControlDatabase
 from backends.control.organisation import create_tenant
-from backends.control.prices import NewPrice, NewStandardCost
+from backends.control.prices import NewStandardCost
 from backends.control.serving import NewTarget
 from backends.control.snapshot import load_snapshot
 from contracts.access.keys import digest_of, new_key
 from contracts.errors import Conflict, InvalidRequest, NotFound
 from contracts.metering.usage import Leaf, Usage
-from contracts.pricing.prices import cost_of
+from contracts.pricing.prices import NewPrice, cost_of
 
 NOW = datetime(2026, 11, 3, 12, 0, tzinfo=UTC)
 AUTHOR = Author(name="admin", at=NOW)

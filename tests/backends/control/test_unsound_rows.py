@@ -12,12 +12,13 @@ from backends.control import sound_rows as reading
 from backends.control.changes import Author
 from backends.control.database import ControlDatabase
 from backends.control.keys import KeyRequest
-from backends.control.prices import NewPrice, NewStandardCost
+from backends.control.prices import NewStandardCost
 from backends.control.serving import NewTarget
 from backends.control.snapshot import load_snapshot
 from backends.control.unreadable_rows import left_out
 from contracts.access.keys import new_key
 from contracts.metering.usage import Leaf
+from contracts.pricing.prices import NewPrice
 from contracts.serving.configuration import Snapshot
 
 NOW = datetime(2026, 11, 3, 12, 0, tzinfo=UTC)

@@ -10,7 +10,7 @@ import yaml
 
 from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
-from contracts.pricing.prices import PriceBook, price_card
+from contracts.pricing.prices import NewPrice, PriceBook, price_card
 from contracts.serving.caching import CachePolicy
 from contracts.serving.configuration import ModelSpec, PoolSpec, Snapshot, TargetSpec
 from gateway.apis.operations import CHAT
@@ -128,7 +128,7 @@ async def test_a_shorter_time_holds_for_what_was_kept_before(start_gateway, kit,
 def card(version: str, **more: int) -> Snapshot:
     prices: Any = {"input_text": Decimal(1), "output_text": Decimal(2)}
     prices |= {name: Decimal(price) for name, price in more.items()}
-    return Snapshot(1, {}, {}, {}, PriceBook([price_card("m", version, prices)]))
+    return Snapshot(1, {}, {}, {}, PriceBook([price_card(NewPrice("m", version, prices))]))
 
 
 def hit_of(snapshot: Snapshot, kept: KeptAnswer) -> int | None:
@@ -155,7 +155,9 @@ def test_a_new_card_prices_a_kept_answer_as_it_would_the_answer_itself():
 @pytest.mark.parametrize(("region", "paid"), [("eu", 30 * 10**6), ("us", 10 * 10**6), ("", 10 * 10**6)])
 def test_a_kept_answer_costs_what_its_region_asks(region, paid):
     cards = [
-        price_card("m", name or "any", {"input_text": Decimal(usd), "output_text": Decimal(2 * usd)}, region=name)
+        price_card(
+            NewPrice("m", name or "any", {"input_text": Decimal(usd), "output_text": Decimal(2 * usd)}, region=name)
+        )
         for name, usd in (("", 1), ("eu", 3))
     ]
     usage = Usage(10, output_text=5)

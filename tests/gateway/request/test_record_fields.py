@@ -11,6 +11,7 @@ import pytest
 
 import gateway
 from contracts.access.identity import Identity
+from contracts.api.answer_parts import CalledTool
 from contracts.api.chat import ChatRequest
 from contracts.api.generation import Delta, Result
 from contracts.guardrails.finding import About
@@ -19,8 +20,9 @@ from contracts.metering.usage import Usage
 from contracts.pricing.prices import Cost, PriceBook
 from contracts.recording.records import RequestRecord, decode_record, encode_record
 from contracts.serving.configuration import KeyEntry, ModelSpec, PoolSpec, Snapshot, TargetSpec
+from gateway.apis.operations import CHAT
+from gateway.guardrails.guard_plan import compile_plan
 from gateway.guardrails.means import Means
-from gateway.guardrails.plan import compile_plan
 from gateway.guardrails.request_guard import RequestGuard
 from gateway.limits.demand import FREE
 from gateway.limits.estimates.counting import TokenEstimator
@@ -31,7 +33,6 @@ from gateway.records.lost_requests import record_lost
 from gateway.records.recorder import Recorder
 from gateway.records.sent_requests import SentRequests
 from gateway.records.trace_context import TraceContext
-from gateway.replies.answer_facts import CalledTool
 from gateway.request.attempt import Attempt
 from gateway.request.charges.settlement import Settlement
 from gateway.request.clock import Clock
@@ -207,7 +208,7 @@ def test_a_crash_loses_nothing_that_was_known_when_a_request_of_a_plan_was_sent(
     key = KeyEntry(bytes(32), WHO)
     forecast = Forecast(TokenEstimator(), outputs, "acme", "m")
     plan = RequestPlan(
-        SNAPSHOT, key, MODEL, None, FREE, {"replica": to}, forecast, is_guarded=False, is_native=False, is_watched=False
+        SNAPSHOT, key, MODEL, None, FREE, {"replica": to}, forecast, CHAT, is_guarded=False, is_watched=False
     )
     life.plan, life.to, life.template = plan, to, to.template
     life.is_like_its_plan, life.who = not has_context, life.who if has_context else plan.identity

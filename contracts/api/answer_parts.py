@@ -1,0 +1,128 @@
+"""Parts of a chat's answer: what the gateway looks for in it, and what it was asked for."""
+
+from typing import Any
+
+import msgspec
+
+from contracts.api.chat import DeltaPart
+
+
+class AskedFormat(msgspec.Struct, frozen=True):
+    """What a chat's `response_format` asks for."""
+
+    type: str = ""
+
+
+class CalledTool(msgspec.Struct, frozen=True, gc=False):
+    """A tool that an answer calls. Calls of the same tool with the same arguments have the same mark."""
+
+    name: str
+    mark: int  # 32 bits
+
+
+class Findings(msgspec.Struct, frozen=True, gc=False):
+    """What was found in an answer; `None`: not known. `called` are the first tools it calls."""
+
+    tool_calls: int | None = None
+    schema_failed: bool | None = None
+    called: list[CalledTool] = []
+
+
+class CalledFunction(msgspec.Struct, frozen=True):
+    """The function of a call, or a piece of it."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class CallPiece(msgspec.Struct, frozen=True):
+    """A piece of a call, as a stream brings it."""
+
+    index: int | None = None
+    id: str | None = None
+    function: CalledFunction | None = None
+
+
+class WholeCall(msgspec.Struct, frozen=True):
+    """A call in an answer that came whole."""
+
+    function: CalledFunction | None = None
+
+
+class SpokenPart(msgspec.Struct, frozen=True):
+    """A part of a message's content where that is a list."""
+
+    text: str | None = None
+
+
+class SpokenMessage(msgspec.Struct, frozen=True):
+    """A message: what it says, and the tools that it calls."""
+
+    content: str | list[SpokenPart] | None = None
+    tool_calls: list[msgspec.Raw] | None = None
+
+
+class SpokenChoice(msgspec.Struct, frozen=True):
+    """One of an answer's choices."""
+
+    message: SpokenMessage | None = None
+    text: str | None = None  # of a completion
+
+
+class SpokenAnswer(msgspec.Struct, frozen=True):
+    """An answer that came whole, for what it says and calls."""
+
+    choices: list[SpokenChoice] | None = None
+
+
+class WholeMessage(msgspec.Struct, frozen=True):
+    """A message with all that another API can express."""
+
+    content: str | list[DeltaPart] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[dict[str, object]] | None = None
+    thinking_blocks: msgspec.Raw = msgspec.Raw()
+
+
+class WholeChoice(msgspec.Struct, frozen=True):
+    """One of an answer's choices, to be put into another API's words."""
+
+    index: int = 0
+    message: WholeMessage = WholeMessage()
+    finish_reason: str | None = None
+    stop_reason: Any = None  # vLLM's: the stop string that ended it, or a token's id
+
+
+class WholeAnswer(msgspec.Struct, frozen=True):
+    """An answer that came whole, to be put into another API's words."""
+
+    choices: list[WholeChoice]
+
+
+class RawChoices(msgspec.Struct, frozen=True):
+    """An answer whose choices stay JSON."""
+
+    choices: list[msgspec.Raw]
+
+
+class MessageCall(msgspec.Struct, frozen=True):
+    """A block of a message of Anthropic's API, with what a tool is called with."""
+
+    type: str = ""
+    name: str = ""
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class MessageCalls(msgspec.Struct, frozen=True):
+    """A message of Anthropic's API, for the tools that it calls."""
+
+    content: list[MessageCall]
+
+
+class BlockEvent(msgspec.Struct, frozen=True):
+    """An event of a stream of Anthropic's API that begins or ends a block."""
+
+    type: str = ""
+    index: int = 0
