@@ -199,14 +199,6 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
             done += scheduled
         return total
 
-    def saved_ns(self, hit_tokens: int) -> float:
-        """Estimate what a prefix hit of this many tokens saved.
-
-        Computing and attention only: the rest of the prompt still needs a step, so the weights would be read and
-        the fixed part be paid with or without the hit.
-        """
-        return self.token_ns * hit_tokens + self.pair_ns * pairs(hit_tokens, 0)
-
     def scaled(self, factor: float) -> "StepModel":
         """Return a model of the same shape that predicts `factor` times as long."""
         return msgspec.structs.replace(self, **{name: getattr(self, name) * factor for name in COEFFICIENTS})

@@ -8,11 +8,8 @@ from uuid import UUID
 
 from algorithms.gpu_time.attribution import split_exactly
 from analytics.queries import query
-from analytics.rows import number_of, numbers_of, text_of
-from analytics.scope import Period
+from analytics.rows import number_of, text_of
 from backends.store.client import StoreClient
-from contracts.errors import InvalidRequest, NotFound
-from contracts.metering.gaps import GAP_UNIT_NS
 
 _REACH: Final = timedelta(seconds=60)  # a step that began before the token's time may reach into it
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,43 +59,6 @@ class TokenTime:
         return sum(getattr(self, one.name) for one in fields(TokenTime))
 
 
-def slow_token(
-    store: StoreClient, request_id: UUID, token: int | None, period: Period, tenant: str | None = None
-) -> tuple[int, TokenTime]:
-    """Split the time before a token (0 is the first); with `None` that before the slowest. Gives which one it was.
-
-    `period` is where the request is looked for. Raises NotFound if it is not in it, or not the tenant's; InvalidRequest
-    where it had no such token. Without steps (they are kept for 72 hours) all of it is `outside`.
-    """
-    asked: dict[str, object] = {
-        "request_id": request_id,
-        "start": period.start_s,
-        "end": period.end_s,
-        "tenant": tenant,
-    }
-    rows = store.query(query("request_moments"), asked)
-    if not rows:
-        raise NotFound(
-            f"no request {request_id} began between {period.start:%Y-%m-%d %H:%M} and {period.end:%H:%M} UTC"
-        )
-    (row,) = rows
-    if row["ttft_ns"] is None:
-        raise InvalidRequest(f"request {request_id} had no first token", param="token")
-    started, ttft = number_of(row["started_at_ns"]), number_of(row["ttft_ns"])
-    gaps = [int(gap) * GAP_UNIT_NS for gap in numbers_of(row["gaps"])]
-    lengths = [ttft, *gaps]
-    place = max(range(len(lengths)), key=lengths.__getitem__) if token is None else token
-    if not 0 <= place < len(lengths):
-        raise InvalidRequest(
-            f"request {request_id} had {len(lengths)} tokens; give 0 to {len(lengths) - 1}", param="token"
-        )
-    begin = started if place == 0 else started + ttft + sum(gaps[: place - 1])
-    end = begin + lengths[place]
-    steps = steps_around(store, request_id, started, end)
-    waited = number_of(row["wait_ns"]) if place == 0 and row["wait_ns"] is not None else 0
-    return place, token_time(steps, begin, end, waited)
-
-
 def steps_around(store: StoreClient, request_id: UUID, begin_ns: int, end_ns: int) -> list[SeenStep]:
     """Return the steps of a request's engines, from a minute before a time range until a minute after it.
 
@@ -128,7 +88,7 @@ def steps_around(store: StoreClient, request_id: UUID, begin_ns: int, end_ns: in
 
 
 def token_time(steps: Sequence[SeenStep], begin_ns: int, end_ns: int, waited_ns: int = 0) -> TokenTime:
-    """Accept the time from `begin_ns` to `end_ns` apart by the steps of the engine, in order of time.
+    """Split the time from `begin_ns` to `end_ns` by the steps of the engine, in order of time.
 
     `waited_ns` of it were spent in the gateway's own queue.
     """

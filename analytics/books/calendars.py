@@ -57,12 +57,6 @@ def month_period(name: str, zone: ZoneInfo) -> Period:
     return month_of(int(year), int(number), zone)
 
 
-def next_month(name: str) -> str:
-    """Return the month after one such as "2026-11"."""
-    year, number = (int(part) for part in name.split("-"))
-    return f"{year + number // 12}-{number % 12 + 1:02d}"
-
-
 def current_month(zone: ZoneInfo, now: datetime) -> str:
     """Return the month that now is in, in a zone's calendar. Raise ConfigurationError if `now` has no zone."""
     if now.utcoffset() is None:

@@ -49,18 +49,6 @@ def _each(pico_usd: int, count: int | None, unit: int) -> Decimal | None:
     return usd(round(Fraction(pico_usd * unit, count))).quantize(_PICO, rounding=ROUND_HALF_EVEN)
 
 
-def unit_costs_as_json(sums: CostSum) -> dict[str, object]:
-    """Return a group's unit costs as decimal text, `null` for what is not known."""
-    costs = unit_costs(sums)
-    named = {
-        "usd_per_request": costs.per_request,
-        "usd_per_1k_tokens": costs.per_1k_tokens,
-        "usd_per_mtok": costs.per_mtok,
-        "usd_per_output_mtok": costs.per_output_mtok,
-    }
-    return {name: None if cost is None else format(cost, "f") for name, cost in named.items()}
-
-
 def unit_cost_over_time(over_time: Series) -> dict[str | None, tuple[Decimal | None, ...]]:
     """Return USD per million tokens with a price, by group and step, rounded to a pico-dollar.
 

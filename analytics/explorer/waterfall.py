@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Literal
 
 from analytics.explorer.single_request import SingleRequest
@@ -31,14 +31,6 @@ class Waterfall:
     spans: tuple[Span, ...]
     token_ns: tuple[int, ...]
     duration_ns: int
-
-    @property
-    def slowest_token(self) -> int | None:
-        """Return which token was waited for longest, the first being 0; `None` if there was none."""
-        if not self.token_ns:
-            return None
-        waits = [self.token_ns[0], *(after - before for before, after in pairwise(self.token_ns))]
-        return max(range(len(waits)), key=waits.__getitem__)
 
 
 def waterfall(request: SingleRequest) -> Waterfall:

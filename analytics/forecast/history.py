@@ -27,11 +27,6 @@ class SpendHistory:
     requests: tuple[int, ...]
     unpriced: int = 0
 
-    @property
-    def last_day(self) -> date:
-        """Return the last day."""
-        return self.first_day + timedelta(days=len(self.pico_usd) - 1)
-
     def on(self, day: date) -> int | None:
         """Return a day's spending; `None` before the first and after the last."""
         place = (day - self.first_day).days

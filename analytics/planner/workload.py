@@ -80,16 +80,6 @@ class Workload(msgspec.Struct, frozen=True):
         left = [one for one in self.requests if one.tenant not in gone]
         return Workload(left, f"{self.source}, without {', '.join(sorted(gone))}", self.unit_tokens)
 
-    def with_tenant(self, other: "Workload", tenant: str) -> "Workload":
-        """Return this workload and, of another, one tenant's requests."""
-        if self.unit_tokens != other.unit_tokens:
-            raise InvalidRequest(f"blocks of {self.unit_tokens} and {other.unit_tokens} tokens cannot be mixed")
-        moved = [one for one in other.requests if one.tenant == tenant]
-        if not moved:
-            raise InvalidRequest(f"no request of {tenant} is in {other.source}; nothing to move")
-        both = sorted([*self.requests, *moved], key=lambda one: one.at_ns)
-        return Workload(both, f"{self.source}, with {tenant} of {other.source}", self.unit_tokens)
-
 
 def poisson(
     count: int,

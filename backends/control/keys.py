@@ -185,11 +185,6 @@ def update_key(session: Session, author: Author, tenant_id: str, key_id: str, ch
     return key
 
 
-def expire_key(session: Session, author: Author, tenant_id: str, key_id: str, expires_at: datetime) -> ApiKey:
-    """Set the moment from which a key is refused. Raises as `update_key` does."""
-    return update_key(session, author, tenant_id, key_id, {"expires_at": expires_at})
-
-
 def rotate_key(
     session: Session,
     author: Author,

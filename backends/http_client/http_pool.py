@@ -77,13 +77,6 @@ class Exchange:
         self._connection, self._done = await pool.begin(self._request, None)
         await self._done
 
-    def abandon(self) -> None:
-        """Leave a reply that nobody waits for: its connection is closed."""
-        self._is_over = True
-        if not self._done.cancel() and not self._done.cancelled():
-            self._done.exception()  # looked at: nobody else will
-        self._connection.give_up()
-
     def pause(self) -> None:
         """Stop reading, so that a slow client holds the target back instead of filling memory."""
         if not self._is_over:  # afterwards the connection is another exchange's
@@ -151,14 +144,6 @@ class HttpPool:
         """
         request = Request(head, body, receiver)
         return Exchange(self, request, *await self.begin(request, self._take_idle()))
-
-    def send_idle(self, head: bytes, body: bytes, receiver: Receiver) -> Exchange | None:
-        """Send a request where a connection is idle; `None` if there is no such one."""
-        connection = self._take_idle()
-        if connection is None:
-            return None
-        request = Request(head, body, receiver)
-        return Exchange(self, request, connection, self._begin_on(connection, request, is_reused=True))
 
     def send_at_once(self, head: bytes, body: bytes, asker: Asker) -> Connection | None:
         """Send a request where a connection is idle, and tell `asker` how it ended; `None`: there is no such one.

@@ -63,11 +63,6 @@ class PromptFormat:
         self._special_tokens = dict(special_tokens)
         self._template, self._variables = _compile(template)
 
-    @property
-    def has_template(self) -> bool:
-        """Return whether there is a template to render chats with."""
-        return self._template is not None
-
     def takes(self, variable: str) -> bool:
         """Return whether the template reads a variable, such as `tools`."""
         return variable in self._variables

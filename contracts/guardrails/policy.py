@@ -97,10 +97,3 @@ def policy_of(name: str, rules: Mapping[str, object]) -> GuardrailPolicy:
         raise ConfigurationError(str(error), about=f"guardrail {name[:80]!r}") from error
     except ConfigurationError as error:
         raise ConfigurationError(error.fault, about=f"guardrail {name[:80]!r}") from error
-
-
-def rules_of(policy: GuardrailPolicy) -> dict[str, Any]:
-    """Return what a policy says as plain data, without its name: what `policy_of` takes."""
-    rules: dict[str, Any] = msgspec.to_builtins(policy)
-    del rules["name"]
-    return rules

@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, NamedTuple, Self
 import msgspec
 from msgspec.structs import astuple
 
-from contracts.errors import InvalidUsage
 from contracts.metering.leaf_counts import MAX_TOKENS_PER_LEAF as MAX_TOKENS_PER_LEAF
 from contracts.metering.leaf_counts import check_counts
 
@@ -269,11 +268,3 @@ class OpenAIUsage(msgspec.Struct, frozen=True, gc=False):
     speed: Any = None
     cost: Any = None
     cost_in_usd_ticks: Any = None
-
-
-def usage_from_leaves(counts: Mapping[str, int | None]) -> Usage:
-    """Build a usage from leaf names. Raises InvalidUsage on a name that is not a leaf."""
-    unknown = set(counts) - set(LEAVES)
-    if unknown:
-        raise InvalidUsage(f"unknown usage leaf {sorted(unknown)[0]!r}; leaves are {', '.join(LEAVES)}")
-    return Usage(**counts)

@@ -1,7 +1,7 @@
 """Semantic classes of a route: intents from examples, and simple or complex prompts."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -101,12 +101,6 @@ def semantic_spec(given: Mapping[str, object] | None) -> SemanticSpec | None:
         raise ConfigurationError(f"semantic: {error}") from error
     _check(spec)
     return spec
-
-
-def dump_semantic(spec: SemanticSpec) -> dict[str, Any]:
-    """Return this as plain data, as `semantic_spec` reads it."""
-    plain: dict[str, Any] = msgspec.to_builtins(spec)
-    return plain
 
 
 def _check(spec: SemanticSpec) -> None:

@@ -1,9 +1,10 @@
 """What may be said of how a route reads prompts, and how what is wrong is named."""
 
+import msgspec
 import pytest
 
 from contracts.errors import ConfigurationError
-from contracts.serving.semantic import MAX_EXAMPLES, SemanticReading, dump_semantic, semantic_spec
+from contracts.serving.semantic import MAX_EXAMPLES, SemanticReading, semantic_spec
 
 
 def intents(**more):
@@ -68,7 +69,7 @@ def test_examples_are_bounded():
 def test_what_is_written_is_read_as_the_same():
     data = intents(threshold=0.4, description="programs") | {"others": ["hello"], "complexity": {"threshold": 0.5}}
     spec = semantic_spec(data)
-    assert spec is not None and semantic_spec(dump_semantic(spec)) == spec
+    assert spec is not None and semantic_spec(msgspec.to_builtins(spec)) == spec
     assert semantic_spec(None) is None
 
 

@@ -21,7 +21,6 @@ from contracts.metering.usage import (
     OpenAIUsage,
     PromptTokensDetails,
     Usage,
-    usage_from_leaves,
 )
 
 SOME = settings(max_examples=80, deadline=None)
@@ -290,17 +289,3 @@ def test_an_openai_body_with_fields_from_the_future_is_read():
     assert usage_from_openai(msgspec.json.decode(body, type=OpenAIUsage)) == Usage(
         input_text=40, cache_read_text=60, output_text=9
     )
-
-
-# --- by leaf names ---
-
-
-@SOME
-@given(USAGES)
-def test_usage_is_rebuilt_from_its_reported_leaves(usage):
-    assert usage_from_leaves(usage.reported()) == usage
-
-
-def test_an_unknown_leaf_is_refused_by_name():
-    with pytest.raises(InvalidUsage, match="unknown usage leaf 'cached'; leaves are input_text, "):
-        usage_from_leaves({"input_text": 1, "cached": 2})

@@ -6,19 +6,16 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID, uuid4
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.attribution.savings import cache_savings
-from analytics.attribution.slow_token import SeenStep, TokenTime, slow_token, token_time
+from analytics.attribution.slow_token import SeenStep, TokenTime, steps_around, token_time
 from analytics.cost.question import CostQuestion
 from analytics.prices.usage_groups import usage_groups
-from analytics.scope import Period
 from backends.store.client import StoreClient
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
-from contracts.errors import InvalidRequest, NotFound
 from contracts.metering.gaps import pack_gaps
 from contracts.metering.usage import Usage
 from contracts.pricing.prices import NewPrice, PriceBook, price_card
@@ -65,7 +62,7 @@ def test_the_causes_sum_to_the_whole_time(
     assert token_time(steps, begin, begin + length, waited).total_ns == length
 
 
-def test_the_slowest_token_of_a_stored_request_is_found_and_explained(
+def test_the_time_before_a_token_of_a_stored_request_is_explained(
     reader: StoreClient, record: Callable[[Sequence[RequestRecord]], None], store: Any
 ) -> None:
     identifier, other, tenant = uuid4(), uuid4(), f"tenant-{uuid4()}"
@@ -95,23 +92,17 @@ def test_the_slowest_token_of_a_stored_request_is_found_and_explained(
             gpu_ns=ns,
         )
 
-    steps = [
+    recorded = [
         of(1, 5, 15, [identifier], [15 * MS], [0]),
         of(2, 20, 10, [identifier], [10 * MS], [1]),
         of(3, 30, 30, [identifier, other], [3 * MS, 27 * MS], [1, 0]),
     ]
-    writer.insert_arrow("engine_steps", arrow_batch(ENGINE_STEPS, steps), deduplication_token=str(uuid4()))
+    writer.insert_arrow("engine_steps", arrow_batch(ENGINE_STEPS, recorded), deduplication_token=str(uuid4()))
     writer.close()
-    period = Period(start - timedelta(minutes=1), start + timedelta(minutes=1))
-    assert slow_token(reader, identifier, None, period, tenant) == (
-        2,
-        TokenTime(own_ns=3 * MS, co_prefill_ns=27 * MS),
-    )
-    assert slow_token(reader, identifier, 0, period) == (0, TokenTime(own_ns=15 * MS, outside_ns=5 * MS))
-    with pytest.raises(NotFound, match="no request"):
-        slow_token(reader, identifier, 0, period, "another")
-    with pytest.raises(InvalidRequest, match="had 3 tokens; give 0 to 2"):
-        slow_token(reader, identifier, 3, period)
+    steps = steps_around(reader, identifier, started, started + 60 * MS)
+    slowest = token_time(steps, started + 30 * MS, started + 60 * MS)
+    assert slowest == TokenTime(own_ns=3 * MS, co_prefill_ns=27 * MS)
+    assert token_time(steps, started, started + 20 * MS) == TokenTime(own_ns=15 * MS, outside_ns=5 * MS)
 
 
 def test_savings_are_the_reader_s_at_the_prices_of_its_card(

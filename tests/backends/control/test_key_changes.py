@@ -239,7 +239,7 @@ def test_long_ended_secrets_are_forgotten_and_who_missed_their_end_reads_all_key
 def change_everything(session: Session) -> None:
     keys.revoke_key(session, AUTHOR, "acme", id_of(session, 0))
     keys.update_key(session, AUTHOR, "acme", id_of(session, 1), {"priority": "interactive"})
-    keys.expire_key(session, AUTHOR, "acme", id_of(session, 2), NOW + timedelta(hours=1))
+    keys.update_key(session, AUTHOR, "acme", id_of(session, 2), {"expires_at": NOW + timedelta(hours=1)})
     rotate(session, 3, 13, overlap=60)
     for number in range(20, 30):
         make(session, number)

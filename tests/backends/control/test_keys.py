@@ -184,10 +184,10 @@ def test_expiry_can_be_set_later_but_not_into_the_past_nor_on_a_revoked_key(data
         key_id = make(session, KeyRequest("acme", "app")).id
     end = NOW + timedelta(minutes=5)
     with database.session() as session:
-        assert keys.expire_key(session, AUTHOR, "acme", key_id, end).expires_at == end
+        assert keys.update_key(session, AUTHOR, "acme", key_id, {"expires_at": end}).expires_at == end
     with pytest.raises(InvalidRequest, match="which is past"), database.session() as session:
-        keys.expire_key(session, AUTHOR, "acme", key_id, NOW)
+        keys.update_key(session, AUTHOR, "acme", key_id, {"expires_at": NOW})
     with database.session() as session:
         keys.revoke_key(session, AUTHOR, "acme", key_id)
     with pytest.raises(Conflict, match="was revoked at"), database.session() as session:
-        keys.expire_key(session, AUTHOR, "acme", key_id, end)
+        keys.update_key(session, AUTHOR, "acme", key_id, {"expires_at": end})

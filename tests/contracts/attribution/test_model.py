@@ -84,14 +84,6 @@ def test_a_prefill_is_the_sum_of_its_chunks() -> None:
     assert ENGINE.prefill_ns(0) == 0.0
 
 
-@pytest.mark.parametrize("hit", [16, 512, 8000])
-def test_a_prefix_hit_saves_computing_but_not_the_step(hit: int) -> None:
-    """Within 5 % of the difference of two whole prefills where both are above the ridge."""
-    saved = ENGINE.prefill_ns(hit + 512, chunk_tokens=10**6) - ENGINE.prefill_ns(512, hit, chunk_tokens=10**6)
-    assert ENGINE.saved_ns(hit) == pytest.approx(saved, rel=0.05)
-    assert ENGINE.saved_ns(hit) < ENGINE.prefill_ns(hit)
-
-
 def test_scaling_keeps_the_shape() -> None:
     rows = [StepRow(100, 5), StepRow(1, 7)]
     assert PRIOR.scaled(3.0).predict_ns(rows) == pytest.approx(3 * PRIOR.predict_ns(rows))
