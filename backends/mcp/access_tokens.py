@@ -10,6 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 from urllib.parse import quote_plus
 
@@ -207,17 +208,15 @@ class AccessTokens:
         return grant
 
     async def _keep_later(self, store: TokenStore) -> None:
-        while self._unkept is not None:
+        while True:
             await asyncio.sleep(_KEEP_AGAIN_SECONDS)
-            grant = self._unkept
+            grant = self._unkept  # a renewal may have stored another since
             if grant is None:
                 return
-            try:
+            with suppress(TollkeeperError):
                 await self._kept(store.keep, self._spec.id, grant)
-            except TollkeeperError:
-                continue
-            if self._unkept is grant:
-                self._unkept = None
+                if self._unkept is grant:
+                    self._unkept = None
 
     async def _kept(self, act: Callable[..., _Found], *arguments: Any) -> _Found:
         """Use the store from a thread. Raises UpstreamError."""

@@ -69,7 +69,7 @@ def _messages_in(fields: Mapping[str, msgspec.Raw]) -> list[msgspec.Raw]:
         raw = fields.get(name)
         if raw is None:
             continue
-        found = _inputs.decode(raw) if name == "input" else _lists.decode(raw)
+        found: list[msgspec.Raw] | str = _inputs.decode(raw) if name == "input" else _lists.decode(raw)
         if isinstance(found, str):
             found = [msgspec.Raw(found.encode("utf-8", "surrogatepass"))] if found else []
         if found:

@@ -49,7 +49,9 @@ def protected(oauth: OAuthServer, serve_mcp: Callable[..., ServedMcp]) -> Served
 
 
 def _protected(oauth: OAuthServer, url: str) -> MCPServer:
-    settings = AuthSettings(issuer_url=oauth.issuer, resource_server_url=url, validate_token_resource=True)
+    settings = AuthSettings.model_validate(
+        {"issuer_url": oauth.issuer, "resource_server_url": url, "validate_token_resource": True}
+    )
     server = MCPServer("weather", token_verifier=oauth, auth=settings)
 
     @server.tool()
@@ -382,7 +384,8 @@ async def test_tokens_that_cannot_be_stored_are_used_and_stored_later(shared, oa
     shared.set(rules(protected.url, oauth), oauth.refresh_token())
     gateway = await shared.gateway()
     store = gateway.gateway.mcp._token_store
-    keep, failures = store.keep, []
+    keep = store.keep
+    failures: list[AccessGrant] = []
 
     def fail_once(server: str, grant: AccessGrant) -> None:
         if not failures:
