@@ -12,7 +12,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Meta
 
-from contracts.api.chat import PlainMessage, LoneText
+from contracts.api.chat import LoneText, PlainMessage
 
 MOST_MARKS: Final = 1000
 
