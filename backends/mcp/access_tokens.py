@@ -235,7 +235,8 @@ class AccessTokens:
         if self._endpoint is None or now > self._endpoint_until:
             self._endpoint = await find_token_endpoint(self._spec.url, self._oauth, self._http, self._hint)
             self._endpoint_until = now + _ENDPOINT_SECONDS
-        endpoint, headers = self._endpoint, {}
+        endpoint = self._endpoint
+        headers: dict[str, str] = {}
         form = {**form, "resource": endpoint.resource}
         if self._oauth.scope:
             form["scope"] = self._oauth.scope

@@ -318,9 +318,9 @@ def rules(url: str, oauth: OAuthServer) -> dict[str, Any]:
 async def test_four_gateways_share_tokens_whose_refresh_tokens_are_used_once(shared, oauth, protected):
     shared.set(rules(protected.url, oauth), oauth.refresh_token())
     gateways = [await shared.gateway() for _ in range(4)]
-    for number in range(1, 4):
-        oauth.delay_seconds = 0.2
-        results = await asyncio.gather(*(weather(gateway) for gateway in gateways for _ in range(5)))
+    for number in range(1, 3):
+        oauth.delay_seconds = 0.1
+        results = await asyncio.gather(*(weather(gateway) for gateway in gateways for _ in range(3)))
         assert not any(one.get("isError") for one in results), results
         assert (len(oauth.grants), oauth.refused) == (number, 0)
         oauth.revoke_access()
