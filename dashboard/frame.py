@@ -39,7 +39,10 @@ STYLE: Final = """<style>
 [data-testid="stMainBlockContainer"] { padding-left: 2rem; padding-right: 2rem; max-width: 1760px; }
 [class*="st-key-figures_"] [data-testid="stHorizontalBlock"] { flex-wrap: wrap; }
 [class*="st-key-figures_"] [data-testid="stColumn"] { flex: 1 1 8.75rem; min-width: 8.75rem; }
-[data-testid="stMetricDelta"] > div { white-space: normal; overflow: visible; }
+[data-testid="stMetricDelta"] { height: auto; border-radius: 0.8rem; }
+:is([data-testid="stMetricLabel"], [data-testid="stMetricDelta"]) :is(.stMarkdownEllipsis, p) {
+  white-space: normal !important; overflow-wrap: anywhere;
+}
 [data-testid="stCaptionContainer"] :is(a, code) { color: inherit; }
 [data-testid^="stBaseButton-primary"], [data-testid^="stBaseButton-primary"] p { color: light-dark(#fff, #0f141b); }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }
