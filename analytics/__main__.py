@@ -12,6 +12,7 @@ from analytics.settings import AnalyticsSettings
 from backends.processes.process import run_process
 from backends.web.bounded_protocol import BoundedProtocol
 from backends.web.listener import listen
+from backends.web.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ def serve(settings: AnalyticsSettings, listener: socket.socket) -> None:
         timeout_graceful_shutdown=_STOP_SECONDS,
     )
     log.info("analytics ready", extra={"host": settings.host, "port": settings.analytics_port})
-    uvicorn.Server(config).run(sockets=[listener])
+    Server(config).run(sockets=[listener])
 
 
 if __name__ == "__main__":

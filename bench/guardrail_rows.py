@@ -30,8 +30,8 @@ from contracts.api.generation import Delta
 from contracts.guardrails.finding import About
 from contracts.guardrails.policy import GuardrailPolicy, policy_of
 from gateway.guardrails.answer_filter import AnswerFilter
+from gateway.guardrails.guard_plan import GuardPlan, compile_plan
 from gateway.guardrails.means import Means
-from gateway.guardrails.plan import GuardPlan, compile_plan
 from gateway.guardrails.request_texts import RequestTexts
 
 MUST_INPUT_MICROSECONDS: Final = 150.0  # p50 of a 1 KB prompt through all that is built in

@@ -12,7 +12,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from backends.web.bounded_protocol import BoundedProtocol, Bounds
-from backends.web.server import Server
+from backends.web.server import ServerWithoutSignals
 from contracts.errors import ConfigurationError
 
 _BACKLOG = 2048
@@ -47,7 +47,7 @@ def bind(host: str, port: int, variable: str) -> socket.socket:
 
 async def serve_until_signal(listeners: Sequence[Listener]) -> None:
     """Serve all applications until SIGTERM or SIGINT, then finish what is in progress, for at most two seconds."""
-    servers = [Server(_config(listener)) for listener in listeners]
+    servers = [ServerWithoutSignals(_config(listener)) for listener in listeners]
 
     def stop() -> None:
         for server in servers:

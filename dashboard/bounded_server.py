@@ -5,12 +5,14 @@ import sys
 from functools import cache
 from typing import Any, Final
 
+import uvicorn
 from streamlit import logger as streamlit_logger
 from streamlit.web import bootstrap, cli
 from uvicorn.config import HTTP_PROTOCOLS
 
 from backends.processes.logs import start_logging
 from backends.web.bounded_protocol import BoundedProtocol, Bounds
+from backends.web.server import Server
 from dashboard.settings import DashboardSettings
 
 # What uvicorn looks up where a server names no protocol: Streamlit names none, and takes none.
@@ -46,4 +48,5 @@ if __name__ == "__main__":
     streamlit_logger.update_formatter()
     bootstrap._install_config_watchers = _watch_no_files
     HTTP_PROTOCOLS[_CHOSEN] = "dashboard.bounded_server:protocol"
+    uvicorn.Server = Server  # type: ignore[misc]  # which Streamlit looks up when it starts
     sys.exit(cli.main())

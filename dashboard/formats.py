@@ -186,3 +186,8 @@ class Formats:
 
     def _localized(self, text: str) -> str:
         return text.translate(_signs(self.locale, self.currency).separators)
+
+
+def as_float(amount: Decimal | None) -> float | None:
+    """Return a number to draw; sums are never made of it."""
+    return None if amount is None else float(amount)

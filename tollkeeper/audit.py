@@ -1,6 +1,5 @@
 """`tollkeeper audit`: verify the audit log, export it, cut what is old, and print the key that others verify by."""
 
-import getpass
 import os
 import sys
 import time
@@ -27,6 +26,7 @@ from backends.control.database import ControlDatabase
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 from tollkeeper.audit_acceptance import Restorer, accept_restore
+from tollkeeper.book_author import system_user
 from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, Data
 from tollkeeper.printing import one_line_errors, print_json
@@ -195,7 +195,7 @@ def accept(
         files = SecretFiles(data / "secrets")
         own_keys(files)  # an acceptance under a key made for it would prove nothing
         place = AuditOptions(sink, s3_endpoint=endpoint).open_sink()
-        restorer = Restorer(_user(), reason)
+        restorer = Restorer(system_user(), reason)
         made = accept_restore(data, AuditSigner.of(files), database, restorer, place, is_shared=shared_sink)
     if as_json:
         print_json(msgspec.to_builtins(made))
@@ -249,13 +249,6 @@ def _open_database(data: Path) -> Iterator[ControlDatabase]:
         if path and not Path(path).exists():
             raise ConfigurationError(f"{path} is not there; an installation without a control plane has --no-database")
         yield database
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's number without a name
-        return f"uid {os.getuid()}"
 
 
 def _print(lines: Iterator[bytes]) -> None:

@@ -25,7 +25,7 @@ def book_author(
     not owner, admin or finance of the whole installation."""
     presented = environment.get(TOKEN_VARIABLE, "")
     if not presented:
-        return Author(f"{_user()} (command line)", now)
+        return Author(f"{system_user()} (command line)", now)
     if hmac.compare_digest(presented.encode(), (secrets.get("admin_token") or "").encode()):
         return Author("admin", now)
     with database.session() as session:
@@ -40,7 +40,8 @@ def book_author(
     return Author(f"{token.name} ({token.id})", now)
 
 
-def _user() -> str:
+def system_user() -> str:
+    """Return the name of the user that this process runs as; of a number without a name, "uid NUMBER"."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's number without a name

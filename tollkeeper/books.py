@@ -24,6 +24,7 @@ from analytics.books.closing import (
     credit_invoice,
     reopen_month,
     review_month,
+    strangers_usage,
 )
 from analytics.books.documents import TITLES
 from analytics.books.projection import copy_missing
@@ -49,6 +50,7 @@ from contracts.access.person import person_of
 from contracts.control import BookAdjustment, BookDocument
 from contracts.errors import InvalidRequest
 from contracts.pricing.book_entries import DocumentKind
+from contracts.pricing.money import usd
 from tollkeeper.book_author import book_author
 from tollkeeper.cost_range import Month, Tenant
 from tollkeeper.open_installation import open_control, open_installation
@@ -277,6 +279,13 @@ def close_command(
     with one_line_errors(), open_installation(data, store_url, os.environ) as opened:
         author = book_author(opened.database, opened.secrets, os.environ, now)
         done = close_month(opened.store, opened.database, author, month, tenant=tenant)
+        strangers = {} if tenant else strangers_usage(opened.store, opened.database, month, now)
+    for name, amount in strangers.items():
+        typer.echo(
+            f"not billed: {usd(amount):f} USD of {name}, which is no tenant here; make it one "
+            f"(`tollkeeper tenants create {name}`) and close the month again",
+            err=True,
+        )
     if as_json:
         print_json(
             [

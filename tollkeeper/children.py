@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from backends.processes.beat import until_beat
 from backends.processes.process_watch import Answer, WatchedProcess
 from contracts.errors import ConfigurationError
 from tollkeeper.child_probes import ProcessorWait, is_stopped, open_probe
@@ -182,7 +183,7 @@ class Child:
                     self._print_line(self.spec.name, f"has been hung for {limit:g} s; killed")
                     _end_session(pid)
                     watched.restarted()
-                await asyncio.sleep(_WATCH_UP_SECONDS if watched.state == "up" else _WATCH_SECONDS)
+                await asyncio.sleep(until_beat(_WATCH_UP_SECONDS if watched.state == "up" else _WATCH_SECONDS))
 
     def _tell(self, watched: WatchedProcess) -> None:
         limit = self.spec.hung_restart_seconds

@@ -137,7 +137,7 @@ HOT: Final = tuple(
     gateway/limits/estimates/steady_estimates
     gateway/limits/headers
     gateway/limits/limiter
-    gateway/limits/plan
+    gateway/limits/limit_plan
     gateway/limits/reservation
     gateway/observability/metrics/histogram
     gateway/observability/metrics/request_counts

@@ -14,7 +14,7 @@ from analytics.scope import Period
 from contracts.errors import ConfigurationError, InvalidRequest
 from contracts.guardrails.finding import Side
 from contracts.guardrails.policy import policy_of
-from gateway.guardrails.trial import try_policy
+from gateway.guardrails.policy_trial import try_policy
 from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl

@@ -127,7 +127,8 @@ def _print(cards: list[PriceCard], as_json: bool, empty: str) -> None:
     if as_json:
         print_json(rows)
         return
-    columns = ("version", "from", "to", "usd_per_mtok")
+    columns = ["version", "from", "to", "usd_per_mtok"]
+    columns += [name for name in ("tiers", "service_tiers") if any(row[name] for row in rows)]
     print_table(columns, rows, lambda row, column: _cell(row[column]), empty)
 
 
@@ -136,4 +137,7 @@ def _usd_per_mtok(rates: Mapping[Leaf, int]) -> dict[str, str]:
 
 
 def _cell(value: object) -> str:
-    return " ".join(f"{leaf}={price}" for leaf, price in value.items()) if isinstance(value, dict) else str(value)
+    if not isinstance(value, dict):
+        return str(value)
+    parts = (f"{name}: {_cell(part)}" if isinstance(part, dict) else f"{name}={part}" for name, part in value.items())
+    return ("; " if any(isinstance(part, dict) for part in value.values()) else " ").join(parts)

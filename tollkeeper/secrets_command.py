@@ -1,7 +1,6 @@
 """`tollkeeper secrets`: providers' keys, encrypted in the control database, and the installation's own secrets."""
 
 import fcntl
-import getpass
 import os
 import secrets as random_secrets
 import sys
@@ -18,6 +17,7 @@ from backends.control.known_secrets import DEPENDS, accept_secrets
 from backends.control.sealer import KEY_FILE, KEYS_VARIABLE, Sealer, environment_keys, key_id_of
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
+from tollkeeper.book_author import system_user
 from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.installation import Installation
 from tollkeeper.open_installation import open_control
@@ -123,20 +123,13 @@ def accept(
             if not database.is_there:
                 raise ConfigurationError(f"{database.url.database} does not exist; no secrets are recorded in it")
             database.check_schema()
-            author = Author(_user(), datetime.now(UTC))
+            author = Author(system_user(), datetime.now(UTC))
             lost = accept_secrets(database, SecretFiles(data / "secrets"), names, author, reason.strip())
     if as_json:
         print_json(lost)
     else:
         for name, what in lost.items():
             typer.echo(f"{name} accepted: {what}")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's number without a name
-        return f"uid {os.getuid()}"
 
 
 @contextmanager

@@ -11,12 +11,20 @@ from pydantic import BaseModel, ConfigDict, Field
 from analytics.api.access import Bookkeeper, Reader, utc_now
 from analytics.api.store import Database, Store
 from analytics.books.booking import RerateWish, book_rerate, book_reversal, preview_rerate
-from analytics.books.closing import book_decision, close_month, credit_invoice, reopen_month, review_month
+from analytics.books.closing import (
+    book_decision,
+    close_month,
+    credit_invoice,
+    reopen_month,
+    review_month,
+    strangers_usage,
+)
 from analytics.books.rendering import adjustment_as_json, document_as_json, period_as_json, preview_as_json
 from analytics.books.rerating import RerateQuestion
 from backends.control.book_periods import get_document, list_documents, list_periods, pdf_of
 from backends.control.books import MAX_REASON, entries_of, get_adjustment, list_adjustments
 from contracts.errors import NotFound
+from contracts.pricing.money import usd
 
 router = APIRouter(prefix="/v1/books", tags=["books"])
 
@@ -149,7 +157,8 @@ def periods(reader: Reader, database: Database, tenant: Name | None = None) -> d
 
 @router.post("/periods/{month}/close", summary="Close a month and issue its invoices")
 def close(month: Month, body: TenantBody, author: Bookkeeper, store: Store, database: Database) -> dict[str, Any]:
-    """Of one tenant, or of all that have not closed it yet: `refused` says why one's month stays open."""
+    """Of one tenant, or of all that have not closed it yet: `refused` says why one's month stays open. `not_billed` is
+    usage of names that are no tenants."""
     done = close_month(store, database, author, month, tenant=body.tenant)
     closed = [
         {
@@ -160,7 +169,8 @@ def close(month: Month, body: TenantBody, author: Bookkeeper, store: Store, data
         }
         for one in done
     ]
-    return {"data": closed}
+    strangers = {} if body.tenant else strangers_usage(store, database, month, author.at)
+    return {"data": closed, "not_billed": {name: format(usd(amount), "f") for name, amount in strangers.items()}}
 
 
 @router.post("/periods/{month}/review", summary="Put a tenant's month into review")

@@ -126,6 +126,17 @@ def close_month(
     return done
 
 
+def strangers_usage(store: StoreClient, database: ControlDatabase, month: str, at: datetime) -> dict[str, int]:
+    """Return what the usage of a month comes to, in pico-USD, of names that are no tenants here: no invoice bills it.
+
+    Such names come from gateways whose tenants are in a file. Raise InvalidRequest if it is no month.
+    """
+    with database.session() as session:
+        known = {PLATFORM_TENANT, *(row.id for row in _all_tenants(session))}
+    found = _ledger(store, month, ZoneInfo("UTC"), "", at)
+    return {name: amount for name, amount in sorted(found.items()) if amount and name not in known}
+
+
 def refuse_if_closed(session: Session, tenant: str, month: str) -> None:
     """Raise Conflict if a month is closed already."""
     row = period_of(session, tenant, month)
@@ -267,7 +278,7 @@ def reopen_month(
             row.wish, row.wished_by = "reopen", author.name
             entry.detail = {"reason": reason, "is_proposal": True}
             return row, None
-        if row.wish == "reopen" and is_same_person(session, row.wished_by, author.name):
+        if needs_two_people(session) and is_same_person(session, row.wished_by, author.name):
             person = person_of(row.wished_by)
             raise Conflict(f"{person} asked for it; another person must reopen {month} of {tenant}", param="month")
         document, zone = None, Calendars.load(session).zone(tenant)

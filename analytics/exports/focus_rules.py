@@ -81,7 +81,7 @@ _UNIT: Final = re.compile(
     rf"^(?:(?:\d+ )?{_COUNT}|{_COUNT}-{_COUNT}|{_COUNT}-(?:{_PLURAL_TIME})"
     rf"|{_COUNT}/(?:{_SINGULAR_TIME})|{_COUNT}/\d+ (?:{_PLURAL_TIME}))$"
 )
-_CURRENCY: Final = re.compile(r"^[A-Z]{3}$")
+_CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _NEAR: Final = Decimal("1e-12")
 _RATIO_NEAR: Final = Decimal("1e-9")
 
@@ -238,7 +238,7 @@ def _period_faults(row: Row) -> list[str]:
 def _unit_faults(row: Row) -> list[str]:
     faults = []
     for name in ("BillingCurrency", "PricingCurrency"):
-        if not _CURRENCY.match(str(row.get(name))):
+        if not _CURRENCY.fullmatch(str(row.get(name))):
             faults.append(f"{name} must be a code of ISO 4217")
     for name in ("ConsumedUnit", "PricingUnit"):
         unit = row.get(name)

@@ -89,7 +89,8 @@ def catalogue_cards(provider: str, upstream: str, *, model: str = "", seller: st
         at = datetime.combine(first_day, time.min, UTC)
         until = datetime.combine(changes[number + 1], time.min, UTC) if number + 1 < len(changes) else None
         prices = info.get_prices(at)
-        tiers = {name: info.get_prices(at, context) for name, context in contexts.items()}
+        sold = {name: context for name, context in contexts.items() if _is_sold(info, context, at.date())}
+        tiers = {name: info.get_prices(at, context) for name, context in sold.items()}
         cards.append(_card(found, info, prices, tiers, model or upstream, seller, at, until))
     return tuple(card for card in cards if card.rates or card.tiers)
 
@@ -116,6 +117,12 @@ def _contexts(info: ModelInfo) -> dict[str, Mapping[str, str]]:
     told = [dict(variant.when) for variant in info.price_variants or ()]
     found = {name: context for name, context in _TIERS.items() if context in told}
     return found | ({"fast": _FAST} if _FAST in told else {})
+
+
+def _is_sold(info: ModelInfo, context: Mapping[str, str], day: date) -> bool:
+    """Return whether the table has prices of a service tier for a day: before its first ones it names the standard."""
+    constraints = [one.constraint for one in info.price_variants or () if one.when == context]
+    return any(not isinstance(one, StartDateConstraint) or one.start_date <= day for one in constraints)
 
 
 def _changes(info: ModelInfo, contexts: Mapping[str, Mapping[str, str]]) -> list[date]:

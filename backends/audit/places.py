@@ -1,5 +1,6 @@
 """Files of a chain in its directory: segments, the head, the stub of removed segments; and reading them."""
 
+import contextlib
 import fcntl
 import os
 import re
@@ -105,6 +106,11 @@ def write_whole(path: Path, content: bytes) -> None:
     """Put a file in place as a whole, in place of what was there."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)  # to its end, or it raises: a full disk takes a part without a word
-    os.replace(draft, path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)  # to its end, or it raises: a full disk takes a part without a word
+        os.replace(draft, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()  # it would keep the last room
+        raise

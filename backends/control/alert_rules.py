@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from backends.control.changes import Author, begin_change
-from backends.control.organisation import get_tenant
+from backends.control.organisation import check_reach
 from backends.control.row_names import row_name
 from backends.control.sealer import Sealer
 from contracts.control import AlertChannel, AlertRule, AlertSilence, Budget
@@ -64,7 +64,7 @@ def create_rule(session: Session, author: Author, new: NewRule) -> AlertRule:
     """
     entry = begin_change(session, author, "alert_rule.create", _subject(new.tenant, new.id))
     rule = Rule.of(new.id, new.kind, new.tenant, tuple(new.channels), new.settings)
-    _check_reach(session, author, new.tenant)
+    check_reach(session, author, new.tenant)
     check_channels(session, author, new.tenant, new.channels)
     if session.get(AlertRule, new.id) is not None:
         raise Conflict(f"rule {new.id!r} exists already; choose another id", param="id")
@@ -128,7 +128,7 @@ def create_channel(
     begin_change(session, author, "alert_channel.create", _subject(tenant, channel_id), {"kind": kind})
     known = check_channel(kind, address)
     check_report(known, report)
-    _check_reach(session, author, tenant)
+    check_reach(session, author, tenant)
     if session.get(AlertChannel, channel_id) is not None:
         raise Conflict(f"channel {channel_id!r} exists already; choose another id", param="id")
     row = AlertChannel(
@@ -184,7 +184,7 @@ def create_silence(session: Session, author: Author, new: NewSilence) -> AlertSi
     """Add a silence. Raises InvalidRequest if it would end before it begins or is over, NotFound on its rule."""
     silence_id = f"sil_{uuid7(unix_ns(author.at)).hex}"
     begin_change(session, author, "alert_silence.create", _subject(new.tenant, silence_id), {"rule": new.rule_id})
-    _check_reach(session, author, new.tenant)
+    check_reach(session, author, new.tenant)
     starts_at = new.starts_at or author.at
     if new.ends_at <= max(starts_at, author.at):
         raise InvalidRequest(
@@ -302,10 +302,3 @@ def check_channels(session: Session, author: Author, tenant: str, channels: Sequ
                 param="channels",
                 rows=[row_name(AlertChannel, channel)],
             )
-
-
-def _check_reach(session: Session, author: Author, tenant: str) -> None:
-    if author.tenant_id not in ("", tenant):
-        raise NotFound(f"tenant {tenant!r} is not yours; name {author.tenant_id!r} in `tenant`", param="tenant")
-    if tenant:
-        get_tenant(session, tenant)

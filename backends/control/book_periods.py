@@ -23,7 +23,7 @@ from contracts.pricing.book_entries import DocumentKind
 
 ISSUER: Final = ""  # in place of a tenant: who issues
 _PREFIXES: Final[Mapping[DocumentKind, str]] = {"invoice": "INV", "credit_note": "CN", "cancellation": "CAN"}
-_CURRENCY: Final = re.compile(r"^[A-Z]{3}$")
+_CURRENCY: Final = re.compile(r"[A-Z]{3}")
 _MAX_DUE_DAYS: Final = 365
 _PLAIN_FIELDS: Final = ("legal_name", "address", "tax_id", "purchase_order", "currency", "due_days")
 _AUDITED: Final = (*_PLAIN_FIELDS, "taxes", "is_two_person", "one_person_asked_by")
@@ -150,7 +150,7 @@ def _check_profile(row: BookProfile) -> None:
         length = len(getattr(row, name))
         if length > most:
             raise InvalidRequest(f"{name} has {length} characters, at most {most} are kept", param=name)
-    if not _CURRENCY.match(row.currency):
+    if not _CURRENCY.fullmatch(row.currency):
         raise InvalidRequest(
             f"{row.currency[:10]!r} is not a currency; give an ISO 4217 code such as EUR", param="currency"
         )

@@ -5,10 +5,11 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlalchemy import CursorResult, or_, select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from backends.control.budget_states import insert_into
+from backends.control.leases import changed_one
 from contracts.control import Budget, BudgetEvent
 from contracts.recording.ids import uuid7
 from contracts.recording.moments import unix_ns, utc_moment
@@ -118,7 +119,7 @@ def claim_event(session: Session, event_id: str, attempts: int, now: datetime) -
         .where(BudgetEvent.id == event_id, BudgetEvent.attempts == attempts, BudgetEvent.next_attempt_at <= now)
         .values(attempts=attempts + 1, next_attempt_at=now + wait_after(attempts + 1))
     )
-    return _changed_one(claimed)
+    return changed_one(claimed)
 
 
 def finish_event(session: Session, event_id: str, at: datetime) -> None:
@@ -146,8 +147,3 @@ def wait_after(attempts: int) -> timedelta:
     """Return how long after that many attempts the next one is due: 10 s, twice as long each time, at most an hour."""
     doubled = 1 << min(attempts - 1, 20)  # bounded: the thousandth attempt's wait would not fit a timedelta
     return min(_FIRST_WAIT * doubled, _LONGEST_WAIT)
-
-
-def _changed_one(result: object) -> bool:
-    assert isinstance(result, CursorResult)  # what INSERT and UPDATE give
-    return bool(result.rowcount == 1)

@@ -21,7 +21,7 @@ from backends.control.database import ControlDatabase
 from backends.control.sealer import KEY_FILE as SEALING_KEY
 from backends.control.sealer import KEYS_VARIABLE, environment_keys, key_id_of
 from backends.secrets.secret_files import SecretFiles
-from contracts.control import AdminToken, AlertChannel, ApiKey, AuditEntry, Budget, KnownSecret, StoredKey
+from contracts.control import AdminToken, AlertChannel, ApiKey, AuditEntry, Budget, KnownSecret, McpToken, StoredKey
 from contracts.errors import ConfigurationError
 from contracts.recording.record_signature import SIGNING_KEY as RECORD_SIGNING_KEY
 
@@ -174,6 +174,7 @@ def _needed(session: Session) -> set[str]:
         (KEY_PEPPER, "admin_tokens", select(AdminToken.id)),
         (SEALING_KEY, "alert_channels", select(AlertChannel.id)),
         (SEALING_KEY, "stored_keys", select(StoredKey.name)),
+        (SEALING_KEY, "mcp_tokens", select(McpToken.server)),
         # The column is as old as the table of stored keys.
         (SEALING_KEY, "stored_keys", select(Budget.id).where(Budget.webhook_url != "")),
         (AUDIT_SIGNING_KEY, "audit", select(AuditEntry.id).where(AuditEntry.action == WITNESS_BEGINS)),

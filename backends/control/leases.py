@@ -33,7 +33,7 @@ def take_lease(session: Session, name: str, holder: str, now: datetime, length: 
         update(Lease).where(Lease.name == name, free).values(holder=holder, expires_at=now + length, term=term),
         execution_options={"synchronize_session": False},
     )
-    if not _changed_one(taken):
+    if not changed_one(taken):
         insert: Any = insert_into(session, Lease)
         row = insert.values(name=name, holder=holder, term=1, expires_at=now + length).on_conflict_do_nothing()
         if session.scalar(row.returning(Lease.name)) is None:
@@ -53,7 +53,7 @@ def require_lease(session: Session, lease: HeldLease, now: datetime) -> None:
         update(Lease).where(*mine, Lease.expires_at > now).values(term=lease.term),
         execution_options={"synchronize_session": False},
     )
-    if not _changed_one(kept):
+    if not changed_one(kept):
         raise Conflict(f"the lease {lease.name!r} is another process's by now", code="lease_lost")
 
 
@@ -63,6 +63,7 @@ def give_back(session: Session, lease: HeldLease, now: datetime) -> None:
     session.execute(update(Lease).where(*mine).values(expires_at=now), execution_options={"synchronize_session": False})
 
 
-def _changed_one(result: object) -> bool:
-    assert isinstance(result, CursorResult)  # what UPDATE gives
+def changed_one(result: object) -> bool:
+    """Return whether an INSERT or UPDATE changed exactly one row."""
+    assert isinstance(result, CursorResult)
     return bool(result.rowcount == 1)

@@ -18,24 +18,23 @@ _LEASE: Final = timedelta(seconds=30)  # longer than a renewal takes
 
 
 class DatabaseTokenStore:
-    """One gateway's way to the tokens that all gateways share. It connects at first use."""
+    """One gateway's way to the tokens that all gateways share."""
 
     def __init__(self, url: str, gateway: str, secrets: SecretFiles) -> None:
-        self._url = url
+        self._database = ControlDatabase(url)  # connects at first use
         self._gateway = gateway
         self._secrets = secrets
-        self._opened: ControlDatabase | None = None
 
     def claim(self, server: str) -> HeldLease | None:
         """Acquire the lease of a server's tokens."""
-        with self._database().session() as session:
+        with self._database.session() as session:
             # A name of its own for each claim: a changed server has two clients in one gateway for a moment.
             holder = f"{self._gateway[:180]} {token_hex(8)}"
             return take_lease(session, _lease_name(server), holder, datetime.now(UTC), _LEASE)
 
     def read(self, server: str) -> AccessGrant | None:
         """Return what the row holds."""
-        with self._database().session() as session:
+        with self._database.session() as session:
             row = session.get(McpToken, server)
             sealed = None if row is None else row.sealed
         return None if sealed is None else opened_grant(sealed, self._sealer(), server)
@@ -43,20 +42,15 @@ class DatabaseTokenStore:
     def keep(self, server: str, grant: AccessGrant) -> None:
         """Write the row in one statement."""
         values = {"sealed": self._sealer().seal(encode_grant(grant).decode()), "updated_at": datetime.now(UTC)}
-        with self._database().session() as session:
+        with self._database.session() as session:
             insert: Any = insert_into(session, McpToken)
             statement = insert.values(server=server, **values)
             session.execute(statement.on_conflict_do_update(index_elements=["server"], set_=values))
 
     def give_back(self, claim: HeldLease) -> None:
         """End the lease."""
-        with self._database().session() as session:
+        with self._database.session() as session:
             give_back(session, claim, datetime.now(UTC))
-
-    def _database(self) -> ControlDatabase:
-        if self._opened is None:
-            self._opened = ControlDatabase(self._url)
-        return self._opened
 
     def _sealer(self) -> Sealer:
         sealer = Sealer.existing(self._secrets)
@@ -69,8 +63,7 @@ class DatabaseTokenStore:
 
     def close(self) -> None:
         """Close the database's connections."""
-        if self._opened is not None:
-            self._opened.close()
+        self._database.close()
 
 
 def _lease_name(server: str) -> str:

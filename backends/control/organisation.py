@@ -75,6 +75,14 @@ def get_tenant(session: Session, tenant_id: str) -> Tenant:
     return tenant
 
 
+def check_reach(session: Session, author: Author, tenant: str) -> None:
+    """Raise NotFound unless a tenant (empty: all of them) exists and an author may write for it."""
+    if author.tenant_id not in ("", tenant):
+        raise NotFound(f"tenant {tenant!r} is not yours; name {author.tenant_id!r} in `tenant`", param="tenant")
+    if tenant:
+        get_tenant(session, tenant)
+
+
 def update_tenant(session: Session, author: Author, tenant_id: str, change: TenantChange) -> Tenant:
     """Change a tenant. One that is not active keeps its rows and has all its keys refused.
 

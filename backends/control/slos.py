@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from backends.control.budget_states import insert_into
 from backends.control.changes import Author, begin_change
-from backends.control.organisation import get_tenant
+from backends.control.organisation import check_reach
 from backends.control.row_names import row_name
 from contracts.control import PolicyHold, Slo
 from contracts.errors import Conflict, InvalidRequest, NotFound
@@ -72,7 +72,7 @@ def put_slo(session: Session, author: Author, new: NewSlo, *, replaces: bool) ->
     """
     entry = begin_change(session, author, "slo.set" if replaces else "slo.create", _subject(new.tenant, new.id))
     objective = new.objective()
-    _check_reach(session, author, objective.tenant)
+    check_reach(session, author, objective.tenant)
     row = session.get(Slo, new.id)
     if row is not None and (not replaces or author.tenant_id not in ("", row.tenant_id)):
         raise Conflict(f"objective {new.id!r} exists already; choose another id, or set that one", param="id")
@@ -201,10 +201,3 @@ def list_holds(session: Session, now: datetime, *, tenant: str = "") -> list[Pol
 
 def _subject(tenant: str, slo_id: str) -> str:
     return f"{tenant}/{slo_id}" if tenant else slo_id
-
-
-def _check_reach(session: Session, author: Author, tenant: str) -> None:
-    if author.tenant_id not in ("", tenant):
-        raise NotFound(f"tenant {tenant!r} is not yours; name {author.tenant_id!r} in `tenant`", param="tenant")
-    if tenant:
-        get_tenant(session, tenant)

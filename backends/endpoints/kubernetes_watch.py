@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from backends.endpoints.watch import SourceAway
+from backends.network.keepalive import keep_alive
 from contracts.errors import ConfigurationError
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -48,6 +49,7 @@ class KubernetesApi:
             connection.connect()
         except (OSError, ssl.SSLError) as error:
             raise SourceAway(f"the Kubernetes API does not answer ({type(error).__name__})") from error
+        keep_alive(connection.sock)  # a watch is silent for minutes, also one whose other end has vanished
         connection.sock.settimeout(seconds)
         return connection
 

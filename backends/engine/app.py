@@ -20,6 +20,7 @@ from backends.engine.network import listen_on_network
 from backends.engine.revival import Revival
 from backends.engine.settings import EngineHostSettings
 from backends.engine.socket_file import SocketFile
+from backends.processes.beat import until_beat
 from contracts.errors import ConfigurationError, Unavailable
 
 _log = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ async def watch(host: EngineHost) -> None:
     limit = host.settings.engine_stuck_seconds
     stuck: set[str] = set()
     while True:
-        await asyncio.sleep(_WATCH_SECONDS)
+        await asyncio.sleep(until_beat(_WATCH_SECONDS))
         for model in host.models:
             name, seconds = model.order.name, model.stalled_ns() / 1e9
             if seconds > limit and model.state == "ready":
@@ -139,7 +140,7 @@ async def watch(host: EngineHost) -> None:
 async def revive(revival: Revival) -> None:
     """Load models again whose engine has failed."""
     while True:
-        await asyncio.sleep(_WATCH_SECONDS)
+        await asyncio.sleep(until_beat(_WATCH_SECONDS))
         try:
             revival.look()
         except Exception:  # the task's edge: without it no model would be loaded again

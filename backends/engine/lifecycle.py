@@ -22,6 +22,7 @@ from backends.engine.pace import Pace
 from backends.engine.placement import DeviceRoom, Need, Plan, Resident, place, wake
 from backends.engine.residency import due
 from backends.engine.served import Served
+from backends.processes.beat import until_beat
 from contracts.engine.wire import Submit
 from contracts.errors import ConfigurationError, TollkeeperError, Unavailable
 
@@ -95,7 +96,7 @@ class Lifecycle:
     async def run(self) -> None:
         """Look once a second at who has been idle for too long, or slow. Until cancelled."""
         while True:
-            await asyncio.sleep(_TICK_SECONDS)
+            await asyncio.sleep(until_beat(_TICK_SECONDS))
             try:
                 await self.tick()
             except TollkeeperError as error:

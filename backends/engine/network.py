@@ -5,7 +5,8 @@ import logging
 from collections.abc import Callable
 
 from backends.engine.settings import EngineHostSettings
-from backends.llm.host.engine_address import EngineAddress, keep_alive
+from backends.llm.host.engine_address import EngineAddress
+from backends.network.keepalive import keep_alive
 from backends.network.tls import TlsFiles, server_tls
 from contracts.errors import ConfigurationError
 

@@ -10,6 +10,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 from urllib.parse import quote_plus
 
@@ -207,17 +208,15 @@ class AccessTokens:
         return grant
 
     async def _keep_later(self, store: TokenStore) -> None:
-        while self._unkept is not None:
+        while True:
             await asyncio.sleep(_KEEP_AGAIN_SECONDS)
-            grant = self._unkept
+            grant = self._unkept  # a renewal may have stored another since
             if grant is None:
                 return
-            try:
+            with suppress(TollkeeperError):
                 await self._kept(store.keep, self._spec.id, grant)
-            except TollkeeperError:
-                continue
-            if self._unkept is grant:
-                self._unkept = None
+                if self._unkept is grant:
+                    self._unkept = None
 
     async def _kept(self, act: Callable[..., _Found], *arguments: Any) -> _Found:
         """Use the store from a thread. Raises UpstreamError."""
@@ -236,7 +235,8 @@ class AccessTokens:
         if self._endpoint is None or now > self._endpoint_until:
             self._endpoint = await find_token_endpoint(self._spec.url, self._oauth, self._http, self._hint)
             self._endpoint_until = now + _ENDPOINT_SECONDS
-        endpoint, headers = self._endpoint, {}
+        endpoint = self._endpoint
+        headers: dict[str, str] = {}
         form = {**form, "resource": endpoint.resource}
         if self._oauth.scope:
             form["scope"] = self._oauth.scope

@@ -91,7 +91,8 @@ class OAuthHttp:
         headers: Mapping[str, str],
     ) -> httpx.Request:
         named = httpx.URL(url)
-        target, extensions = named, {}
+        target = named
+        extensions: dict[str, str] = {}
         if _origin(url) not in self._stated:
             if named.scheme != "https":
                 raise TargetMisconfigured(

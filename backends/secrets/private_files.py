@@ -42,11 +42,16 @@ def write_private(path: Path, content: bytes) -> None:
     """Write a file for its owner alone, whole or not at all: what was there is replaced. Raises OSError."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()  # on a full disk it would keep the last room
+        raise
 
 
 def make_database_file(path: Path) -> None:

@@ -1,5 +1,6 @@
 """Parquet files in a directory or in a bucket: each appears whole or not at all, and is replaced by one of its name."""
 
+import contextlib
 import io
 import os
 from pathlib import Path
@@ -61,6 +62,8 @@ class LocalParquetFiles:
             os.replace(draft, target)
             _sync_directory(target.parent)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                draft.unlink()  # on a full disk it would keep the last room
             raise Unavailable(f"the directory of TOLLKEEPER_FORWARD_PARQUET takes no file: {error.strerror}") from error
 
 

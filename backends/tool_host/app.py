@@ -11,7 +11,7 @@ from backends.engine.socket_file import SocketFile
 from backends.tool_host.host import ToolHost
 from backends.tool_host.programs import read_programs
 from backends.tool_host.settings import ToolHostSettings
-from backends.web.server import Server
+from backends.web.server import ServerWithoutSignals
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ async def run(settings: ToolHostSettings) -> None:
     socket_file = SocketFile(settings.socket, "a tool host", "TOLLKEEPER_TOOLS_SOCKET")
     try:
         host = ToolHost(programs, str(settings.data.absolute()))
-        server = Server(  # its end by a signal is `run`'s: programs are ended after it
+        server = ServerWithoutSignals(  # its end by a signal is `run`'s: programs are ended after it
             uvicorn.Config(
                 host,
                 lifespan="off",

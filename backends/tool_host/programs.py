@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,12 +9,12 @@ import msgspec
 import yaml
 from msgspec import Meta
 
+from backends.secrets.credential_references import read_reference
 from contracts.errors import ConfigurationError
 from contracts.mcp.servers import SERVER_NAME
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _MAX_PROGRAMS: Final = 100
-_MAX_SECRET_BYTES: Final = 64 * 1024
 # What programs are given of this process's own environment: no secret is among them.
 _KEPT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
@@ -66,25 +65,19 @@ def read_programs(path: Path | None) -> dict[str, Program]:
     return programs
 
 
-def environment_of(program: Program, key: str, own: Mapping[str, str] = os.environ) -> dict[str, str]:
+def environment_of(program: Program, key: str) -> dict[str, str]:
     """Return the environment to run a program in. Raise ConfigurationError if a reference leads nowhere."""
-    found = {name: own[name] for name in _KEPT if name in own}
-    found |= {name: _resolved(name, value, own) for name, value in program.environment.items()}
+    found = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    found |= {name: _resolved(name, value) for name, value in program.environment.items()}
     if key and program.key_variable:
         found[program.key_variable] = key
     return found
 
 
-def _resolved(name: str, value: str, own: Mapping[str, str]) -> str:
-    kind, separator, rest = value.partition(":")
-    if separator and kind == "env":
-        if rest not in own:
-            raise ConfigurationError(f"variable {name}: there is no variable {rest[:60]!r} at the tool host")
-        return own[rest]
-    if separator and kind == "file":
-        try:
-            with open(rest, "rb") as file:
-                return file.read(_MAX_SECRET_BYTES).decode().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"variable {name}: its file cannot be read ({type(error).__name__})") from error
-    return value
+def _resolved(name: str, value: str) -> str:
+    if not value.startswith(("env:", "file:")):
+        return value
+    try:
+        return read_reference(value, None)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"variable {name}: {error.message}") from error

@@ -6,11 +6,12 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from tests.ports import find_free_ports
 _TTL_SECONDS: Final = 20  # Patroni takes no less
 _PATIENCE_SECONDS: Final = 120.0
 _USER: Final = "tollkeeper"
+_SHOWN_LINES: Final = 25
 
 
 def is_installed() -> bool:
@@ -54,20 +56,17 @@ class PatroniNode:
 
     def kill(self) -> None:
         """Kill everything of this node."""
-        for process in self._processes():
-            process.kill()
+        self._each(psutil.Process.kill)
         if self._process is not None:
             self._process.wait()
 
     def freeze(self) -> None:
         """Stop everything of this node where it is."""
-        for process in self._processes():
-            process.suspend()
+        self._each(psutil.Process.suspend)
 
     def go_on(self) -> None:
         """Let everything of this node go on."""
-        for process in self._processes():
-            process.resume()
+        self._each(psutil.Process.resume)
 
     def stop(self) -> None:
         """End it, whatever state it is in."""
@@ -93,9 +92,19 @@ class PatroniNode:
         except (OSError, urllib.error.URLError, ValueError):
             return []
 
+    def last_lines(self) -> list[str]:
+        """Return what its Patroni, and the server through it, logged last."""
+        return (self._folder / "log").read_text(errors="replace").splitlines()[-_SHOWN_LINES:]
+
     def url(self, database: str) -> str:
         """Return the URL of a database of this server alone."""
         return f"postgresql://{_USER}@127.0.0.1:{self.port}/{database}"
+
+    def _each(self, act: Callable[[psutil.Process], None]) -> None:
+        """Do something to every process of this node that is still there: one may end meanwhile."""
+        for process in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                act(process)
 
     def _processes(self) -> list[psutil.Process]:
         """Return Patroni's processes and the server's, parents first."""
@@ -184,8 +193,13 @@ class PatroniPair:
         return next((node for node in self.nodes if node.is_leader()), None)
 
     def wait_for_standby(self) -> None:
-        """Wait until the other node has all that is committed."""
-        poll(self._has_standby, "a synchronous standby", _PATIENCE_SECONDS)
+        """Wait until the other node has all that is committed. Shows what both Patronis logged last if it never has."""
+        try:
+            poll(self._has_standby, "a synchronous standby", _PATIENCE_SECONDS)
+        except AssertionError:
+            for node in self.nodes:
+                print(f"{node.name}:", *node.last_lines(), sep="\n", file=sys.stderr)
+            raise
 
     def url(self, database: str) -> str:
         """Return the URL that names both servers."""
@@ -194,12 +208,13 @@ class PatroniPair:
 
     def stop(self) -> None:
         """End everything and remove it."""
-        for node in self.nodes:
-            node.stop()
-        if self._etcd is not None:
-            self._etcd.kill()
-            self._etcd.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with ExitStack() as all_of_it:  # what fails here leaves nothing else running
+            all_of_it.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            if self._etcd is not None:
+                all_of_it.callback(self._etcd.wait)
+                all_of_it.callback(self._etcd.kill)
+            for node in self.nodes:
+                all_of_it.callback(node.stop)
 
     def _has_standby(self) -> bool:
         leader = self.leader()

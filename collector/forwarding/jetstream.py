@@ -1,10 +1,10 @@
 """Publishes batches to NATS JetStream, each under its id, so that a stream keeps what comes again once."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
-import nats
 import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
@@ -24,8 +24,11 @@ class JetStreamDestination:
     name = "nats"
     gathering = None
 
-    def __init__(self, url: str, subject: str) -> None:
-        """Accept the server's URL and the subject's first part. Raises ConfigurationError."""
+    def __init__(self, url: str, subject: str, answer_seconds: float = _SECONDS) -> None:
+        """Accept the server's URL, the subject's first part, and how long an answer may take.
+
+        Raises ConfigurationError.
+        """
         if not url.startswith(("nats://", "tls://")):
             raise ConfigurationError(
                 "TOLLKEEPER_FORWARD_NATS is not a URL of NATS; give nats://HOST:PORT or tls://HOST:PORT"
@@ -36,6 +39,7 @@ class JetStreamDestination:
             )
         self._url = url
         self._subject = subject
+        self._answer_seconds = answer_seconds
         self._loop = asyncio.new_event_loop()
         self._client: Client | None = None
         self._stream: JetStreamContext | None = None
@@ -64,21 +68,31 @@ class JetStreamDestination:
 
     async def _publish(self, batch: SpooledBatch) -> None:
         if self._stream is None:
-            self._client = await nats.connect(
+            self._client = Client()  # known from here on: one that fails to connect has to be closed as well
+            await self._client.connect(
                 self._url,
-                connect_timeout=_SECONDS,
+                connect_timeout=self._answer_seconds,
                 allow_reconnect=False,
                 error_cb=_ignore,
                 name="tollkeeper collector",
             )
-            self._stream = self._client.jetstream(timeout=_SECONDS)
+            self._stream = self._client.jetstream(timeout=self._answer_seconds)
         headers = {"Nats-Msg-Id": batch.batch_id, "Tollkeeper-Received-Ns": str(batch.received_at_ns)}
         await self._stream.publish(f"{self._subject}.{batch.signal}", batch.payload, headers=headers)
 
     async def _leave(self) -> None:
         client, self._client, self._stream = self._client, None, None
-        if client is not None and not client.is_closed:
-            await client.close()
+        if client is None or client.is_closed:
+            return
+        with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+            async with asyncio.timeout(self._answer_seconds):
+                await client.close()
+                return
+        # A network that loses packets keeps the client waiting until it has sent what it holds.
+        writer: asyncio.StreamWriter | None = getattr(client._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+            await asyncio.sleep(0)  # for the loop to let go of it
 
 
 async def _ignore(error: Exception) -> None:

@@ -345,3 +345,17 @@ class ChatReply(msgspec.Struct, frozen=True, gc=False):
     model: str | None = None
     system_fingerprint: str | None = None
     service_tier: Any = None
+
+
+class PlainMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message that has a role and content and nothing else: checksums of prompts are of its text alone."""
+
+    role: str
+    content: msgspec.Raw
+
+
+class LoneText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A content part that is text and nothing else."""
+
+    type: Literal["text"]
+    text: msgspec.Raw

@@ -1,14 +1,36 @@
-"""The text completion noun in OpenAI's older shape: a prompt is continued as it stands, without a chat's roles."""
+"""The text completion noun in OpenAI's older shape: a prompt is continued as it stands, without a chat's roles.
+
+OpenAI's older APIs take a text, texts, token ids, or lists of token ids.
+"""
 
 from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
 from contracts.api.chat import ChoiceCount, GenerationRequest
-from contracts.api.token_inputs import TokenInput, count_of, entries_of
+from contracts.errors import InvalidRequest
 
 DEFAULT_MAX_TOKENS: Final = 16  # OpenAI's API reference
 MAX_TEXTS: Final = 1024  # that one request may have generated
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+TokenInput = str | list[str | TokenId | list[TokenId]]
+
+
+def entries_of(field: str, given: TokenInput) -> list[str | list[int]]:
+    """Return the single texts and token lists of a field. Raises InvalidRequest on ids beside other entries."""
+    if isinstance(given, str):
+        return [given]
+    numbers = [one for one in given if isinstance(one, int)]
+    if not numbers:
+        return [one for one in given if not isinstance(one, int)]
+    if len(numbers) < len(given):
+        raise InvalidRequest(f"{field} mixes token ids with other entries; send one list for each", param=field)
+    return [numbers]
+
+
+def count_of(given: TokenInput) -> int:
+    """Return how many texts and token lists a field holds."""
+    return 1 if isinstance(given, str) or (given and isinstance(given[0], int)) else len(given)
 
 
 class CompletionRequest(GenerationRequest, frozen=True):

@@ -5,8 +5,8 @@ from typing import Literal
 import msgspec
 
 from contracts.api.chat import InputRequest, PositiveInt
+from contracts.api.completion import TokenInput, count_of, entries_of
 from contracts.api.native import NativeBody
-from contracts.api.token_inputs import TokenInput, count_of, entries_of
 from contracts.errors import InvalidRequest
 from contracts.metering.usage import OpenAIUsage
 

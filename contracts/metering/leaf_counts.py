@@ -1,18 +1,16 @@
 """Whether the counts of a usage can be: looked at for every one that is made, and so compiled apart from its struct."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import msgspec
 from msgspec.structs import astuple
 
 from contracts.errors import InvalidUsage
 
-if TYPE_CHECKING:
-    from contracts.metering.usage import Usage
-
 MAX_TOKENS_PER_LEAF: Final = 2**32 - 1  # UInt32 columns
 
 
-def check_counts(usage: "Usage") -> None:
+def check_counts(usage: msgspec.Struct) -> None:
     """Raise InvalidUsage if a leaf's count is one that no column holds."""
     for place, count in enumerate(astuple(usage)):
         if count is not None and not 0 <= count <= MAX_TOKENS_PER_LEAF:

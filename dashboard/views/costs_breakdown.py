@@ -1,6 +1,5 @@
 """Costs by one level: over time, and as a table whose rows open the next level."""
 
-from decimal import Decimal
 from functools import partial
 from typing import Any, Final, cast
 
@@ -13,6 +12,7 @@ from analytics.distinct import Kind
 from analytics.series import AnyDimension, Series, series
 from contracts.pricing.money import usd
 from dashboard import address, charts
+from dashboard.formats import as_float
 from dashboard.money_column import Money
 from dashboard.panels import contained, show_chart, show_table
 from dashboard.table import Table
@@ -62,14 +62,14 @@ def breakdown_frame(answer: CostBreakdown, lines: tuple[tuple[str, CostSum], ...
         rows.append(
             {
                 LEVEL_NAMES[level]: label_of(name),
-                "Cost": _float(sums.cost_usd),
+                "Cost": as_float(sums.cost_usd),
                 "Share": sums.priced_pico_usd / whole if whole else None,
                 "Requests": sums.requests,
                 "Input": sums.input_tokens,
                 "Cached": sums.cached_input_tokens / sums.input_tokens if sums.input_tokens else None,
                 "Output": sums.output_tokens,
-                "Per request": _float(each.per_request),
-                "Per 1M tokens": _float(each.per_mtok),
+                "Per request": as_float(each.per_request),
+                "Per 1M tokens": as_float(each.per_mtok),
                 "Recorded": float(usd(sums.recorded_pico_usd)),
                 "Corrections": float(usd(sums.corrected_pico_usd)),
                 "Estimated": float(usd(sums.estimated_pico_usd)),
@@ -201,8 +201,3 @@ def _open_row(key: str, level: CostLevel, names: list[str]) -> None:
         address.change({level: name, "level": None})
     else:
         st.toast(f"These requests state no {LEVEL_NAMES[level].lower()}: no further breakdown.")
-
-
-def _float(amount: Decimal | None) -> float | None:
-    """Return a number for the eye; sums are never made of it."""
-    return None if amount is None else float(amount)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from analytics.cost.drill import NOT_IN_SUMS, CostLevel, CostPlace, CostRange, c
 from analytics.scope import Period
 from contracts.pricing.money import usd
 from dashboard import charts
-from dashboard.formats import Formats
+from dashboard.formats import Formats, as_float
 from dashboard.money_column import Money
 from dashboard.panels import Figure, Tone, note, show_chart, show_figures, show_table
 from dashboard.plot import Plot
@@ -149,9 +148,9 @@ def _table(formats: Formats, answer: CostComparison, level: CostLevel) -> None:
         [
             {
                 LEVEL_NAMES[level]: label_of(line.label),
-                "Before": _float(line.before.cost_usd),
-                "Now": _float(line.after.cost_usd),
-                "Change": _float(line.change_usd),
+                "Before": as_float(line.before.cost_usd),
+                "Now": as_float(line.after.cost_usd),
+                "Change": as_float(line.change_usd),
                 "Change %": None if line.change_share is None else line.change_share,
                 "Requests before": line.before.requests,
                 "Requests now": line.after.requests,
@@ -207,7 +206,3 @@ def _columns() -> dict[str, Any]:
             format="localized", help="Requests without a price: not included in any cost. Unknown is not zero"
         ),
     }
-
-
-def _float(amount: Decimal | None) -> float | None:
-    return None if amount is None else float(amount)

@@ -1,6 +1,5 @@
 """Unit costs: per request and per number of tokens, over time and by level."""
 
-from decimal import Decimal
 from typing import Any, cast
 
 import streamlit as st
@@ -10,6 +9,7 @@ from analytics.cost.unit_costs import unit_cost_over_time, unit_costs
 from analytics.distinct import Kind
 from analytics.series import Point, series
 from dashboard import charts
+from dashboard.formats import as_float
 from dashboard.money_column import Money
 from dashboard.panels import contained, note, show_chart, show_table
 from dashboard.plot import Plot
@@ -32,10 +32,10 @@ def draw_unit_costs(visit: Visit, place: CostPlace, answer: CostBreakdown) -> No
         rows.append(
             {
                 LEVEL_NAMES[level]: label_of(name),
-                "Per request": _float(each.per_request),
-                "Per 1k tokens": _float(each.per_1k_tokens),
-                "Per 1M tokens": _float(each.per_mtok),
-                "Per 1M output tokens": _float(each.per_output_mtok),
+                "Per request": as_float(each.per_request),
+                "Per 1k tokens": as_float(each.per_1k_tokens),
+                "Per 1M tokens": as_float(each.per_mtok),
+                "Per 1M output tokens": as_float(each.per_output_mtok),
                 "Tokens per request": round((sums.input_tokens + sums.output_tokens) / sums.admitted)
                 if sums.admitted
                 else None,
@@ -142,7 +142,3 @@ def _columns() -> dict[str, Any]:
         "Requests": number(format="localized", help="All requests, including refused ones"),
         "Without a price": number(format="localized", help="No price card, or usage unknown: not in the means"),
     }
-
-
-def _float(amount: Decimal | None) -> float | None:
-    return None if amount is None else float(amount)

@@ -48,6 +48,8 @@ _READ: Final = frozenset((_MODELS, METRICS, "/health", "/ready"))
 _DURING_DRAIN: Final = frozenset((METRICS, "/health", "/ready"))  # what is answered until the port closes
 _MESSAGES: Final = "/v1/messages"
 _BELOW_MESSAGES: Final = _MESSAGES + "/"
+_MCP: Final = "/mcp"
+_BELOW_MCP: Final = _MCP + "/"
 # What other APIs have where this one has an id or a model's name: its methods would say that the path is here.
 _NO_NAME: Final = re.compile(
     r"/v1/(?:responses/(?!resp_)|files/(?!file-)|batches/(?!batch_)|models/.*:(?:predict|[a-z]+[A-Z][A-Za-z]*)$)"
@@ -123,6 +125,8 @@ class Endpoints:
         answered_by = self._operation_at(path) or self._resource_of(path)
         if answered_by is None and path.startswith(_BELOW_MESSAGES):
             answered_by = self._operations.get(_MESSAGES)
+        if answered_by is None and path.startswith(_BELOW_MCP):
+            answered_by = self._resource_of(_MCP)
         return OPENAI_ERRORS if answered_by is None else answered_by.errors
 
     def _answer_now(self, exchange: Exchange) -> asyncio.Task[None] | None:
@@ -198,6 +202,8 @@ class Endpoints:
         """Return what the API has that a path would belong to."""
         if is_gemini(path):
             return f"served are {_GEMINI_SERVED}"
+        if path.startswith(_BELOW_MCP):
+            return "served are POST /mcp, POST /mcp/{server}"
         below = "/".join(path.split("/")[:3])
         served = [f"POST {one}" for one in self._operations if one == below or one.startswith(below + "/")]
         more = _MORE.get(below)

@@ -12,7 +12,7 @@ from zlib import crc32
 import msgspec
 from msgspec import Meta
 
-from contracts.api.prompt_parts import PlainMessage, TextPart
+from contracts.api.chat import LoneText, PlainMessage
 
 MOST_MARKS: Final = 1000
 
@@ -27,7 +27,7 @@ _bodies: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _lists: Final = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _inputs: Final = msgspec.json.Decoder(list[msgspec.Raw] | str | None)  # of the Responses API
 _plain: Final = msgspec.json.Decoder(PlainMessage)
-_lone_text: Final = msgspec.json.Decoder(Annotated[list[TextPart], Meta(min_length=1, max_length=1)])
+_lone_text: Final = msgspec.json.Decoder(Annotated[list[LoneText], Meta(min_length=1, max_length=1)])
 # How a message begins that may be of one text alone, as a string or as a list of one block.
 _LONE: Final = re.compile(
     rb'\{"role"\s*:\s*"[^"\\]*"\s*,\s*"content"\s*:\s*(?:"|\[\s*\{\s*"(?:type"\s*:\s*"text"|text"))'
@@ -69,7 +69,7 @@ def _messages_in(fields: Mapping[str, msgspec.Raw]) -> list[msgspec.Raw]:
         raw = fields.get(name)
         if raw is None:
             continue
-        found = _inputs.decode(raw) if name == "input" else _lists.decode(raw)
+        found: list[msgspec.Raw] | str = _inputs.decode(raw) if name == "input" else _lists.decode(raw)
         if isinstance(found, str):
             found = [msgspec.Raw(found.encode("utf-8", "surrogatepass"))] if found else []
         if found:

@@ -3,6 +3,8 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from contracts.api.chat import TranslatedChat
 from contracts.errors import ClientGone, Shutdown
 from contracts.metering.usage import Usage
@@ -12,7 +14,6 @@ from gateway.apis.operations import Operation
 from gateway.apis.reading import read_retries
 from gateway.cache.answer_store import MEANING_BYTES, AnswerStore, Entry, text_bytes
 from gateway.cache.cache_control import CacheWish, read_cache_control
-from gateway.cache.counts import CacheCounts
 from gateway.cache.fingerprint import (
     Context,
     Contexts,
@@ -51,6 +52,20 @@ Kept = tuple[Entry, KeptAnswer]
 # How a model ends an answer that it would not give again, or that others should not be given.
 _NOT_KEPT: Final = frozenset(("content_filter", "error", "abort", "cancelled"))
 _CUT: Final = frozenset(("length", ""))  # where limits bounded it: perhaps by them, and others have more
+
+
+class CacheCounts(msgspec.Struct):
+    """Requests to models and routes that keep answers, by what the cache did for them; and what became of answers."""
+
+    hits: int = 0
+    semantic_hits: int = 0
+    misses: int = 0
+    bypasses: int = 0  # the caller wanted none, or the request cannot be named
+    waits: int = 0  # requests that waited for another's answer
+    kept: int = 0
+    not_kept: int = 0  # cut, filtered, too large, by another model than the one asked for, ...
+    unreadable: int = 0  # kept answers that no longer parsed
+    saved_pico_usd: int = 0  # what hits would have cost, less what they cost
 
 
 class AnswerCache:

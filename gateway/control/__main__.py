@@ -9,6 +9,7 @@ import uvicorn
 from backends.processes.process import run_process
 from backends.web.bounded_protocol import BoundedProtocol
 from backends.web.listener import listen
+from backends.web.server import Server
 from gateway.control.app import create_app
 from gateway.control.settings import ControlSettings
 
@@ -28,7 +29,7 @@ def run(settings: ControlSettings) -> None:
         server_header=False,
     )
     log.info("control plane ready", extra={"host": settings.host, "port": settings.control_port})
-    uvicorn.Server(config).run(sockets=[listener])
+    Server(config).run(sockets=[listener])
 
 
 if __name__ == "__main__":

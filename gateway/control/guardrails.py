@@ -13,8 +13,8 @@ from contracts.guardrails.policy import policy_of
 from gateway.control.access import Admin
 from gateway.control.fields import Body, Database, Deleted, Page, References, Resource, Wanted, page_of
 from gateway.guardrails.checking import means_of_checks
-from gateway.guardrails.plan import compile_plan
-from gateway.guardrails.trial import MOST_TEXT, try_policy
+from gateway.guardrails.guard_plan import compile_plan
+from gateway.guardrails.policy_trial import MOST_TEXT, try_policy
 
 router = APIRouter(prefix="/v1/guardrails", tags=["guardrails"])
 

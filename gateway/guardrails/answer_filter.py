@@ -10,7 +10,7 @@ from contracts.api.generation import Delta
 from contracts.errors import UpstreamBroken
 from contracts.guardrails.finding import About, Shown, Verdict
 from contracts.guardrails.plain_text import plain_text
-from gateway.guardrails.plan import OutputPlan, Streams
+from gateway.guardrails.guard_plan import OutputPlan, Streams
 from gateway.guardrails.request_texts import TOOL_OBJECTS
 from gateway.guardrails.screening.spelling import AS_IS, IN_JSON, Spelling
 from gateway.guardrails.screening.stream_screen import StreamScreen

@@ -19,13 +19,13 @@ from contracts.guardrails.policy import GuardrailPolicy, covering
 from contracts.serving.configuration import Snapshot
 from gateway.apis.operations import Operation
 from gateway.apis.reading import read_chat
+from gateway.guardrails.guard_plan import GuardPlan, StageBox, compile_plan
+from gateway.guardrails.guard_stage import GuardStage, Looks
 from gateway.guardrails.means import Means
-from gateway.guardrails.plan import GuardPlan, StageBox, compile_plan
 from gateway.guardrails.request_guard import RequestGuard, refusal
 from gateway.guardrails.request_rule import Objection, RequestRule
 from gateway.guardrails.request_texts import RequestTexts
 from gateway.guardrails.screening.screen import Screen
-from gateway.guardrails.stage import Looks, Stage
 from gateway.request.request_state import RequestState
 from gateway.wire.exchange import Exchange
 
@@ -185,7 +185,7 @@ class Guardrails:
         """Have the stages look that are at hand. Raises ContentBlocked."""
         plan, screen = guard.plan, guard.plan.input
         if plan.of_requests:
-            own = [Stage(one.spec, one.side, one.detector.for_request(guard.about)) for one in plan.of_requests]
+            own = [GuardStage(one.spec, one.side, one.detector.for_request(guard.about)) for one in plan.of_requests]
             screen = Screen([*plan.input_stages, *own])
         if not screen.stages:
             return {}
@@ -219,7 +219,7 @@ def _about(life: RequestState, exchange: Exchange, address: str) -> About:
     )
 
 
-def _mended(objection: Objection, stage: Stage[RequestRule]) -> dict[str, object]:
+def _mended(objection: Objection, stage: GuardStage[RequestRule]) -> dict[str, object]:
     """Return what mends a request. Raises InvalidRequest if it is to be refused, or nothing does."""
     if stage.spec.action == "redact" and objection.mended is not None:
         return dict(objection.mended)

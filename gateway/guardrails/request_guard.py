@@ -7,7 +7,7 @@ import msgspec
 from contracts.errors import ContentBlocked, ContentFiltered
 from contracts.guardrails.finding import About, Verdict, joined
 from gateway.guardrails.answer_filter import AnswerFilter
-from gateway.guardrails.plan import GuardPlan
+from gateway.guardrails.guard_plan import GuardPlan
 
 _MOST_VERDICTS: Final = 32  # on one record
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from gateway.limits.counters.base import QuickCounter
-from gateway.limits.plan import Lines
+from gateway.limits.limit_plan import Lines
 
 Headers = tuple[tuple[bytes, bytes], ...]
 _Names = tuple[bytes, bytes, bytes]  # of limit, remaining and reset

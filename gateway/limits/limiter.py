@@ -56,7 +56,7 @@ from gateway.limits.estimates.output_estimates import OutputEstimator
 from gateway.limits.estimates.steady_estimates import SteadyEstimates
 from gateway.limits.grant import Grant, Size
 from gateway.limits.headers import Headers, rate_headers
-from gateway.limits.plan import Lines, PlanBook
+from gateway.limits.limit_plan import LimitPlans, Lines
 from gateway.limits.quotes import GpuRates, Quotes
 from gateway.limits.refusal import describe, refusal_of
 from gateway.limits.reservation import Reservation, take, take_after_look, take_at_once
@@ -95,7 +95,7 @@ class Limiter:
         on_refused: Callable[[Counter], None] | None = None,
     ) -> None:
         self.store = store
-        self.plans = PlanBook(store)
+        self.plans = LimitPlans(store)
         self.quotes = Quotes()
         self.inputs = inputs
         self.outputs = SteadyEstimates(outputs)

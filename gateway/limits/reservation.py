@@ -7,7 +7,7 @@ from gateway.limits.budgets.budget import BudgetCounter, reserve_each
 from gateway.limits.counters.base import Mark
 from gateway.limits.counters.sliding import settle_each, take_each
 from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts, fits
-from gateway.limits.plan import Lines
+from gateway.limits.limit_plan import Lines
 
 
 @mypyc_attr(acyclic=True)  # it leads to nothing that leads back

@@ -1,9 +1,10 @@
 """The report of GET /ready: is usage durable, are keys fresh, what waits, what is degraded."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from backends.llm.host.engine_host import HostStatus
 from backends.llm.host.engine_hosts import EngineHosts
 from backends.segment_log.disk_room import WatchedDisk, shown_disks
 from gateway.apis.batches.service import BatchService
@@ -12,7 +13,6 @@ from gateway.config.directory import Directory
 from gateway.config.targets import TargetRegistry
 from gateway.identity.authentication import Authenticator
 from gateway.limits.queue.pool_queues import PoolQueues
-from gateway.observability.engine_health import engine_health
 from gateway.observability.process_watch import ProcessWatch
 from gateway.observability.provider_hosts import ProviderHosts
 from gateway.records.accounting import Accounting
@@ -97,7 +97,7 @@ class Readiness:
             "targets_away": self.health_book.states(),
             "targets_ignoring_max_tokens": self.health_book.ignoring_limit(),
             "target_changes": self.health_book.changes.shown(),
-            **engine_health(self.engines.status(), self.engine_records),
+            **_engine_health(self.engines.status(), self.engine_records),
             "routing": self.router.status(),
             "rollouts": self.rollouts.status(),
             "processes": self.processes.page(),
@@ -159,3 +159,24 @@ def _collector_state(shipper: Shipper | None) -> str:
     if shipper.is_unanswered:
         return "hung"
     return "away" if shipper.failures_in_a_row else "reachable"
+
+
+def _engine_health(hosts: Mapping[str, HostStatus], records: JournalledEngineRecords) -> dict[str, object]:
+    """Return how the engine hosts are. One that is away keeps only its own models from being served."""
+    return {
+        "engines": {
+            name: {
+                "state": host.state,
+                "detail": host.detail,
+                "latency_ms": None if host.latency_ns is None else round(host.latency_ns / 1e6, 3),
+                "engine": host.engine,
+                "models": host.models,
+                "requests": host.requests,
+                "unreadable_step_records": host.unreadable_step_records,
+            }
+            for name, host in hosts.items()
+        },
+        "step_records": records.step_records,
+        "kv_records": records.kv_records,
+        "dropped_kv_records": records.dropped_kv_records,
+    }

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-_TRACEPARENT: Final = re.compile(r"^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?$")
+_TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _LENGTH_OF_00: Final = 55  # only later versions may append fields
-_STATE: Final = re.compile(r"^[\x20-\x7e\t]{1,512}$")  # longer ones need not be passed on (section 3.3.1.5)
+_STATE: Final = re.compile(r"[\x20-\x7e\t]{1,512}")  # longer ones need not be passed on (section 3.3.1.5)
 _SAMPLED: Final = 0x01
 _NO_TRACE: Final = bytes(16)
 _NO_SPAN: Final = bytes(8)
@@ -27,14 +27,14 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
         """Read `traceparent` and `tracestate`. Malformed headers are ignored, as the recommendation demands."""
         if not header:
             return UNTRACED
-        found = _TRACEPARENT.match(header)
+        found = _TRACEPARENT.fullmatch(header)
         if found is None or found.group(1) == "ff" or (found.group(1) == "00" and len(header) != _LENGTH_OF_00):
             return cls()
         trace_id, span_id = bytes.fromhex(found.group(2)), bytes.fromhex(found.group(3))
         if trace_id == _NO_TRACE or span_id == _NO_SPAN:
             return cls()
         is_sampled = bool(int(found.group(4), 16) & _SAMPLED)
-        return cls(trace_id, span_id, state if state and _STATE.match(state) else "", is_sampled)
+        return cls(trace_id, span_id, state if state and _STATE.fullmatch(state) else "", is_sampled)
 
     def header(self) -> str:
         """Return the `traceparent` header."""

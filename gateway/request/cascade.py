@@ -19,8 +19,8 @@ from gateway.request.stages import Stages
 from gateway.routing.routes.held_reply import HeldReply
 from gateway.routing.routes.judge import what_lacks
 from gateway.routing.routes.live_standing import LiveStanding
-from gateway.routing.routes.plan import Leg
 from gateway.routing.routes.renaming import asked_whole
+from gateway.routing.routes.route_plan import Leg
 from gateway.routing.routes.way import Way
 
 _MILLION: Final = 1_000_000

@@ -42,6 +42,7 @@ from gateway.wire.http_limits import ONLY_ONCE, HttpLimits
 
 _log = logging.getLogger(__name__)
 
+_LISTS: Final = frozenset((b"x-forwarded-for", b"anthropic-beta", b"openai-beta", b"baggage", b"tracestate"))
 _MAX_PIPELINED: Final = 16
 _MOST_PIECES: Final = 1024
 _BLOCK_BYTES: Final = 1 << 20
@@ -227,7 +228,7 @@ class HttpConnection(Line):
         if lower in self._headers:
             if lower in ONLY_ONCE:
                 self._stop_parsing(AmbiguousFraming(f"the {ONLY_ONCE[lower]} header appears more than once"))
-            if lower == b"x-forwarded-for":  # proxies may each add a line: together they are one list (RFC 9110, 5.3)
+            if lower in _LISTS:  # proxies and libraries may each add a line: together they are one list (RFC 9110, 5.3)
                 value = self._headers[lower] + b", " + value
         self._headers[lower] = value
 

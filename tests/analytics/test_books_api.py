@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,27 @@ def test_a_token_that_somebody_made_for_themselves_is_no_second_person(api: Api)
         assert api.post("finance", f"adjustments/{proposed['id']}/reject").json()["state"] == "rejected"
     proposed = api.post("made by alice", "rerate", wish).json()["adjustment"]
     assert api.post("finance", f"adjustments/{proposed['id']}/approve").json()["state"] == "booked"
+
+
+def test_a_tenant_reads_its_own_invoice_and_no_other(api: Api, record: Any) -> None:
+    last = datetime.now(UTC).replace(day=1) - timedelta(days=15)
+    usage = Usage(input_text=1_000, output_text=0)
+    record([request(last, who=Identity(api.tenant), model="gpt-x", usage=usage, cost_pico_usd=7, price_version="x")])
+    closed = api.post("finance", f"periods/{last:%Y-%m}/close", {"tenant": api.tenant}).json()["data"]
+    number = closed[0]["document"]["number"]
+    for who in ("tenant", "finance", "owner"):
+        assert api.get(who, f"documents/{number}").json()["payable"] == "0.00"
+        assert api.get(who, f"documents/{number}?form=pdf").content.startswith(b"%PDF")
+    page = api.get("tenant", f"documents/{number}?form=html")
+    assert "sandbox" in page.headers["content-security-policy"]
+    for form in ("json", "html", "pdf"):
+        assert api.get("other", f"documents/{number}?form={form}").status_code == 404
+    assert api.get("other", "documents").json() == {"data": []}
+    assert api.get("other", f"documents?tenant={api.tenant}").status_code == 404
+    assert api.get("other", f"periods?tenant={api.tenant}").status_code == 404
+    for path in (f"documents/{number}/credit", f"periods/{last:%Y-%m}/reopen"):
+        body = {"reason": "x", "amount_usd": "1"} if "credit" in path else {"reason": "x", "tenant": api.tenant}
+        assert api.post("tenant", path, body).status_code == 403
 
 
 def test_bad_input_names_the_field(api: Api) -> None:

@@ -22,6 +22,7 @@ from contracts.recording.records import RequestRecord
 from tests.collector.conftest import CollectorProcess, make_request_record, packed_batch
 from tests.collector.otlp_samples import span_request
 from tests.conftest import poll
+from tests.file_size import no_file_beyond
 
 NOW = 1_795_000_000_000_000_000  # 2026-11-18
 DAY = 86_400_000_000_000
@@ -139,6 +140,15 @@ def test_a_place_that_takes_nothing_is_away_and_says_so_without_credentials(tmp_
     with pytest.raises(DestinationAway, match="takes no object") as failure:
         destination(s3.replace(f"{BUCKET}/prod", "absent/prod")).send([batch("1", record())])
     assert "of-the-test" not in str(failure.value)
+
+
+def test_a_full_disk_keeps_rows_waiting_and_leaves_no_half_file(tmp_path: Path):
+    place = str(tmp_path / "files")
+    with no_file_beyond(500), pytest.raises(DestinationAway, match="takes no file"):
+        destination(place).send([batch("1", record())])
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    destination(place).send([batch("1", record())])
+    assert [row["batch_id"] for row in rows_of(place)] == ["1"]
 
 
 def test_a_draft_that_a_kill_left_is_no_file(tmp_path: Path):

@@ -27,6 +27,7 @@ from contracts.errors import ConfigurationError
 from tests.collector.conftest import CollectorProcess, make_request_record, packed_batch
 from tests.collector.otlp_samples import gauge_request, span_request
 from tests.conftest import poll
+from tests.lossy_network import LossyNetwork
 from tests.ports import find_free_port
 
 Start = Callable[..., CollectorProcess]
@@ -255,6 +256,28 @@ def test_a_batch_that_comes_again_is_in_the_stream_once(nats_url: str):
     destination.close()
     found = asyncio.run(_messages(nats_url, "ONCE", "once"))
     assert found == [("once.traces", "b1", b"payload 1"), ("once.traces", "b2", b"payload 2")]
+
+
+@pytest.mark.service
+def test_a_network_that_loses_packets_holds_nothing_up_and_nothing_is_lost_or_doubled(nats_url: str):
+    asyncio.run(_messages(nats_url, "LOSSY", "lossy", make=True))
+    large = SpooledBatch("large", "traces", 1, bytes(900_000), False)
+    with LossyNetwork(int(nats_url.rpartition(":")[2])) as network:
+        destination = JetStreamDestination(f"nats://127.0.0.1:{network.port}", "lossy", answer_seconds=0.5)
+        destination.send([batch(1)])
+        network.cut()
+        for _ in range(2):  # over the connection that is there, then without one
+            with pytest.raises(DestinationAway, match="does not acknowledge"):
+                destination.send([large])
+        network.mend()
+        network.cut_answers()
+        with pytest.raises(DestinationAway):
+            destination.send([large])
+        network.mend()
+        destination.send([large, batch(2)])
+        destination.close()
+    found = [name for _, name, _ in asyncio.run(_messages(nats_url, "LOSSY", "lossy"))]
+    assert found == ["b1", "large", "b2"]
 
 
 @pytest.mark.service

@@ -3,9 +3,8 @@
 import msgspec
 import pytest
 
-from contracts.api.completion import CompletionRequest
+from contracts.api.completion import CompletionRequest, count_of, entries_of
 from contracts.api.embedding import EmbeddingRequest
-from contracts.api.token_inputs import count_of, entries_of
 from contracts.errors import InvalidRequest
 
 

@@ -82,8 +82,8 @@ def test_the_chosen_server_is_changed_without_what_is_empty() -> None:
     app.session_state["admin_mcp_servers_chosen"] = "tickets"
     app.run()
     assert not app.exception, app.exception[0].value
-    [definition] = [area for area in app.text_area if "t.example" in area.value]
-    assert "tools" not in json.loads(definition.value)
+    [definition] = [area for area in app.text_area if "t.example" in (area.value or "")]
+    assert "tools" not in json.loads(definition.value or "")
     definition.input(json.dumps({"url": "https://new.example/mcp"}))
     [save] = [button for button in app.button if button.label == "Save"]
     save.click().run()

@@ -18,6 +18,7 @@ from contracts.errors import ControlUnavailable
 from gateway.config.file import FileSource
 from gateway.process.app import Gateway
 from gateway.process.settings import GatewaySettings
+from tests.file_size import no_file_beyond
 from tests.gateway.conftest import KEY, Running
 from tests.gateway.control.test_configuration_graphs import same
 from tests.gateway.test_stored_keys import author
@@ -130,6 +131,33 @@ def test_it_is_written_at_intervals_and_its_age_is_that_of_the_last_look(tmp_pat
     now[0] += 0.11
     kept.seen()
     assert revision_and_age() == (2, 0.0)
+
+
+def test_a_full_disk_leaves_what_was_kept_and_the_next_is_written_when_there_is_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "gateway.yaml").write_text(EVERYTHING)
+    source, now = FileSource(tmp_path / "gateway.yaml", b"pepper"), [1000.0]
+    kept = SnapshotKeeper(tmp_path / "snapshot", b"secret", wall=lambda: now[0], monotonic=lambda: now[0])
+
+    def revision() -> int:
+        found = SnapshotKeeper(tmp_path / "snapshot", b"secret").read()
+        assert found is not None
+        return found.snapshot.revision
+
+    kept.keep(source.load(1))
+    kept.seen()
+    kept.keep(source.load(2))
+    for _ in range(3):
+        now[0] += 6
+        with no_file_beyond(200):
+            kept.seen()
+        assert revision() == 1
+    assert [each.message for each in caplog.records].count("snapshot not kept") == 1, "once, not at each try"
+    assert {path.name for path in (tmp_path / "snapshot").iterdir()} == {"configuration", "seen"}, "no draft is left"
+    now[0] += 6
+    kept.seen()
+    assert revision() == 2
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from analytics.app import create_app
 from analytics.settings import AnalyticsSettings
@@ -82,7 +83,7 @@ def test_the_same_key_pepper_makes_the_same_id_and_another_file_is_never_replace
 
 def reader_of(data: Path, url: str) -> Any:
     return AnalyticsSettings(
-        data=data, store_url=url, store_user="reader", store_password=password(data)
+        data=data, store_url=url, store_user="reader", store_password=SecretStr(password(data))
     ).store_address()
 
 

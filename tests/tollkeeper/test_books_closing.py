@@ -178,6 +178,22 @@ def test_two_people_close_and_reopen(books: Books, monkeypatch: pytest.MonkeyPat
     assert said(*reopen)["state"] == "draft"
 
 
+def test_whoever_asked_to_reopen_does_so_alone_once_one_person_is_enough(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "card"))
+    close(books)
+    said("books", "profile", "--two-person", *books.data)
+    reopen = ("books", "reopen", MONTH, "--tenant", books.tenant, "--reason", "x", *books.data)
+    assert said(*reopen)["asked_for"] == "reopen"
+    assert "another person must reopen" in refused(*reopen)
+    said("books", "profile", "--one-person", *books.data)
+    monkeypatch.setenv("LOGNAME", "somebody-else")
+    said("books", "profile", "--one-person", *books.data)
+    monkeypatch.undo()
+    assert said(*reopen)["state"] == "draft"
+
+
 def test_a_month_is_not_closed_over_a_correction_that_awaits_approval(books: Books) -> None:
     books.used(books.request(LAST_MONTH, "gpt-x", 10**12, "wrong"))
     books.card(f"right-{books.tenant}", "gpt-x", "2", "10")
@@ -343,5 +359,10 @@ def test_all_tenants_close_at_once_and_those_without_usage_have_no_invoice(books
     done = said("books", "close", MONTH, *books.place)
     assert [(one["tenant"], one["document"]) for one in done] == [(books.tenant, None)]
     assert said("books", "close", MONTH, *books.place) == []
+    stranger = f"stranger-{uuid4()}"
+    books.used(replace(books.request(LAST_MONTH, "gpt-x", 10**12, "card"), who=Identity(stranger)))
+    told = CliRunner().invoke(app, ["books", "close", MONTH, *books.place])
+    assert told.exit_code == 0
+    assert f"not billed: 1.000000000000 USD of {stranger}, which is no tenant here" in told.stderr.replace("\n", " ")
     result = CliRunner().invoke(app, ["books", "list", "--tenant", books.tenant, *books.data])
     assert "nothing was issued" in result.stdout

@@ -109,3 +109,13 @@ def test_what_cannot_be_is_refused_in_one_line(place: list[str], arguments: list
 def test_the_price_list_is_shown_with_its_dates() -> None:
     cards = said("prices", "show", "openai", "gpt-5")
     assert cards[-1]["usd_per_mtok"]["input_text"] == "1.25" and cards[-1]["to"] == ""
+
+
+def test_cards_of_the_price_list_show_what_changes_from_one_to_the_next() -> None:
+    first, *_, last = said("prices", "show", "openai", "gpt-4o")
+    assert first["usd_per_mtok"] == last["usd_per_mtok"]
+    assert first["service_tiers"] == {}, "the list knows no tier's price of that time, and the standard one is a guess"
+    assert last["service_tiers"]["batch"]["input_text"] == "1.25"
+    assert last["service_tiers"]["priority"]["input_text"] == "4.25"
+    shown = CliRunner().invoke(app, ["prices", "show", "openai", "gpt-4o"]).stdout
+    assert "batch: input_text=1.25" in shown and "priority: input_text=4.25" in shown

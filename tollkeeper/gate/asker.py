@@ -102,12 +102,19 @@ class Asker:
             ) from error
         except httpx.HTTPError as error:
             return Answer(error=type(error).__name__)
-        return stream.answer(self._cost(model, stream.usage))
+        return stream.answer(highest_cost(self._prices, model, stream.usage, datetime.now(UTC)))
 
-    def _cost(self, model: str, usage: Usage) -> float | None:
-        card = self._prices.card_for(model, "", datetime.now(UTC))
-        total = bill(usage, "chat", card).total_pico_usd
-        return None if total is None else total / 1e12
+
+def highest_cost(prices: PriceBook, model: str, usage: Usage, at: datetime) -> float | None:
+    """Return what usage of a model costs at most by the general cards that hold at a moment, in USD; `None` if none
+    prices it.
+
+    An answer does not say which provider and region gave it: as for reservations, the most expensive counts.
+    """
+    cards = [card for card in prices.cards if card.model == model and not card.tenant and card.is_valid_at(at)]
+    totals = [bill(usage, "chat", card).total_pico_usd for card in cards]
+    known = [total for total in totals if total is not None]
+    return max(known) / 1e12 if known else None
 
 
 _REFUSED_PARAMETER: Final = ("unsupported_parameter", "unsupported_value", "upstream_rejected", "invalid_request")

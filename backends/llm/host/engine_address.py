@@ -1,7 +1,6 @@
 """The address of an engine host: `unix:///path/to.sock`, or `tcp://host:port` with TLS beyond loopback."""
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import PurePath
 from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
+from backends.network.keepalive import keep_alive
 from backends.network.tls import tls_failure
 from contracts.errors import ConfigurationError
 
@@ -82,11 +82,3 @@ class EngineAddress:
 
     def __str__(self) -> str:
         return self.path or f"{self.host}:{self.port}"
-
-
-def keep_alive(connection: socket.socket) -> None:
-    """Have the kernel end a connection whose other machine has vanished; what it accepts does as a listener does."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 20_000)):
-        if hasattr(socket, name):  # Linux has all of them
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

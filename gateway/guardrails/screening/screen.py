@@ -10,8 +10,8 @@ import msgspec
 from contracts.guardrails.detector import Detector
 from contracts.guardrails.finding import Finding, Shown, Verdict
 from contracts.guardrails.places import Places
+from gateway.guardrails.guard_stage import GuardStage
 from gateway.guardrails.screening.expression import Expression
-from gateway.guardrails.stage import Stage
 
 _NO_ANCHOR: Final = re.compile(r"\[\^|\\[^Az]")
 _ANCHOR: Final = re.compile(r"[\^$]|\\[Az]")
@@ -28,7 +28,7 @@ class Screening(msgspec.Struct):
 class Look(msgspec.Struct, frozen=True):
     """What one stage found at one place that no stage before it has claimed."""
 
-    stage: Stage[Detector]
+    stage: GuardStage[Detector]
     finding: Finding
 
 
@@ -37,7 +37,7 @@ class Screen:
 
     __slots__ = ("_always", "_candidates", "_is_anchored", "_ways", "patterns", "stages")
 
-    def __init__(self, stages: Sequence[Stage[Detector]]) -> None:
+    def __init__(self, stages: Sequence[GuardStage[Detector]]) -> None:
         self.stages = tuple(stages)
         self.patterns = tuple(dict.fromkeys([one for stage in stages for one in stage.detector.patterns]))
         self._always = tuple([stage for stage in stages if not stage.detector.patterns])
@@ -61,7 +61,7 @@ class Screen:
             candidates = None
         if candidates is None and not self._always:
             return screening
-        found: dict[Stage[Detector], list[Finding]] = {}
+        found: dict[GuardStage[Detector], list[Finding]] = {}
         for number, shown in enumerate(texts):
             is_candidate = candidates is not None and (len(texts) == 1 or candidates.start(shown.text) >= 0)
             stages = self._led_to(shown.text) if is_candidate else self._always
@@ -77,7 +77,7 @@ class Screen:
                 screening.blocked = verdict
         return screening
 
-    def _led_to(self, text: str) -> list[Stage[Detector]]:
+    def _led_to(self, text: str) -> list[GuardStage[Detector]]:
         """Return the stages that may find something in a text: one with expressions only if one of them matches."""
         if not self._ways:
             patterns = [tuple(stage.detector.patterns) for stage in self.stages]
@@ -95,7 +95,7 @@ class Screen:
         joined = texts[0].text if len(texts) == 1 else "\n\n".join([shown.text for shown in texts])
         return candidates.start(joined) >= 0
 
-    def looks(self, text: str, role: str, stages: Sequence[Stage[Detector]] | None = None) -> list[Look]:
+    def looks(self, text: str, role: str, stages: Sequence[GuardStage[Detector]] | None = None) -> list[Look]:
         """Return what the stages find in one plain text, each place by the first stage that does something about it.
 
         `stages` are those of them that may find something.

@@ -5,10 +5,10 @@ from typing import Final
 
 from contracts.guardrails.beginnings import beginnings_of
 from contracts.guardrails.finding import Finding, Verdict
+from gateway.guardrails.guard_stage import GuardStage
 from gateway.guardrails.screening.expression import Expression
 from gateway.guardrails.screening.screen import Look, Screen
 from gateway.guardrails.screening.spelling import AS_IS, IN_JSON, QUOTED, Spelling, ends_quoted, stand_in
-from gateway.guardrails.stage import Stage
 
 MOST_HELD: Final = 16_384  # characters of one text
 _SEEN_BEFORE: Final = 4  # characters that went out last, by which words' beginnings are told
@@ -63,7 +63,7 @@ class StreamScreen:
         self._spelling = spelling
         self._before = ""  # plain
         self._held = ""  # as it is written
-        self._found: dict[Stage[object], list[Finding]] = {}
+        self._found: dict[GuardStage[object], list[Finding]] = {}
         self._is_quoted = False  # in JSON: what went out ends within a string
         self.blocked: Verdict | None = None
 

@@ -25,7 +25,7 @@ _LEASED_PART: Final = 4  # a lease is at most this part of what is left of a bud
 _RESTING_PART: Final = 100  # and of one that nobody uses now this part
 
 
-class Grant:
+class LeaseGrant:
     """What this gateway was granted of one stretch of time, and what all others have of it."""
 
     __slots__ = (

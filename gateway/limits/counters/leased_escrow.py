@@ -11,7 +11,7 @@ from contracts.rules.limits import BudgetSpec, LimitSpec
 from gateway.limits.budgets.budget import UNLIMITED, BudgetCounter, OnSettled, OnSettledLate, PeriodLedger
 from gateway.limits.counters.base import CounterState, Mark
 from gateway.limits.counters.escrow import ConcurrencyCounter, ConversationCounter, EscrowCounter, Ledger
-from gateway.limits.counters.lease_grant import Grant
+from gateway.limits.counters.lease_grant import LeaseGrant
 from gateway.limits.counters.lease_link import Link
 
 _DAY_SECONDS: Final = 86_400
@@ -29,7 +29,7 @@ class LeasedEscrow(EscrowCounter):
     is_leased = False  # what is granted outlasts this gateway's life, so that it covers a minute without Redis
     keep_seconds = _DAY_SECONDS
     _link: Link
-    _grants: dict[int, Grant]  # by the identity of its ledger, which it holds
+    _grants: dict[int, LeaseGrant]  # by the identity of its ledger, which it holds
 
     @property
     def is_counting_only(self) -> bool:
@@ -37,11 +37,13 @@ class LeasedEscrow(EscrowCounter):
         return self._ceiling >= UNLIMITED
 
     @property
-    def grant(self) -> Grant:
+    def grant(self) -> LeaseGrant:
         """Return the grant of the time that is under way."""
         grant = self._grants.get(id(self._ledger))
         if grant is None or grant.ledger is not self._ledger:
-            grant = self._grants[id(self._ledger)] = Grant(self, self._ledger, self.key_of(self._ledger), self._link)
+            grant = self._grants[id(self._ledger)] = LeaseGrant(
+                self, self._ledger, self.key_of(self._ledger), self._link
+            )
         return grant
 
     def adopt(self, rule: Any, now_ns: int) -> None:
@@ -51,7 +53,7 @@ class LeasedEscrow(EscrowCounter):
         for grant, amount in before.items():
             grant.forget_grants(keeps_lease=self.amount_of(grant.ledger) >= amount)
 
-    def grants(self) -> list[Grant]:
+    def grants(self) -> list[LeaseGrant]:
         """Return the grants of all stretches of time that may still move."""
         return list(self._grants.values())
 
@@ -101,7 +103,7 @@ class LeasedEscrow(EscrowCounter):
                 del self._grants[name]
         return idle and all(grant.is_settled() for grant in self._grants.values())
 
-    def on_total(self, grant: Grant, before: int, after: int) -> None:
+    def on_total(self, grant: LeaseGrant, before: int, after: int) -> None:
         """Record the total that all gateways have settled."""
 
     def earmark(self, amount: int) -> list[tuple[Ledger, int]]:
@@ -209,7 +211,7 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
                 del self._grants[name]
                 self._link.active.pop(grant, None)
 
-    def on_total(self, grant: Grant, before: int, after: int) -> None:
+    def on_total(self, grant: LeaseGrant, before: int, after: int) -> None:
         """Report the total that all gateways have settled in the current period."""
         if self._tell_total is not None and grant.ledger is self._period:
             self._tell_total(self, before + self._adjusted, after + self._adjusted)

@@ -11,7 +11,7 @@ from gateway.apis.operations import CHAT, Operation
 from gateway.limits.clipping import NATURAL_OUTPUT, UNSEEN_KINDS
 from gateway.limits.demand import FREE, Rates
 from gateway.limits.headers import RateLines
-from gateway.limits.plan import Lines
+from gateway.limits.limit_plan import Lines
 from gateway.observability.metrics.request_counts import SeriesKey
 from gateway.request.plans.cache_plan import CachePlan, cache_plan_of
 from gateway.request.plans.forecast import Forecast

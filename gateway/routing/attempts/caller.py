@@ -11,8 +11,8 @@ from gateway.config.targets import TargetRegistry
 from gateway.replies.reply import Reply
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
+from gateway.routing.attempts.attempt_means import AttemptMeans, Sleep
 from gateway.routing.attempts.attempt_run import AttemptRun
-from gateway.routing.attempts.means import Means, Sleep
 from gateway.routing.attempts.trial import Trial, costs_a_retry
 from gateway.routing.health.health_book import HealthBook
 
@@ -31,7 +31,7 @@ class Caller:
         """`note_sent` is told of a request before each call of a target."""
         self.health = health
         self._clock = clock
-        self._means = Means(targets, clock, health, health.random, sleep, note_sent)
+        self._means = AttemptMeans(targets, clock, health, health.random, sleep, note_sent)
 
     async def call(
         self,

@@ -20,7 +20,7 @@ from gateway.routing.attempts.leg_order import arranged
 from gateway.routing.drill.standalone import standalone_chat
 from gateway.routing.drill.world import DrillTarget, Fault, Outage, provider_of
 from gateway.routing.health.health_book import HealthBook
-from gateway.routing.routes.plan import Fork, RoutePlans
+from gateway.routing.routes.route_plan import Fork, RoutePlans
 
 _BODY: Final = b'{"model":"drill","messages":[{"role":"user","content":"drill"}]}'
 _WARM_SECONDS: Final = 10.0

@@ -6,7 +6,7 @@ from contracts.serving.rollouts import RolloutSpec, unit_of
 from contracts.serving.routes import RouteEntry
 from gateway.request.request_state import RequestState
 from gateway.routing.rollouts.rollout_book import RolloutBook
-from gateway.routing.routes.plan import Leg, leg_of
+from gateway.routing.routes.route_plan import Leg, leg_of
 from gateway.routing.routes.way import Way
 
 _LABEL = "candidate"

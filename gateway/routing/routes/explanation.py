@@ -15,8 +15,8 @@ from contracts.serving.configuration import ModelSpec
 from contracts.serving.route_checks import Serving, find_faults
 from contracts.serving.routes import Complexity, Condition, RouteSpec
 from gateway.routing.routes.facts import Asked, Reading
-from gateway.routing.routes.plan import Fork, Leg, plan_route
 from gateway.routing.routes.resolver import Order, Resolver
+from gateway.routing.routes.route_plan import Fork, Leg, plan_route
 from gateway.routing.routes.turns import Turns
 
 _SECOND_NS: Final = 1_000_000_000

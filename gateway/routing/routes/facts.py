@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from contracts.rules.holds import HoldSpec
 from contracts.serving.configuration import ModelSpec
 from contracts.serving.routes import Complexity
-from gateway.routing.routes.plan import Leg
+from gateway.routing.routes.route_plan import Leg
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from gateway.routing.health.health_book import HealthBook
 from gateway.routing.routes.facts import Asked, Reading
 from gateway.routing.routes.live_standing import LiveStanding, Waits
 from gateway.routing.routes.pace import PaceBook
-from gateway.routing.routes.plan import Fork, Leg, RoutePlans
 from gateway.routing.routes.resolver import Order, Resolver
+from gateway.routing.routes.route_plan import Fork, Leg, RoutePlans
 from gateway.routing.routes.turns import Turns
 from gateway.routing.routes.way import Way
 

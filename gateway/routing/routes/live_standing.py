@@ -11,7 +11,7 @@ from gateway.limits.limiter import Limiter
 from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
 from gateway.routing.routes.pace import PaceBook
-from gateway.routing.routes.plan import Leg
+from gateway.routing.routes.route_plan import Leg
 
 Waits = Callable[[PoolSpec], int | None]  # nanoseconds
 

@@ -8,7 +8,7 @@ from contracts.rules.holds import HeldFor, hold_on, is_canary
 from contracts.serving.routes import Condition
 from gateway.routing.routes.conditions import why_not, why_not_read, why_not_there, why_too_slow
 from gateway.routing.routes.facts import UNREAD, Asked, Standing
-from gateway.routing.routes.plan import Branch, Fork, Leg
+from gateway.routing.routes.route_plan import Branch, Fork, Leg
 from gateway.routing.routes.turns import Turns
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
 
-from gateway.routing.routes.plan import Branch
+from gateway.routing.routes.route_plan import Branch
 
 _MOST_KEPT: Final = 4_096  # routes, each set of weights its own; who is dropped begins again
 

@@ -5,8 +5,8 @@ from contracts.api.requests import AnyRequest
 from contracts.errors import UnsupportedValue
 from contracts.serving.routes import RouteSpec
 from gateway.request.request_state import RequestState
-from gateway.routing.routes.plan import Leg
 from gateway.routing.routes.renaming import renamed, renamed_body
+from gateway.routing.routes.route_plan import Leg
 
 
 class Way:

@@ -129,6 +129,24 @@ def test_a_sessions_turns_say_what_was_cached_what_it_saved_and_which_edit_broke
     assert broken.is_loop and called.is_tool_call and called.saved_usd is None
 
 
+def test_what_a_cache_saved_is_priced_at_the_service_tier_of_the_turn(
+    reader: StoreClient, record: Callable[[Sequence[RequestRecord]], None]
+) -> None:
+    name = f"t-{uuid4().hex[:8]}"
+    record(
+        [
+            turn(name, 0, service_tier="flex"),
+            turn(name, 1, price_version="v1#batch"),
+            turn(name, 2, service_tier="priority"),
+        ]
+    )
+    tiers: Any = {"flex": {"input_text": 1_500_000}, "batch": {"input_text": 2_000_000}}
+    card = PriceCard("claude", "v1", NOW - timedelta(days=9), RATES, service_tiers=tiers)
+    turns = session_turns(reader, scope_of(name), name, "key_1", "s1", CardList((card,), ()))
+    saved = [None if one.saved_usd is None else one.saved_usd * 10**6 for one in turns]
+    assert saved == [900 * Decimal("1.2"), 900 * Decimal("1.7"), None], "priority has no price"
+
+
 @pytest.mark.parametrize("by", ["session", "repo", "branch", "pr", "agent", "tool"])
 def test_the_cost_report_by_what_agents_say_adds_up_to_the_tenants_total(
     reader: StoreClient, tenant: str, by: str

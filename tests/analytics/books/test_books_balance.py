@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
@@ -42,6 +42,7 @@ from contracts.access.identity import Identity
 from contracts.control import BookAdjustment, BookEntry
 from contracts.errors import Conflict
 from contracts.metering.usage import Leaf, Usage
+from contracts.pricing.money import MAX_PICO_USD
 from contracts.pricing.prices import NewPrice
 from contracts.recording.records import RequestRecord
 from contracts.rules.periods import zone_of
@@ -58,8 +59,9 @@ operations = st.one_of(
         st.just("request"),
         st.integers(0, 2),
         st.sampled_from(MODELS),
-        st.integers(1, 10**6),
-        st.none() | st.integers(0, 10**12),
+        st.integers(0, 10**6) | st.just(4 * 10**9),
+        # Ten of the most that one request may cost are beyond 64 bits.
+        st.none() | st.integers(0, 10**12) | st.just(MAX_PICO_USD),
     ),
     st.tuples(st.just("rerate"), st.integers(0, 2), st.sampled_from(MODELS), st.integers(0, 3)),
     st.tuples(st.just("late card"), st.integers(0, 2), st.sampled_from(MODELS), st.sampled_from([7, 11])),
@@ -79,7 +81,7 @@ class OwnBooks:
     cancelled_and_issued: int = 0  # of all invoices and cancellations
     closed: set[int] = field(default_factory=set)
     issued: dict[int, str] = field(default_factory=dict)
-    credited_on: dict[str, int] = field(default_factory=dict)
+    credited: dict[int, int] = field(default_factory=dict)  # on all versions of a month's invoice
     late_cards: dict[str, int] = field(default_factory=dict)  # USD per million tokens, by model
 
     def cost(self, month: int) -> int:
@@ -244,14 +246,14 @@ def credit(own: OwnBooks, books: Installation, month: int, amount: int) -> None:
     number = own.issued.get(month)
     if number is None:
         return
-    left = sum(own.open_invoices[month].values()) - own.credited_on.get(number, 0)
+    left = sum(own.open_invoices[month].values()) - own.credited.get(month, 0)
     if amount > left:
         with pytest.raises(Conflict, match="are left"):
             credit_invoice(books.store, books.database, books.author(), number, amount * PICO, "test")
         return
     credit_invoice(books.store, books.database, books.author(), number, amount * PICO, "test")
     own.credits -= amount
-    own.credited_on[number] = own.credited_on.get(number, 0) + amount
+    own.credited[month] = own.credited.get(month, 0) + amount
 
 
 def check(own: OwnBooks, books: Installation) -> None:
@@ -353,6 +355,17 @@ def owner(store: Any) -> Iterator[StoreClient]:
 
 @settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(sequence=st.lists(operations, min_size=4, max_size=14), is_in_eur=st.booleans(), has_terms=st.booleans())
+@example(
+    sequence=[
+        *([("request", 0, "gpt-x", 4 * 10**9, MAX_PICO_USD)] * 11),
+        ("request", 0, "gpt-y", 0, None),
+        *(("request", 1, "gpt-y", 0, 0), ("close", 0), ("request", 0, "gpt-x", 0, 5), ("close", 1)),
+        *(("credit", 0, 10**13), ("reopen", 0), ("late card", 0, "gpt-y", 7), ("rerate", 0, "gpt-x", 3)),
+        *(("close", 0), ("credit", 0, 10**13), ("rerate", 2, "gpt-x", 0)),
+    ],
+    is_in_eur=True,
+    has_terms=True,
+)
 def test_all_numbers_of_the_books_are_one(
     owner: StoreClient,
     record: Any,

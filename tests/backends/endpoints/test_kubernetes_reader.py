@@ -1,5 +1,6 @@
 """Endpoints of a Kubernetes service, from an API server that streams, breaks off and forgets."""
 
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -149,3 +150,15 @@ def test_a_token_is_sent_and_one_that_is_refused_is_told_with_the_remedy(
 def test_an_unusable_url_of_the_api_server_is_named(url: str):
     with pytest.raises(ConfigurationError, match="TOLLKEEPER_KUBERNETES_URL"):
         check_api(KubernetesApi(url))
+
+
+def test_a_watch_whose_server_has_vanished_is_ended_by_the_kernel_within_half_a_minute() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connection = KubernetesApi(f"http://127.0.0.1:{server.getsockname()[1]}").connect(300.0)
+        chosen = {
+            name: connection.sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+            for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
+        }
+        assert connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        connection.close()
+    assert chosen["TCP_KEEPIDLE"] + chosen["TCP_KEEPINTVL"] * chosen["TCP_KEEPCNT"] <= 30

@@ -60,7 +60,7 @@ def _answer(body: dict[str, Any]) -> tuple[str, bytes]:
         return "application/json", json.dumps(whole).encode()
     message, finish = _message(body)
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    shared = {"id": "x", "created": 1, "model": "scripted"}
+    shared: dict[str, Any] = {"id": "x", "created": 1, "model": "scripted"}
     if not body.get("stream"):
         choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
         whole = {**shared, "object": "chat.completion", "choices": [choice], "usage": usage}

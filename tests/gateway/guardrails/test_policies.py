@@ -5,10 +5,10 @@ import pytest
 from contracts.errors import ConfigurationError
 from contracts.guardrails.finding import Verdict, joined, read_verdict
 from contracts.guardrails.policy import covering, policy_of
+from gateway.guardrails.guard_plan import compile_plan
 from gateway.guardrails.means import Means
-from gateway.guardrails.plan import compile_plan
+from gateway.guardrails.policy_trial import try_policy
 from gateway.guardrails.screening.expression import Expression
-from gateway.guardrails.trial import try_policy
 
 
 def stage(detector, **more):

@@ -12,19 +12,19 @@ from contracts.guardrails.beginnings import beginnings_of
 from contracts.guardrails.finding import Shown
 from contracts.guardrails.plain_text import original_span, plain_text
 from contracts.guardrails.policy import StageSpec
+from gateway.guardrails.guard_stage import GuardStage, build_stage
 from gateway.guardrails.means import Means
 from gateway.guardrails.screening.expression import Expression
 from gateway.guardrails.screening.screen import Screen
 from gateway.guardrails.screening.spelling import AS_IS, IN_JSON
 from gateway.guardrails.screening.stream_screen import MOST_HELD, StreamPlan
-from gateway.guardrails.stage import Stage, build_stage
 
 CARD = "4111 1111 1111 1111"
 
 
 def stage(detector, action="redact", **settings):
     spec = StageSpec(name=detector, detector=detector, direction="output", action=action, settings=settings)
-    return Stage(spec, "output", build_stage("p", spec, Means()))
+    return GuardStage(spec, "output", build_stage("p", spec, Means()))
 
 
 PLAN = StreamPlan(
@@ -214,7 +214,7 @@ class Asked:
 def test_a_text_in_which_no_expression_matches_is_shown_to_those_that_have_none_alone():
     spec = StageSpec(name="s", detector="pii", direction="input", action="redact", settings={})
     everywhere, some = Asked(), Asked("ab+c")
-    screen = Screen([Stage(spec, "input", everywhere), Stage(spec, "input", some)])
+    screen = Screen([GuardStage(spec, "input", everywhere), GuardStage(spec, "input", some)])
     for texts in (["one"], ["one", "an abbc"], ["two", "three"], ["abc"]):
         screen.check([Shown(text, "user") for text in texts])
     assert everywhere.shown == ["one", "one", "an abbc", "two", "three", "abc"]

@@ -19,9 +19,9 @@ from contracts.serving.configuration import EMPTY_SNAPSHOT
 from gateway.apis.operations import CHAT
 from gateway.guardrails.answer_filter import AnswerFilter
 from gateway.guardrails.checking import means_of_checks
+from gateway.guardrails.guard_plan import compile_plan
 from gateway.guardrails.guardrails import Guardrails
 from gateway.guardrails.means import Means
-from gateway.guardrails.plan import compile_plan
 from gateway.guardrails.request_texts import RequestTexts
 from gateway.guardrails.screening.spelling import AS_IS, IN_JSON
 

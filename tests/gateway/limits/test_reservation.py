@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from contracts.rules.limits import LimitSpec, Scope
 from gateway.limits.counters.memory_store import MemoryStore
 from gateway.limits.demand import CONCURRENCY, INPUT, OUTPUT, PLACE, REQUESTS, TOKENS, Rates
-from gateway.limits.plan import Lines
+from gateway.limits.limit_plan import Lines
 from gateway.limits.reservation import Reservation, take
 
 NOW = 1_773_480_413_589_793_238

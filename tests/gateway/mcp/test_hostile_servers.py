@@ -246,3 +246,14 @@ async def test_of_ten_thousand_tools_a_thousand_are_offered(start_gateway, raw):
     gateway = await start_gateway(with_servers({"name": "many", "url": server.url}))
     _, _, listed = await post(gateway, "tools/list")
     assert len(listed["result"]["tools"]) == 1000
+
+
+@pytest.mark.parametrize("state", ["a=b\n", "a=b\r\nx-injected: 1", "a=b\n\n", "caf\u00e9", "a=b"])
+async def test_a_trace_in_a_messages_meta_writes_no_headers(start_gateway, raw, state):
+    server = await raw(fine)
+    gateway = await start_gateway(with_servers({"name": "s", "url": server.url}))
+    trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": state}
+    await post(gateway, "tools/call", {"name": "s__go", "_meta": META | trace})
+    [sent] = [made.headers for made in server.calls if made.message["method"] == "tools/call"]
+    assert sent["traceparent"].split("-")[1] == "a" * 32 and "x-injected" not in sent
+    assert sent.get("tracestate") == ("a=b" if state == "a=b" else None)

@@ -49,7 +49,9 @@ def protected(oauth: OAuthServer, serve_mcp: Callable[..., ServedMcp]) -> Served
 
 
 def _protected(oauth: OAuthServer, url: str) -> MCPServer:
-    settings = AuthSettings(issuer_url=oauth.issuer, resource_server_url=url, validate_token_resource=True)
+    settings = AuthSettings.model_validate(
+        {"issuer_url": oauth.issuer, "resource_server_url": url, "validate_token_resource": True}
+    )
     server = MCPServer("weather", token_verifier=oauth, auth=settings)
 
     @server.tool()
@@ -316,9 +318,9 @@ def rules(url: str, oauth: OAuthServer) -> dict[str, Any]:
 async def test_four_gateways_share_tokens_whose_refresh_tokens_are_used_once(shared, oauth, protected):
     shared.set(rules(protected.url, oauth), oauth.refresh_token())
     gateways = [await shared.gateway() for _ in range(4)]
-    for number in range(1, 4):
-        oauth.delay_seconds = 0.2
-        results = await asyncio.gather(*(weather(gateway) for gateway in gateways for _ in range(5)))
+    for number in range(1, 3):
+        oauth.delay_seconds = 0.1
+        results = await asyncio.gather(*(weather(gateway) for gateway in gateways for _ in range(3)))
         assert not any(one.get("isError") for one in results), results
         assert (len(oauth.grants), oauth.refused) == (number, 0)
         oauth.revoke_access()
@@ -382,7 +384,8 @@ async def test_tokens_that_cannot_be_stored_are_used_and_stored_later(shared, oa
     shared.set(rules(protected.url, oauth), oauth.refresh_token())
     gateway = await shared.gateway()
     store = gateway.gateway.mcp._token_store
-    keep, failures = store.keep, []
+    keep = store.keep
+    failures: list[AccessGrant] = []
 
     def fail_once(server: str, grant: AccessGrant) -> None:
         if not failures:

@@ -179,3 +179,10 @@ async def test_rate_limit_headers_are_on_a_calls_answer(start_gateway, serve_mcp
     _, headers, _ = await post(gateway, "tools/call", {"name": "weather__say", "arguments": {"text": "x"}})
     assert headers["x-ratelimit-limit-requests"] == "10" and headers["x-ratelimit-remaining-requests"] == "9"
     assert headers["x-request-id"] == str(UUID(bytes=tool_calls(gateway)[0].request_id))
+
+
+async def test_a_path_that_is_not_there_is_told_in_the_protocols_shape(start_gateway):
+    gateway = await start_gateway(with_servers({"name": "w", "url": "http://127.0.0.1:9/mcp"}))
+    status, _, answer = await post(gateway, "tools/list", path="/mcp/w/further")
+    assert (status, answer["jsonrpc"], answer["error"]["data"]["code"]) == (404, "2.0", "not_found")
+    assert "POST /mcp/{server}" in answer["error"]["message"]

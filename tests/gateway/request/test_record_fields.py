@@ -21,8 +21,8 @@ from contracts.pricing.prices import Cost, PriceBook
 from contracts.recording.records import RequestRecord, decode_record, encode_record
 from contracts.serving.configuration import KeyEntry, ModelSpec, PoolSpec, Snapshot, TargetSpec
 from gateway.apis.operations import CHAT
+from gateway.guardrails.guard_plan import compile_plan
 from gateway.guardrails.means import Means
-from gateway.guardrails.plan import compile_plan
 from gateway.guardrails.request_guard import RequestGuard
 from gateway.limits.demand import FREE
 from gateway.limits.estimates.counting import TokenEstimator

@@ -73,6 +73,14 @@ async def test_a_beta_header_that_no_header_should_hold_is_not_passed_on(start, 
     assert not any("anthropic-beta" in sent.headers for sent in upstream.requests)
 
 
+async def test_betas_on_several_lines_are_one_list(start, upstream, kit):
+    upstream.always(upstream.whole(provider.message(TEXT)))
+    gateway = await start()
+    lines = b"\r\nanthropic-beta: a-1\r\nAnthropic-Beta: b-2, c-3\r\n"
+    assert (await gateway.ask(post(kit).replace(b"\r\n", lines, 1))).status == 200
+    assert upstream.requests[0].headers["anthropic-beta"] == "a-1, b-2, c-3"
+
+
 async def test_a_providers_headers_reach_no_client(start, upstream, kit):
     own = {
         "set-cookie": "provider=1; domain=example.com",
@@ -90,8 +98,8 @@ async def test_a_providers_headers_reach_no_client(start, upstream, kit):
     upstream.then(whole)
     upstream.then(stream[0].replace(b"\r\n", b"\r\n" + lines, 1) if isinstance(stream, tuple) else stream)
     gateway = await start()
-    for more in ({}, {"stream": True}):
-        answer = await gateway.ask(post(kit, **more))
+    for is_stream in (False, True):
+        answer = await gateway.ask(post(kit, stream=is_stream))
         assert answer.status == 200
         assert not set(answer.headers) & set(own)
 

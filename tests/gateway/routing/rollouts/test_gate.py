@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,13 +17,14 @@ from typer.testing import CliRunner
 from analytics.comparison.pairs import Answer
 from backends.engine.settings import BUILTIN_PATH
 from backends.store.columns import arrow_batch
-from contracts.pricing.prices import PriceBook
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import NewPrice, PriceBook, PriceCard, price_card
 from contracts.recording.names import CONTENT
 from contracts.recording.records import ContentRecord
 from tests.gateway.conftest import KEY
 from tests.gateway.host_process import HostProcess
 from tollkeeper.cli import app
-from tollkeeper.gate.asker import Asker
+from tollkeeper.gate.asker import Asker, highest_cost
 from tollkeeper.gate.prompts import Prompt
 
 QUESTIONS = ("What is a bridge?", "Name a river.", "Why does it rain?", "What do bees make?", "Where is the sea?")
@@ -189,3 +191,16 @@ async def test_what_a_model_refuses_is_left_out_for_all_prompts_and_what_is_wron
     await asker.ask_all(prompts, "scored", "plain", lambda done: None)
     assert [size for model, number, size in tried if model == "scored" and number] == [3, 3]
     assert [size for model, number, size in tried if model == "plain" and number] == [3, 1, 1]
+
+
+def test_an_answer_costs_what_the_dearest_provider_and_region_of_its_model_ask() -> None:
+    now = datetime(2026, 11, 1, tzinfo=UTC)
+
+    def card(version: str, usd: int, **more: Any) -> PriceCard:
+        return price_card(NewPrice("m", version, {"input_text": Decimal(usd), "output_text": Decimal(usd)}, **more))
+
+    usage = Usage(input_text=1_000_000, output_text=0)
+    of_providers = [card("a", 2, provider="a"), card("b", 3, provider="b", region="eu")]
+    others = [card("own", 9, tenant="acme"), card("old", 8, provider="c", valid_to=now)]
+    assert highest_cost(PriceBook([*of_providers, *others]), "m", usage, now) == 3.0
+    assert highest_cost(PriceBook(others), "m", usage, now) is None

@@ -14,8 +14,8 @@ from contracts.serving.route_checks import Serving, sound_routes
 from contracts.serving.routes import RouteSpec, route_spec
 from gateway.routing.routes.facts import Asked, Reading
 from gateway.routing.routes.pace import PaceBook
-from gateway.routing.routes.plan import plan_route
 from gateway.routing.routes.resolver import Resolver
+from gateway.routing.routes.route_plan import plan_route
 from gateway.routing.routes.turns import Turns
 from tests.gateway.routing.routes.test_pace import answer
 

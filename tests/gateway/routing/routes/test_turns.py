@@ -3,7 +3,7 @@
 from collections import Counter
 
 from contracts.serving.routes import Condition
-from gateway.routing.routes.plan import Branch, Fork
+from gateway.routing.routes.route_plan import Branch, Fork
 from gateway.routing.routes.turns import Turns
 
 

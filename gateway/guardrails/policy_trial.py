@@ -7,14 +7,14 @@ from contracts.guardrails.finding import Shown, Side
 from contracts.guardrails.plain_text import plain_text
 from contracts.guardrails.policy import GuardrailPolicy
 from gateway.guardrails.checking import means_of_checks
-from gateway.guardrails.plan import compile_plan
+from gateway.guardrails.guard_plan import compile_plan
 from gateway.guardrails.request_texts import without
 
 MOST_TEXT: Final = 200_000  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PolicyTrial:
     """Verdicts as records have them, and the text as it goes on; `None` if `blocked_by` stops it."""
 
     verdicts: list[str]
@@ -22,7 +22,7 @@ class Trial:
     text: str | None
 
 
-def try_policy(policy: GuardrailPolicy, text: str, side: Side) -> Trial:
+def try_policy(policy: GuardrailPolicy, text: str, side: Side) -> PolicyTrial:
     """Lead a text through the stages that look at texts by themselves. Raises ConfigurationError.
 
     Rules about requests, no matter who watches many of them, and the one that must be asked have no part in it.
@@ -42,4 +42,4 @@ def try_policy(policy: GuardrailPolicy, text: str, side: Side) -> Trial:
         blocked = acting.blocked or screening.blocked
         verdicts = [*acting.verdicts, *watching.verdicts, *screening.verdicts]
     told = [verdict.text for verdict in verdicts]
-    return Trial(told, "" if blocked is None else blocked.stage, None if blocked is not None else passed)
+    return PolicyTrial(told, "" if blocked is None else blocked.stage, None if blocked is not None else passed)

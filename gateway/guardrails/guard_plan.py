@@ -14,12 +14,12 @@ from contracts.errors import ConfigurationError
 from contracts.guardrails.detector import AwaitedDetector, Detector, DetectorOfRequests, Marker, Watch
 from contracts.guardrails.finding import About, Side
 from contracts.guardrails.policy import GuardrailPolicy
+from gateway.guardrails.guard_stage import GuardStage, Looks, build_stage
 from gateway.guardrails.means import Means
 from gateway.guardrails.request_rule import RequestRule
 from gateway.guardrails.screening.screen import Screen
 from gateway.guardrails.screening.spelling import AS_IS, Spelling
 from gateway.guardrails.screening.stream_screen import StreamPlan, StreamScreen
-from gateway.guardrails.stage import Looks, Stage, build_stage
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 Built = TypeVar("Built")
@@ -33,9 +33,9 @@ class OutputPlan:
 
     def __init__(
         self,
-        stages: Sequence[Stage[Detector]],
-        of_requests: Sequence[Stage[DetectorOfRequests]],
-        awaited: Sequence[Stage[AwaitedDetector]],
+        stages: Sequence[GuardStage[Detector]],
+        of_requests: Sequence[GuardStage[DetectorOfRequests]],
+        awaited: Sequence[GuardStage[AwaitedDetector]],
     ) -> None:
         """Raises ConfigurationError if an expression cannot be looked for in a stream."""
         in_pieces = [stage for stage in stages if stage.detector.patterns]
@@ -71,7 +71,7 @@ class OutputPlan:
         """Return what one request's texts go through."""
         acting, watching = self._acting, self._watching
         if self._of_requests:
-            own = [Stage(one.spec, one.side, one.detector.for_request(about)) for one in self._of_requests]
+            own = [GuardStage(one.spec, one.side, one.detector.for_request(about)) for one in self._of_requests]
             acting = StreamPlan(Screen([*acting.screen.stages, *(stage for stage in own if stage.acts)]))
             watching = StreamPlan(Screen([*watching.screen.stages, *(stage for stage in own if not stage.acts)]))
         return Streams(None if acting.is_empty else acting, None if watching.is_empty else watching)
@@ -90,13 +90,13 @@ class GuardPlan:
     """All stages of one request. `digest` names what its answer depends on."""
 
     digest: str
-    rules: tuple[Stage[RequestRule], ...]
-    watches: tuple[Stage[Watch], ...]
-    input_stages: tuple[Stage[Detector], ...]
-    awaited: tuple[Stage[AwaitedDetector], ...]
-    markers: tuple[Stage[Marker], ...]
+    rules: tuple[GuardStage[RequestRule], ...]
+    watches: tuple[GuardStage[Watch], ...]
+    input_stages: tuple[GuardStage[Detector], ...]
+    awaited: tuple[GuardStage[AwaitedDetector], ...]
+    markers: tuple[GuardStage[Marker], ...]
     output: OutputPlan
-    of_requests: tuple[Stage[DetectorOfRequests], ...] = field(default=())
+    of_requests: tuple[GuardStage[DetectorOfRequests], ...] = field(default=())
 
     @cached_property
     def input(self) -> Screen:
@@ -151,9 +151,9 @@ def compile_plan(policies: Sequence[GuardrailPolicy], means: Means, box: StageBo
             if not isinstance(detector, Detector | DetectorOfRequests):
                 raise ConfigurationError(f"guardrail {policy.name!r}, stage {spec.name!r} does nothing on answers")
 
-    def those(kind: type[Built], side: Side) -> list[Stage[Built]]:
+    def those(kind: type[Built], side: Side) -> list[GuardStage[Built]]:
         return [
-            Stage(spec, side, detector)
+            GuardStage(spec, side, detector)
             for _, spec, detector in found
             if spec.is_on(side) and isinstance(detector, kind)
         ]

@@ -82,7 +82,7 @@ class Lines:
         return Lines([line for line in self.all if line[1] != place])
 
 
-class Plan:
+class LimitPlan:
     """The counters that a key's requests for a model pass, and the rules that need more of a request to say which."""
 
     __slots__ = ("_fixed", "_loose", "is_empty")
@@ -109,7 +109,7 @@ class Plan:
         return Lines([*self._fixed.all, *more]) if more else self._fixed
 
 
-class PlanBook:
+class LimitPlans:
     """Plans by key and model, for one snapshot's rules."""
 
     def __init__(self, store: CounterStore) -> None:
@@ -118,9 +118,9 @@ class PlanBook:
         self._limits: tuple[LimitSpec, ...] = ()
         self._budgets: tuple[BudgetSpec, ...] = ()
         self._by_tenant: dict[str, list[Rule]] = {}
-        self._plans: OrderedDict[tuple[str, str, str], Plan] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, str, str], LimitPlan] = OrderedDict()
 
-    def plan_for(self, who: Identity, model: str, snapshot: Snapshot) -> Plan:
+    def plan_for(self, who: Identity, model: str, snapshot: Snapshot) -> LimitPlan:
         """Return the plan of a key's requests for a model."""
         if snapshot.limits is not self._limits or snapshot.budgets is not self._budgets:
             self._take_rules(snapshot)
@@ -147,7 +147,7 @@ class PlanBook:
         for rule in every:
             self._by_tenant.setdefault(rule.scope.tenant, []).append(rule)
 
-    def _make(self, rules: Sequence[Rule], who: Identity, model: str) -> Plan:
+    def _make(self, rules: Sequence[Rule], who: Identity, model: str) -> LimitPlan:
         lines: list[Line] = []
         loose: list[Rule] = []
         for rule in rules:
@@ -158,7 +158,7 @@ class PlanBook:
             subject = rule.scope.subject_of(who, model)
             if subject is not None:
                 lines.append((self._store.open(rule, subject), PLACE[rule.metric]))
-        return Plan(lines, tuple(loose))
+        return LimitPlan(lines, tuple(loose))
 
 
 def _kind(line: Line) -> int:
@@ -175,4 +175,4 @@ def _windows_of(lines: Sequence[Line], places: Sequence[int]) -> tuple[int, ...]
     )
 
 
-_NO_PLAN: Final = Plan((), ())
+_NO_PLAN: Final = LimitPlan((), ())

@@ -12,7 +12,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class AttemptMeans:
     """The neighbours of a trial. `random` gives a number from 0 to 1."""
 
     targets: TargetRegistry

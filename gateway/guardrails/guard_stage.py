@@ -18,7 +18,7 @@ _INPUT_ONLY: Final = (Watch, RequestRule)
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # a stage is itself: settings have no hash
-class Stage(Generic[Looking]):
+class GuardStage(Generic[Looking]):
     """One stage on one side."""
 
     spec: StageSpec
