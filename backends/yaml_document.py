@@ -3,11 +3,19 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from contracts.errors import ConfigurationError
+
+_MAX_VALUES: Final = 2_000_000
+# What the parser's words leave open, by a part of them.
+_REMEDIES: Final = {
+    "'\\t'": "; indent with spaces, not with tabs",
+    "another document": "; a file holds one document: remove the line '---', or write two files",
+    "could not determine a constructor": "; use plain text, numbers and lists, without YAML tags",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +33,8 @@ class YamlDocument:
             text = path.read_text()
         except OSError as error:
             raise ConfigurationError(f"configuration file {path} cannot be read: {error.strerror}") from error
-        except ValueError as error:  # bytes that are not UTF-8
-            raise ConfigurationError(f"{path}: {error}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(f"{path} is not text in UTF-8 (byte {error.start})") from error
         return cls.parse(text, str(path))
 
     @classmethod
@@ -34,15 +42,21 @@ class YamlDocument:
         """Parse a text. Raises ConfigurationError as `read` does, also for a key that stands twice in a mapping."""
         try:
             root = yaml.compose(text, Loader=yaml.SafeLoader)
+            _refuse_endless(source, root)
+            _refuse_repeated(source, root)
             content = yaml.safe_load(text)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             where = f", line {mark.line + 1}" if mark is not None else ""
             problem = getattr(error, "problem", None) or "not valid YAML"
-            raise ConfigurationError(f"{source}{where}: {problem}") from error
-        except ValueError as error:  # a date that no calendar has
-            raise ConfigurationError(f"{source}: {error}") from error
-        _refuse_repeated(source, root)
+            if isinstance(error, yaml.reader.ReaderError):
+                where = f", line {text.count(chr(10), 0, error.position) + 1}"
+                problem = f"character {error.character:#x} is not allowed in YAML"
+            remedy = next((said for part, said in _REMEDIES.items() if part in problem), "")
+            raise ConfigurationError(f"{source}{where}: {problem}{remedy}") from error
+        except ValueError as error:
+            line = _line_of_odd_scalar(root)
+            raise ConfigurationError(f"{source}, line {line}: {error}; write text in quotes") from error
         return cls(source, content, root)
 
     def line_of(self, place: Iterable[int | str]) -> int:
@@ -63,7 +77,61 @@ class YamlDocument:
     def error(self, place: Sequence[int | str], message: str) -> ConfigurationError:
         """Return an error about a place: file, line, field and what is wrong."""
         field = ".".join(map(str, place))
-        return ConfigurationError(f"{self.source}, line {self.line_of(place)}: {field}: {message}")
+        where = f"{self.source}, line {self.line_of(place)}"
+        return ConfigurationError(f"{where}: {field}: {message}" if field else f"{where}: {message}")
+
+
+def _refuse_endless(source: str, root: yaml.Node | None) -> None:
+    """Refuse aliases that lead back into themselves, or that write out a small file as a huge one."""
+    sizes: dict[int, int] = {}  # of finished nodes, with all aliases written out
+    open_nodes: set[int] = set()
+    waiting = [root] if root is not None else []
+    while waiting:
+        node = waiting[-1]
+        if id(node) in sizes:
+            waiting.pop()
+            continue
+        parts = _parts_of(node)
+        unknown = [part for part in parts if id(part) not in sizes]
+        line = node.start_mark.line + 1
+        if id(node) in open_nodes or not unknown:
+            if unknown:
+                raise ConfigurationError(f"{source}, line {line}: an alias contains itself; write its values out")
+            waiting.pop()
+            open_nodes.discard(id(node))
+            sizes[id(node)] = 1 + sum(sizes[id(part)] for part in parts)
+            if sizes[id(node)] > _MAX_VALUES:
+                raise ConfigurationError(
+                    f"{source}, line {line}: with its aliases written out this has more than {_MAX_VALUES:,} values; "
+                    "use fewer aliases, or several files"
+                )
+            continue
+        open_nodes.add(id(node))
+        waiting.extend(unknown)
+
+
+def _line_of_odd_scalar(root: yaml.Node | None) -> int:
+    """Return the line of the first scalar that YAML takes for a date or number, and that is none: 2026-13-45."""
+    waiting = [root] if root is not None else []
+    visited: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in visited:
+            continue
+        visited.add(id(node))
+        if isinstance(node, yaml.ScalarNode):
+            try:
+                yaml.SafeLoader("").construct_object(node)
+            except ValueError:
+                return int(node.start_mark.line) + 1
+        waiting.extend(reversed(_parts_of(node)))
+    return 1
+
+
+def _parts_of(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
 def _refuse_repeated(source: str, root: yaml.Node | None) -> None:

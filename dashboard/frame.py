@@ -39,6 +39,7 @@ STYLE: Final = """<style>
 [data-testid="stMainBlockContainer"] { padding-left: 2rem; padding-right: 2rem; max-width: 1760px; }
 [class*="st-key-figures_"] [data-testid="stHorizontalBlock"] { flex-wrap: wrap; }
 [class*="st-key-figures_"] [data-testid="stColumn"] { flex: 1 1 8.75rem; min-width: 8.75rem; }
+[data-testid="stMetricDelta"] > div { white-space: normal; overflow: visible; }
 [data-testid="stCaptionContainer"] :is(a, code) { color: inherit; }
 [data-testid^="stBaseButton-primary"], [data-testid^="stBaseButton-primary"] p { color: light-dark(#fff, #0f141b); }
 [data-stale="true"] { opacity: 1 !important; transition: none !important; }

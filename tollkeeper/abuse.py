@@ -12,7 +12,7 @@ from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Incidents of misused keys: floods, probing, harvesting, sharing.", no_args_is_help=True)
 
-Id = Annotated[str, typer.Argument(metavar="ID")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The incident's id; `list` shows it.")]
 _COLUMNS = ("last_at", "tenant", "key", "kind", "action", "peak", "limit", "throttled", "is_open", "id")
 
 

@@ -30,7 +30,9 @@ app.add_typer(rules, name="rules", hidden=True)
 app.add_typer(channels, name="channels", hidden=True)
 app.add_typer(silences, name="silences")
 
-Id = Annotated[str, typer.Argument(metavar="ID")]
+SilenceId = Annotated[str, typer.Argument(metavar="ID", help="The silence's id, sil_...; `silences list` shows it.")]
+ChannelId = Annotated[str, typer.Argument(metavar="ID", help="The channel's id; `tollkeeper channels list` shows it.")]
+AlertId = Annotated[str, typer.Argument(metavar="ID", help="The alert's id, alt_...; `list` shows it.")]
 Tenant = Annotated[str, typer.Option(help="The tenant it belongs to (default: the platform).")]
 _CHANNELS: Final = "/v1/alert-channels"
 _SILENCES: Final = "/v1/alert-silences"
@@ -43,7 +45,12 @@ _POLL_SECONDS: Final = 0.5
 def create_silence(
     hours: Annotated[float, typer.Option(min=0.01, max=24 * 366, help="Duration in hours, from now.")],
     rule: Annotated[str, typer.Option(help="Only alerts of this rule (default: all).")] = "",
-    subject: Annotated[str, typer.Option(help="Only alerts whose fingerprint starts with this.")] = "",
+    subject: Annotated[
+        str,
+        typer.Option(
+            help="Only alerts whose fingerprint starts with this (default: all); `alerts list --json` shows it."
+        ),
+    ] = "",
     comment: Annotated[str, typer.Option(help="Reason, shown to others.")] = "",
     tenant: Tenant = "",
     data: Data = DEFAULT_DATA,
@@ -66,7 +73,7 @@ def list_silences(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_js
 
 @silences.command("delete")
 def delete_silence(
-    silence: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
+    silence: SilenceId, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
 ) -> None:
     """End a silence."""
     _delete(_SILENCES, silence, data, control_url, as_json)
@@ -74,7 +81,7 @@ def delete_silence(
 
 @app.command("test")
 def test(
-    channel: Id,
+    channel: ChannelId,
     wait_seconds: Annotated[float, typer.Option(min=0, max=600, help="Seconds to wait for the delivery.")] = 20,
     data: Data = DEFAULT_DATA,
     control_url: ControlUrl = "",
@@ -110,12 +117,14 @@ def list_raised(
     if as_json:
         print_json(rows)
     else:
-        columns = ("severity", "rule", "summary", "opened_at", "resolved_at", "id")
+        columns = ("severity", "rule", "summary", "cause", "opened_at", "resolved_at", "id")
         print_table(columns, rows, _cell, "no alerts" + (" are open; --all shows past ones" if is_open else ""))
 
 
 @app.command("acknowledge")
-def acknowledge(alert: Id, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
+def acknowledge(
+    alert: AlertId, data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False
+) -> None:
     """Acknowledge an alert. The first acknowledgement stays; the alert stays open until its condition ends."""
     with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
         taken = client.post(f"/v1/alerts/{path_segment(alert)}/acknowledge", {})

@@ -5,6 +5,7 @@ from importlib.metadata import version as installed_version
 import typer
 
 from tollkeeper.commands import COMMANDS, LazyGroup, add_lazily
+from tollkeeper.plain_help import MAX_WIDTH
 
 app = typer.Typer(
     name="tollkeeper",
@@ -12,6 +13,7 @@ app = typer.Typer(
     help="LLM gateway: routing, limits, budgets and one billing record per request.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    context_settings={"max_content_width": MAX_WIDTH},
     pretty_exceptions_enable=False,  # their frames show local variables, and those hold keys
 )
 add_lazily(app, COMMANDS)

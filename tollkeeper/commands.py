@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from tollkeeper.examples import add_examples
 from tollkeeper.older_options import with_new_names
+from tollkeeper.plain_help import first_sentence, with_plain_help
 from tollkeeper.resources.table import RESOURCES
 
 
@@ -33,19 +34,11 @@ class LazyCommand:
         """Import the module and return the command."""
         found = getattr(import_module(self.module), self.attribute)
         if isinstance(found, typer.Typer):
-            return _in_plain_text(typer.main.get_group(found))
+            return with_plain_help(typer.main.get_group(found))
         alone = typer.Typer(add_completion=False)
         cls = UsageIsOne if self.is_usage_one else None
         alone.command(self.name, cls=cls, epilog=self.epilog)(found)
-        return _in_plain_text(typer.main.get_command(alone))
-
-
-def _in_plain_text(command: Any) -> Any:
-    """Return a command whose help is plain text: Rich's tables cut option names and variables at 80 columns."""
-    command.rich_markup_mode = None
-    for below in getattr(command, "commands", {}).values():
-        _in_plain_text(below)
-    return command
+        return with_plain_help(typer.main.get_command(alone))
 
 
 def _path_of(ctx: Any) -> list[str]:
@@ -245,7 +238,8 @@ COMMANDS: Final = (
 def add_lazily(app: typer.Typer, commands: Iterable[LazyCommand]) -> None:
     """Add commands to an application by their names and help alone. Its class must be LazyGroup."""
     for command in commands:
-        app.command(command.name, help=command.help, hidden=command.is_hidden)(_stand_in(command))
+        brief = first_sentence(command.help)
+        app.command(command.name, help=command.help, short_help=brief, hidden=command.is_hidden)(_stand_in(command))
 
 
 def _stand_in(command: LazyCommand) -> Callable[[], None]:

@@ -14,7 +14,7 @@ from contracts.errors import ConfigurationError, TollkeeperError
 from tollkeeper.installation import Installation
 
 TOKEN_VARIABLE: Final = "TOLLKEEPER_ADMIN_TOKEN"  # of those who have a token of their own, which has its own role
-_TIMEOUT_SECONDS = 10.0
+_TIMEOUT_SECONDS: Final = 10.0
 
 
 class ControlPlaneRefused(TollkeeperError):
@@ -73,9 +73,9 @@ class ControlClient:
         """Read one thing."""
         return self._call("GET", path)
 
-    def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+    def post(self, path: str, body: Mapping[str, object], timeout_seconds: float = _TIMEOUT_SECONDS) -> dict[str, Any]:
         """Create something."""
-        return self._call("POST", path, body)
+        return self._call("POST", path, body, timeout_seconds=timeout_seconds)
 
     def patch(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
         """Change what stands in `body`; the rest stays."""
@@ -96,10 +96,20 @@ class ControlClient:
         self._client.close()
 
     def _call(
-        self, method: str, path: str, body: Mapping[str, object] | None = None, query: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        query: Mapping[str, str] | None = None,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
     ) -> dict[str, Any]:
         try:
-            reply = self._client.request(method, path, json=body, params=query)
+            reply = self._client.request(method, path, json=body, params=query, timeout=timeout_seconds)
+        except (httpx.ReadTimeout, httpx.WriteTimeout) as error:
+            raise ConfigurationError(
+                f"the control plane at {self._url} has not answered within {timeout_seconds:g} s; it may still be at "
+                "work: look at what it did before you repeat the command"
+            ) from error
         except httpx.HTTPError as error:
             raise ConfigurationError(
                 f"the control plane does not answer at {self._url}; start it with `tollkeeper up`, "

@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from tollkeeper.plain_help import examples_text
+
 EXAMPLES: Final[dict[str, str]] = {
     "init": "tollkeeper init --yes --upstream http://10.0.0.5:8000/v1 --model llama --price 0.20 0.60 --budget-usd 50",
     "up": "tollkeeper up --model ./my-model",
@@ -122,6 +124,6 @@ def add_examples(command: Any, path: tuple[str, ...]) -> None:
     """Add the examples to a loaded command and all below it."""
     example = EXAMPLES.get(" ".join(path))
     if example is not None and not command.epilog:
-        command.epilog = f"Example:\n\n  {example}"
+        command.epilog = examples_text([example])
     for name, below in getattr(command, "commands", {}).items():
         add_examples(below, (*path, name))

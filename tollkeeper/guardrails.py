@@ -24,7 +24,7 @@ from tollkeeper.tenants import control_port
 
 app = group_of("guardrails")
 
-PolicyName = Annotated[str, typer.Argument(metavar="NAME", help="The guardrail's name.")]
+PolicyName = Annotated[str, typer.Argument(metavar="ID", help="The guardrail's id.")]
 _PATH = "/v1/guardrails"
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,8 +14,8 @@ from backends.yaml_document import YamlDocument
 from contracts.errors import ConfigurationError
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.plain_help import examples_text
 from tollkeeper.printing import one_line_errors, print_json
-from tollkeeper.resources.apps import epilog
 from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Configurations of other gateways.", no_args_is_help=True)
@@ -64,7 +64,7 @@ def group() -> None:
     """Keep `litellm` a command of its own, though it is the only one."""
 
 
-@app.command("litellm", epilog=epilog(_EXAMPLES))
+@app.command("litellm", epilog=examples_text(_EXAMPLES))
 def litellm_command(
     file: Annotated[Path, typer.Argument(metavar="CONFIG", help="LiteLLM's config.yaml.")],
     tenant: Annotated[str, typer.Option("--tenant", help="Tenant that gets the teams, keys and budgets.")] = "default",
@@ -117,17 +117,23 @@ def translate(document: YamlDocument, tenant: str, keys: Sequence[Mapping[str, A
     if not isinstance(content, dict) or not isinstance(content.get("model_list"), list):
         raise ConfigurationError(f"{document.source} has no model_list: it is not a configuration of a LiteLLM proxy")
     made = Translation()
-    router = content.get("router_settings") or {}
+    router, settings = (_section(document, name) for name in ("router_settings", "litellm_settings"))
     _models(document, content["model_list"], str(router.get("routing_strategy", "")), made)
-    _fallbacks(router, content.get("litellm_settings") or {}, made)
-    if keys or _has_budget(content):
+    _fallbacks(router, settings, made)
+    if keys or settings.get("max_budget"):
         made.add("tenants", {"id": _slug(tenant)})
-    settings = content.get("litellm_settings") or {}
     if settings.get("max_budget"):
         _budget(made, tenant, "tenant", "", settings["max_budget"], settings.get("budget_duration"))
     _teams_and_keys(keys, tenant, made)
     _list_left_out(content, made)
     return made
+
+
+def _section(document: YamlDocument, name: str) -> Mapping[str, Any]:
+    found = document.content.get(name) or {}
+    if not isinstance(found, dict):
+        raise document.error((name,), "must be fields with values")
+    return found
 
 
 def _models(document: YamlDocument, listed: Sequence[Any], strategy: str, made: Translation) -> None:
@@ -142,10 +148,13 @@ def _models(document: YamlDocument, listed: Sequence[Any], strategy: str, made: 
             made.left_out.append(f"model_list.{number}: wildcard {name!r}; list the models one by one")
             continue
         found = targets.setdefault(name, [])
-        found.append(_target(number, params, f"{_slug(name)}-{len(found) + 1}"[-_SLUG:], made))
-        info = each.get("model_info") or {}
-        stated = {leaf: params.get(key, info.get(key)) for key, leaf in _PRICES.items()}
-        known = {leaf: _per_million(value) for leaf, value in stated.items() if value is not None}
+        info = each["model_info"] if isinstance(each.get("model_info"), dict) else {}
+        stated = {key: params.get(key, info.get(key)) for key in _PRICES}
+        try:
+            found.append(_target(number, params, f"{_slug(name)}-{len(found) + 1}"[-_SLUG:], made))
+            known = {_PRICES[key]: _per_million(key, value) for key, value in stated.items() if value is not None}
+        except ConfigurationError as error:
+            raise document.error(("model_list", number), error.message) from error
         if known and prices.setdefault(name, known) != known:
             made.left_out.append(f"model_list.{number}: another price of {name!r} than its first deployment has")
         for key in sorted(set(params) - _KNOWN_PARAMS - set(_CREDENTIALS)):
@@ -191,7 +200,7 @@ def _target(number: int, params: Mapping[str, Any], name: str, made: Translation
         if params.get(credential):
             made.left_out.append(f"model_list.{number}.litellm_params.{credential}: see docs/providers.md")
     weight = params.get("weight")
-    return target | ({"weight": int(weight)} if weight else {})
+    return target | ({"weight": _whole("weight", weight)} if weight else {})
 
 
 def _reference_free(base: str, number: int, made: Translation) -> str:
@@ -200,7 +209,7 @@ def _reference_free(base: str, number: int, made: Translation) -> str:
     name = base.removeprefix("os.environ/")
     value = os.environ.get(name)
     if not value:
-        raise ConfigurationError(f"model_list.{number}: api_base is {base}, and the environment has no {name}")
+        raise ConfigurationError(f"api_base is {base}, and the environment has no {name}")
     return value
 
 
@@ -268,10 +277,13 @@ def _teams_and_keys(listed: Sequence[Mapping[str, Any]], tenant: str, made: Tran
         for metric, window, word in (("tpm_limit", "tokens", "minute"), ("rpm_limit", "requests", "minute")):
             if one.get(metric):
                 limit = {"tenant": payer, "level": "key", "subject": key["id"], "metric": window, "window": word}
-                made.add("limits", {**limit, "amount": int(one[metric])})
+                made.add("limits", {**limit, "amount": _whole(f"{metric} of key {unique!r}", one[metric])})
         if one.get("max_parallel_requests"):
             limit = {"tenant": payer, "level": "key", "subject": key["id"], "metric": "concurrency"}
-            made.add("limits", {**limit, "amount": int(one["max_parallel_requests"])})
+            made.add(
+                "limits",
+                {**limit, "amount": _whole(f"max_parallel_requests of key {unique!r}", one["max_parallel_requests"])},
+            )
         made.left_out.append(f"secret of key {unique!r}: LiteLLM keeps a hash of another kind; give out the new one")
 
 
@@ -281,10 +293,6 @@ def _budget(made: Translation, tenant: str, level: str, subject: str, amount: An
         made.left_out.append(f"budget duration {duration!r} of {level} {subject or tenant!r}: made monthly")
     entry: dict[str, Any] = {"tenant": _slug(tenant), "level": level, "period": period, "amount_usd": str(amount)}
     made.add("budgets", entry | ({"subject": subject} if subject else {}))
-
-
-def _has_budget(content: Mapping[str, Any]) -> bool:
-    return bool((content.get("litellm_settings") or {}).get("max_budget"))
 
 
 def _list_left_out(content: Mapping[str, Any], made: Translation) -> None:
@@ -312,9 +320,19 @@ def _read_keys(file: Path) -> list[Mapping[str, Any]]:
     return found
 
 
-def _per_million(value: object) -> str:
-    amount = Decimal(str(value)) * _MTOK
+def _per_million(name: str, value: object) -> str:
+    try:
+        amount = Decimal(str(value)) * _MTOK
+    except InvalidOperation as error:
+        raise ConfigurationError(f"{name} is {value!r}; write USD per token, such as 0.00000015") from error
     return format(amount.normalize() if amount else Decimal(0), "f")
+
+
+def _whole(name: str, value: object) -> int:
+    try:
+        return int(str(value))
+    except ValueError as error:
+        raise ConfigurationError(f"{name} is {value!r}; write a whole number") from error
 
 
 def _as_yaml(made: Translation) -> str:

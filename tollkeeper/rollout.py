@@ -19,7 +19,7 @@ from tollkeeper.tenants import control_port
 
 app = group_of("rollouts", without=("show",))
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The rollout's id.")]
+Name = Annotated[str, typer.Argument(metavar="ID", help="The rollout's id.")]
 Reason = Annotated[str, typer.Option(help="Reason, for the audit log.")]
 _PATH = "/v1/rollouts"
 

@@ -1,4 +1,4 @@
-"""`tollkeeper slo`: what is promised, through the control plane, and whether it is kept, from the store."""
+"""`tollkeeper slos`: service level objectives through the control plane, and their standing from the store."""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.resources.apps import group_of
-from tollkeeper.resources.words import promise
+from tollkeeper.resources.words import objective
 from tollkeeper.tenants import control_port
 
 app = group_of("slos")
@@ -41,7 +41,7 @@ def apply(
         print_json(applied)
     else:
         for each in applied:
-            typer.echo(f"objective {each['id']} set: {promise(each)}")
+            typer.echo(f"objective {each['id']} set: {objective(each)}")
 
 
 @app.command("report")

@@ -16,8 +16,8 @@ from contracts.metering.usage import TOKEN_LEAVES
 from contracts.suggestions import did_you_mean
 from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.plain_help import examples_text
 from tollkeeper.printing import one_line_errors, print_json
-from tollkeeper.resources.apps import epilog
 from tollkeeper.tenants import control_port
 
 app = typer.Typer(
@@ -66,7 +66,7 @@ def group() -> None:
     """Add nothing: a group with one command would otherwise lose its name."""
 
 
-@app.command("add", epilog=epilog(_EXAMPLES))
+@app.command("add", epilog=examples_text(_EXAMPLES))
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name that applications ask for.")],
     url: Annotated[str, typer.Option("--url", help="Base URL of an OpenAI-compatible API, with /v1.")] = "",

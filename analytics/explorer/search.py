@@ -1,4 +1,4 @@
-"""Parse search text for requests: `user:alice error:rate_limited ttft>500ms`, an id, or a part of a name."""
+"""Parse search text for requests: `user:alice error:rate_limit_exceeded ttft>500ms`, an id, or a part of a name."""
 
 import re
 import shlex

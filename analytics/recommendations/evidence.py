@@ -147,8 +147,9 @@ def read_uses(store: StoreClient, period: Period, cards: Sequence[AnyCard], tena
     }
     found: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in store.query(query("saving_evidence"), parameters):
-        name = tuple(text_of(row[label]) for label in ("tenant_label", "model_label", "provider_label", "region_label"))
-        found.setdefault(name, []).append(row)  # type: ignore[arg-type]  # four of them
+        tenant_label, model = text_of(row["tenant_label"]), text_of(row["model_label"])
+        provider, region = text_of(row["provider_label"]), text_of(row["region_label"])
+        found.setdefault((tenant_label, model, provider, region), []).append(row)
     return [_use(name, rows, thresholds) for name, rows in found.items() if name[0] != PLATFORM_TENANT]
 
 

@@ -121,7 +121,10 @@ def get_token(session: Session, token_id: str, now: datetime, *, tenant_id: str 
     """Return a token. Raises NotFound, also for one of another tenant than asked."""
     found = session.execute(_WITH_ACCOUNT.where(AdminToken.id == token_id)).first()
     if found is None or tenant_id not in ("", found[0].tenant_id):
-        raise NotFound(f"token {token_id!r} does not exist", rows=[row_name(AdminToken, token_id)])
+        raise NotFound(
+            f"token {token_id!r} does not exist; `tollkeeper tokens list` shows those that do",
+            rows=[row_name(AdminToken, token_id)],
+        )
     return _listed(session, found[0], found[1], now)
 
 

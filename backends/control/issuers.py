@@ -88,7 +88,10 @@ def get_issuer(session: Session, issuer_id: str) -> Issuer:
     """Return an identity provider. Raises NotFound."""
     row = session.get(Issuer, issuer_id)
     if row is None:
-        raise NotFound(f"issuer {issuer_id!r} does not exist", rows=[row_name(Issuer, issuer_id)])
+        raise NotFound(
+            f"issuer {issuer_id!r} does not exist; `tollkeeper issuers list` shows those that do",
+            rows=[row_name(Issuer, issuer_id)],
+        )
     return row
 
 

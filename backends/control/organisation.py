@@ -164,7 +164,10 @@ def get_team(session: Session, tenant_id: str, team_id: str) -> Team:
     get_tenant(session, tenant_id)
     team = session.get(Team, (tenant_id, team_id))
     if team is None:
-        raise NotFound(f"tenant {tenant_id!r} has no team {team_id!r}", rows=[row_name(Team, tenant_id, team_id)])
+        raise NotFound(
+            f"tenant {tenant_id!r} has no team {team_id!r}; `tollkeeper teams list --tenant {tenant_id}` shows them",
+            rows=[row_name(Team, tenant_id, team_id)],
+        )
     return team
 
 
@@ -224,7 +227,8 @@ def get_project(session: Session, tenant_id: str, team_id: str, project_id: str)
     project = session.get(Project, (tenant_id, team_id, project_id))
     if project is None:
         raise NotFound(
-            f"team {team_id!r} of tenant {tenant_id!r} has no project {project_id!r}",
+            f"team {team_id!r} of tenant {tenant_id!r} has no project {project_id!r}; "
+            f"`tollkeeper projects list --tenant {tenant_id}` shows them",
             rows=[row_name(Project, tenant_id, team_id, project_id)],
         )
     return project

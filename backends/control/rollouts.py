@@ -77,7 +77,10 @@ def get_rollout(session: Session, rollout_id: str) -> Rollout:
     """Return a rollout. Raises NotFound."""
     row = session.get(Rollout, rollout_id)
     if row is None:
-        raise NotFound(f"rollout {rollout_id!r} does not exist", rows=[row_name(Rollout, rollout_id)])
+        raise NotFound(
+            f"rollout {rollout_id!r} does not exist; `tollkeeper rollouts list` shows those that do",
+            rows=[row_name(Rollout, rollout_id)],
+        )
     return row
 
 
@@ -213,7 +216,10 @@ def _opened(
     entry = begin_change(session, author, f"rollout.{action}", rollout_id)
     row = session.get(Rollout, rollout_id, populate_existing=True)
     if row is None:
-        raise NotFound(f"rollout {rollout_id!r} does not exist", rows=[row_name(Rollout, rollout_id)])
+        raise NotFound(
+            f"rollout {rollout_id!r} does not exist; `tollkeeper rollouts list` shows those that do",
+            rows=[row_name(Rollout, rollout_id)],
+        )
     if seen_term is not None and row.term != seen_term:
         raise Conflict(f"rollout {rollout_id!r} is at term {row.term}, and no longer at {seen_term}")
     if row.state not in from_states:

@@ -42,7 +42,10 @@ def get_route(session: Session, route_id: str) -> Route:
     """Return a route. Raises NotFound."""
     route = session.get(Route, route_id)
     if route is None:
-        raise NotFound(f"route {route_id!r} does not exist", rows=[row_name(Route, route_id)])
+        raise NotFound(
+            f"route {route_id!r} does not exist; `tollkeeper routes list` shows those that do",
+            rows=[row_name(Route, route_id)],
+        )
     return route
 
 

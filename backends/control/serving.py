@@ -55,7 +55,10 @@ def get_pool(session: Session, pool_id: str) -> Pool:
     """Return a pool. Raises NotFound."""
     pool = session.get(Pool, pool_id)
     if pool is None:
-        raise NotFound(f"pool {pool_id!r} does not exist", rows=[row_name(Pool, pool_id)])
+        raise NotFound(
+            f"pool {pool_id!r} does not exist; `tollkeeper pools list` shows those that do",
+            rows=[row_name(Pool, pool_id)],
+        )
     return pool
 
 
@@ -256,7 +259,10 @@ def get_model(session: Session, model_id: str) -> Model:
     """Return a model. Raises NotFound."""
     model = session.get(Model, model_id)
     if model is None:
-        raise NotFound(f"model {model_id!r} does not exist", rows=[row_name(Model, model_id)])
+        raise NotFound(
+            f"model {model_id!r} does not exist; `tollkeeper models list` shows those that do",
+            rows=[row_name(Model, model_id)],
+        )
     return model
 
 

@@ -1,8 +1,6 @@
 """Error responses in OpenAI's format, also for errors of FastAPI and the database."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -11,10 +9,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from backends.web.documented_errors import document_errors
+from backends.web.invalid_input import describe_invalid
 from backends.web.request_ids import HEADER, IN_SCOPE, RequestIds
 from contracts.errors import (
     ControlUnavailable,
-    InvalidRequest,
     MalformedBody,
     MethodNotAllowed,
     NotFound,
@@ -22,10 +20,6 @@ from contracts.errors import (
 )
 
 log = logging.getLogger(__name__)
-
-_MAX_SHOWN = 80
-_NEVER_SHOWN = frozenset({"key_ref", "address", "password", "id_token", "value"})
-_LIMITS = ("max_length", "min_length", "pattern", "ge", "gt", "le", "lt", "max_digits", "decimal_places")
 
 
 def install_error_replies(app: FastAPI, process: str) -> None:
@@ -62,37 +56,6 @@ def error_reply(error: TollkeeperError) -> JSONResponse:
     if error.retry_after_seconds is not None:
         headers["Retry-After"] = str(max(1, round(error.retry_after_seconds)))
     return JSONResponse({"error": body}, status_code=error.status, headers=headers)
-
-
-def describe_invalid(errors: Sequence[Mapping[str, Any]]) -> InvalidRequest:
-    """Turn pydantic's first complaint into an error naming field, value and limit."""
-    first = errors[0]
-    if first["type"] == "json_invalid":
-        position = first["loc"][-1]
-        reason = first.get("ctx", {}).get("error", "not JSON")
-        return MalformedBody(f"the body is not JSON at position {position}: {reason}", param="body")
-    place = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
-    field = ".".join(place) or "body"
-    if isinstance(first.get("input"), bytes) and not place:
-        return InvalidRequest("the body was not read as JSON; send the header content-type: application/json")
-    if first["type"] == "missing":
-        return InvalidRequest(f"{field} is missing", param=field)
-    if first["type"] == "extra_forbidden":
-        return InvalidRequest(f"{field} is not a field of this request", param=field)
-    limits = [f"{name} {first['ctx'][name]}" for name in _LIMITS if name in first.get("ctx", {})]
-    reason = first["msg"].removeprefix("Value error, ")
-    limit = f" (limit: {', '.join(limits)})" if limits else ""
-    # Who pastes a credential where its name belongs must not find it again in logs and tickets.
-    value = "not usable" if field in _NEVER_SHOWN else _shown(first.get("input"))
-    return InvalidRequest(f"{field} is {value}: {reason}{limit}", param=field)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    if len(text) <= _MAX_SHOWN:
-        return text
-    size = f" ({len(value)} long)" if isinstance(value, str | list | dict) else ""
-    return f"{text[:_MAX_SHOWN]}…{size}"
 
 
 async def _reply_to_our_error(request: Request, error: Exception) -> JSONResponse:

@@ -14,7 +14,7 @@ from dashboard.table import Table
 from dashboard.views.time_charts import Line
 
 # A percentile's name, level and colour.
-LEVELS: Final = (("p50", 0.5, "#1f9d76"), ("p95", 0.95, "#d9702b"), ("p99", 0.99, "#d0505c"))
+LEVELS: Final = (("p50", 0.5, "#1f9d76"), ("p95", 0.95, "#d9702b"), ("p99", 0.99, "#7065d8"))
 MAP_HEIGHT: Final = 320
 _LABELLED: Final = tuple(10**power * digit for power in range(1, 7) for digit in (1, 3))  # tenths of a millisecond
 

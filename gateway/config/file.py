@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from backends.endpoints.source import check_source
 from backends.processes.file_stamp import file_stamp
+from backends.web.invalid_input import reason_of
 from backends.yaml_document import YamlDocument
 from contracts.access.identity import Identity
 from contracts.access.keys import digest_of, is_well_formed
@@ -162,7 +163,7 @@ class FileSource:
     def _parse(self) -> tuple[ConfigurationFile, YamlDocument]:
         document = YamlDocument.read(self.path)
         try:
-            parsed = ConfigurationFile.model_validate(document.content or {})
+            parsed = ConfigurationFile.model_validate(_without_own(document.content or {}))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             field = ".".join(str(step) for step in first["loc"]) or "the file"
@@ -250,8 +251,15 @@ def _repeated(parsed: ConfigurationFile) -> Iterator[tuple[Place, str, str]]:
                 yield (*place, index, "name"), what, name
 
 
+def _without_own(content: object) -> object:
+    """Leave out sections of the file's own, such as one of anchors."""
+    if not isinstance(content, dict):
+        return content
+    return {name: value for name, value in content.items() if not str(name).startswith("x-")}
+
+
 def _complaint(first: Mapping[str, Any]) -> str:
-    reason = str(first["msg"]).removeprefix("Value error, ")
+    reason = reason_of(first)
     if first["type"] == "extra_forbidden":
         known = known_fields(ConfigurationFile, first["loc"][:-1])
         return f"there is no such field{did_you_mean(str(first['loc'][-1]), known)}"

@@ -143,7 +143,7 @@ async def check_permission(request: Request) -> None:
     if tenant is not None and found.tenant_id not in ("", tenant):
         raise NotFound(f"tenant {tenant!r} does not exist; `tollkeeper tenants list` shows those that do")
     if team is not None and found.team_id not in ("", team):
-        raise NotFound(f"tenant {tenant!r} has no team {team!r}")
+        raise NotFound(f"tenant {tenant!r} has no team {team!r}; `tollkeeper teams list` shows yours")
 
 
 def require_caller(

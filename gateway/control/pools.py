@@ -21,7 +21,7 @@ from backends.control.serving import NewTarget
 from backends.http_client.http_origin import Origin
 from backends.llm.stored_settings import check_settings
 from backends.secrets.credential_references import ReferenceRules
-from backends.web.replies import describe_invalid
+from backends.web.invalid_input import describe_invalid
 from contracts.control import Pool
 from contracts.errors import ConfigurationError, InvalidRequest
 from contracts.serving.configuration import TargetSpec

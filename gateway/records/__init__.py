@@ -1,1 +1,1 @@
-"""Records of requests: built, journalled, shipped to the collector, traced, audited."""
+"""Records of requests: built, written to the journal, sent to the collector, traced and audited."""

@@ -1,4 +1,4 @@
-"""The parts of a gateway that keep its books: what may be used, what was used, and the records of it."""
+"""The gateway's accounting components: limits, settlement, journal, shipper, audit and traces."""
 
 from collections.abc import Coroutine
 from typing import Final
@@ -26,7 +26,7 @@ _LAST_SPANS_SECONDS: Final = 2.0
 
 
 class Accounting:
-    """Builds them in the order in which each needs the others, and closes them in the other."""
+    """Creates the accounting components in the order of their dependencies, and closes them in reverse order."""
 
     def __init__(self, settings: GatewaySettings, first: Snapshot, clock: Clock) -> None:
         name = settings.name
@@ -58,7 +58,7 @@ class Accounting:
         self.limiter = Limiter(self.counters, self.inputs, OutputEstimator(), clock, self.watch.on_refused)
 
     def running(self) -> dict[str, Coroutine[None, None, None]]:
-        """Return what runs beside the requests, by name."""
+        """Return the background tasks by name."""
         running = {
             "counters": self.counters.run(),
             "clock": self.clock.watch(),

@@ -1,7 +1,7 @@
-"""Plan which journal entries are sent under which batch id; stored before the first transmission.
+"""The plan of which journal entries are sent under which batch id, stored before a batch is first sent.
 
-A batch that its receiver refuses for what is in it is cut in halves, each under an id of its own; the file then
-holds the first part and those that follow it.
+If the receiver refuses a batch because of its content, the batch is split in halves, each with an id of its own. The
+file then holds the first part and those after it.
 """
 
 import logging
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """A range of the journal and the id it is sent under. Places are (segment, offset)."""
+    """A range of the journal and the id under which it is sent. A place is a pair (segment, offset)."""
 
     batch_id: str
     start: tuple[int, int]
@@ -31,12 +31,12 @@ class BatchPlan(Batch, frozen=True):
 
     @property
     def begin_at(self) -> Position:
-        """Where the batch begins."""
+        """Return the place where the batch begins."""
         return Position(*self.start)
 
     @property
     def end_at(self) -> Position:
-        """The place after the batch."""
+        """Return the place after the batch."""
         return Position(*self.end)
 
     def split(self, middle: Position, ids: tuple[str, str]) -> "BatchPlan":
@@ -46,7 +46,7 @@ class BatchPlan(Batch, frozen=True):
         return BatchPlan(ids[0], self.start, cut, following=(second, *self.following), is_part=True)
 
     def next(self) -> "BatchPlan | None":
-        """Return what is to be sent after this, where it is known already."""
+        """Return the plan of the next part, if the batch was split; else `None`."""
         if not self.following:
             return None
         first, *others = self.following
@@ -54,17 +54,17 @@ class BatchPlan(Batch, frozen=True):
 
 
 class PlanFile:
-    """The plan on disk, replaced in place: a full disk must not keep batches from leaving it.
+    """The plan on disk, overwritten in place, so that batches can still be sent if the disk is full.
 
-    Halving a batch of n entries leaves at most log2(n) parts to follow, which fit in a slot by far. Raises
-    ConfigurationError where the file cannot be made.
+    Halving a batch of n entries leaves at most log2(n) further parts, which fit into the file. Raise ConfigurationError
+    if the file cannot be created.
     """
 
     def __init__(self, path: Path) -> None:
         self._file = SlotFile.of_installation(path)
 
     def save(self, plan: BatchPlan | None) -> None:
-        """Write the plan down; `None` if nothing is in progress."""
+        """Store the plan; `None` if no batch is in progress."""
         self._file.write(b"" if plan is None else msgspec.json.encode(plan))
 
     def close(self) -> None:
@@ -72,9 +72,10 @@ class PlanFile:
         self._file.close()
 
     def load(self, cursor: Position, end: Position) -> BatchPlan | None:
-        """Return what a crash or a failure left in progress, without what had been acknowledged.
+        """Return the plan that a crash left in progress, without the part that was acknowledged; else a new plan.
 
-        `cursor` and `end` are the journal's. A plan that cannot be read, or is of another journal, is made again.
+        `cursor` and `end` are those of the journal. A plan that cannot be read, or that belongs to another journal, is
+        replaced.
         """
         saved = self._file.value
         if not saved:

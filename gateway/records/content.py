@@ -1,4 +1,4 @@
-"""Store prompts and answers for tenants that want it: redacted, journalled after the client has its answer."""
+"""Store prompts and answers of tenants that enable it: redacted, and written after the client has its answer."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ _SMALL_BYTES: Final = 64 << 10  # of those together: a thread would cost more th
 
 
 class _Said:
-    """An exchange that waits: what was asked, and what the client was sent."""
+    """An exchange that waits to be stored: the prompt, and what the client was sent."""
 
     __slots__ = ("body", "model", "request_id", "sent", "size", "started_at_ns", "tenant")
 
@@ -41,9 +41,9 @@ class _Said:
 
 
 class ContentKeeper:
-    """Keeps prompts and completions of tenants whose setting says so; nobody else's are looked at.
+    """Stores prompts and answers of tenants whose setting asks for it; no other tenant's content is read.
 
-    Content is no usage: where the journal has no room to spare, or too much waits, it is dropped and counted.
+    Content is not usage: if the journal is nearly full, or if too many exchanges wait, content is dropped and counted.
     """
 
     def __init__(self, journal: Journal, redactor: Redactor, max_bytes: int) -> None:
@@ -57,16 +57,16 @@ class ContentKeeper:
         self.dropped = 0
 
     def wants(self, life: RequestState) -> bool:
-        """Return whether this request's tenant has its content kept."""
+        """Return whether the content of this request's tenant is stored."""
         tenant = life.snapshot.tenants.get(life.who.tenant)
         return tenant is not None and tenant.keeps_content and life.is_authenticated
 
     def watch(self, reply: Reply) -> None:
-        """Have the answer copied as it leaves. A copy for the answer cache takes its place, and does as well."""
+        """Copy the answer while it is sent. If the response cache copies it already, that copy is used."""
         reply.copy_to(AnswerCopy(self._max_bytes))
 
     def keep(self, life: RequestState, reply: Reply | None) -> None:
-        """Record what was asked and answered, and keep it soon; this takes no time that the client waits for."""
+        """Queue a prompt and its answer to be stored. The client does not wait for this."""
         if life.outcome == "rejected":
             return  # never sent to a model: a client that tries again and again must not fill a disk
         copied = None if reply is None else reply.copied()
@@ -88,7 +88,7 @@ class ContentKeeper:
             await self._worker
 
     async def _work(self) -> None:
-        """Redact and keep what waits, several exchanges at once."""
+        """Redact and store the waiting exchanges, several at once."""
         try:
             while self._waiting:
                 some, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
@@ -118,7 +118,7 @@ class ContentKeeper:
         return [self._packed(said) for said in some]
 
     def _packed(self, said: "_Said") -> tuple[int, bytes] | None:
-        """Return an exchange's time and record, redacted; `None` if it cannot be."""
+        """Return an exchange's time and its redacted record; `None` if it cannot be encoded."""
         try:
             prompt, completion = self._redacted(said.body, said.sent)
         except Exception as error:  # what could not be redacted is not kept, and not logged either
@@ -141,14 +141,14 @@ class ContentKeeper:
 
 
 def _encodable(text: str) -> str:
-    """Put surrogate pairs together that came in two pieces; half of one, which UTF-8 does not know, is replaced."""
+    """Join surrogate pairs that arrived in two pieces, and replace single surrogates, which UTF-8 cannot encode."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def read_redactor(path: Path | None) -> Redactor:
-    """Return the redactor with the operator's patterns, where a file has any. Raises ConfigurationError."""
+    """Return a redactor with the operator's patterns, if a file has any. Raise ConfigurationError if it is invalid."""
     if path is None:
         return Redactor()
     try:

@@ -1,4 +1,4 @@
-"""Records that no collector takes: set aside on disk, so that they hold no other up and are not lost either."""
+"""Dead letters: records that no collector accepts, stored on disk so that they neither block others nor get lost."""
 
 import logging
 from pathlib import Path
@@ -10,7 +10,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeadLetters:
-    """A bounded log beside the journal, with entries as the journal has them. It is opened only to be written to."""
+    """A bounded log beside the journal, with entries in the journal's format. It is opened only to be written to."""
 
     def __init__(self, directory: Path, *, max_bytes: int) -> None:
         self._directory = directory
@@ -23,7 +23,9 @@ class DeadLetters:
             log.close()
 
     def add(self, payload: bytes) -> bool:
-        """Keep one entry. Gives False if there is no room or the disk refuses: it must stay where it is."""
+        """Store one entry. Return `False` if there is no room or the disk fails: then the entry must stay in the
+        journal.
+        """
         try:
             log = SegmentLog(self._directory, max_bytes=self._max_bytes)
             try:

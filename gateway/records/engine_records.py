@@ -1,4 +1,4 @@
-"""Journal engine hosts' records: steps always, KV events while there is space."""
+"""Write the records of engine hosts to the journal: step records always, KV cache events while there is space."""
 
 import time
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from gateway.records.journal import Journal
 
 
 class JournalledEngineRecords:
-    """Puts packed step and KV records into the journal."""
+    """Writes packed step and KV records to the journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -16,7 +16,7 @@ class JournalledEngineRecords:
         self.dropped_kv_records = 0
 
     def take_steps(self, packed: Sequence[bytes]) -> bool:
-        """Journal step records, all or none. If there is no room their host keeps them."""
+        """Write step records, all or none. If there is no room the engine host keeps them."""
         now = time.time_ns()
         if not self._journal.append_all((now, record) for record in packed):
             return False
@@ -24,7 +24,9 @@ class JournalledEngineRecords:
         return True
 
     def take_kv(self, packed: Sequence[bytes]) -> None:
-        """Journal KV events while the journal is not half full; beyond that its room is for what is billed by."""
+        """Write KV events while the journal is less than half full; the rest of its space is for records that are
+        billed.
+        """
         now = time.time_ns()
         has_room = self._journal.pending_bytes < self._journal.max_bytes // 2
         if has_room and self._journal.append_all((now, record) for record in packed):

@@ -1,4 +1,6 @@
-"""The gateway's records on disk until the collector has them: written before a client gets its answer's end."""
+"""The gateway's records on disk until the collector has them. A record is written before its client gets the end of its
+answer.
+"""
 
 import logging
 import struct
@@ -46,7 +48,9 @@ class Journal:
         self.dropped_records = 0  # of requests that were admitted: usage that is lost
 
     def promise(self, bytes_under_way: int) -> bool:
-        """Hold this much room for the requests in progress, the one to be admitted included. Gives False without it."""
+        """Reserve this much space for the requests in progress, including the one to be admitted. Return `False` if
+        there is none.
+        """
         is_known = bytes_under_way <= self._room_bytes and bytes_under_way <= self._log.reserved_bytes
         if not is_known and not self.has_room(bytes_under_way):
             return False
@@ -54,7 +58,7 @@ class Journal:
         return True
 
     def has_room(self, more_bytes: int) -> bool:
-        """Return whether this much more may be admitted."""
+        """Return whether requests that need this much more may be admitted."""
         if self._when_full == "drop":
             return True
         left = self._max_bytes - self._log.pending_bytes
@@ -66,18 +70,18 @@ class Journal:
 
     @property
     def is_over_bound(self) -> bool:
-        """Return whether the bound at which admission stops is reached."""
+        """Return whether the size at which admission stops is reached."""
         return self._log.pending_bytes >= self._max_bytes
 
     @property
     def is_disk_full(self) -> bool:
-        """Return whether it is the disk, rather than the bound, that leaves no room."""
+        """Return whether the reason for the lack of space is the disk, rather than the maximum size."""
         return self._had_disk_no_room and not self.is_over_bound
 
     def append(self, time_unix_ns: int, packed: bytes) -> bool:
-        """Write one record of an admitted request; it survives the process's death.
+        """Write one record of an admitted request, which then survives the death of the process.
 
-        Gives False, and counts, if it cannot be kept.
+        Return `False`, and count a loss, if it cannot be written.
         """
         try:
             segment = self._log.put(_pack_time(time_unix_ns) + packed)
@@ -89,15 +93,15 @@ class Journal:
         return True
 
     def append_each(self, entries: Sequence[tuple[int, bytes]]) -> int:
-        """Write records of admitted requests, by one write where that can be; return how many are kept."""
+        """Write records of admitted requests, with one write if possible; return how many were written."""
         if len(entries) > 1 and self._append_together(entries):
             return len(entries)
         return sum(self.append(at, packed) for at, packed in entries)
 
     def append_all(self, entries: Iterable[tuple[int, bytes]]) -> bool:
-        """Write records that hold no usage, all or none, where they take no room from requests in progress.
+        """Write records without usage, all or none, if they take no space from requests in progress.
 
-        Gives False if they are not kept, and counts no loss: the caller knows what they are worth.
+        Return `False` if they were not written. No loss is counted: the caller decides what they are worth.
         """
         wanted = list(entries)
         size = sum(_FRAME_BYTES + _TIME_BYTES + len(packed) for _, packed in wanted)
@@ -148,7 +152,7 @@ class Journal:
         return self._log.read(after, max_entries=max_entries, max_bytes=max_bytes, until=until)
 
     def release(self, upto: Position) -> None:
-        """Release what the collector has acknowledged. What is read from records is told first, and kept elsewhere."""
+        """Free the space of records that the collector acknowledged. What is computed from them is reported first."""
         if self.before_release is not None:
             self.before_release()
         self._log.release(upto)
@@ -157,32 +161,32 @@ class Journal:
 
     @property
     def cursor(self) -> Position:
-        """Where the unshipped records begin."""
+        """Return the place of the first record that was not shipped."""
         return self._log.cursor
 
     @property
     def end(self) -> Position:
-        """The place after the last record."""
+        """Return the place after the last record."""
         return self._log.end
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes not yet acknowledged by the collector."""
+        """Return the size of the records that the collector has not acknowledged."""
         return self._log.pending_bytes
 
     @property
     def max_bytes(self) -> int:
-        """The bound at which admission stops."""
+        """Return the size at which admission stops."""
         return self._max_bytes
 
     @property
     def corrupt_entries(self) -> int:
-        """Stretches that could not be read since this process began."""
+        """Return the number of unreadable ranges found since this process started."""
         return self._log.corrupt_entries
 
     @property
     def missing(self) -> Missing:
-        """What damage on disk has taken of records that were not shipped, until `damaged/` is removed."""
+        """Return what disk damage took of unshipped records; reported until `damaged/` is removed."""
         return self._log.missing
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ _READ_BYTES: Final = 16 * 1024 * 1024
 
 
 class _OnlyId(msgspec.Struct, array_like=True, gc=False, tag=RequestRecord.__struct_config__.tag):
-    """The beginning of a request record."""
+    """The first field of a request record."""
 
     request_id: bytes
 
@@ -42,7 +42,7 @@ _id_decoder: Final = msgspec.msgpack.Decoder(_OnlyId)
 def record_lost(
     sent: SentRequests, journal: Journal, recorder: Recorder, settlement: Settlement, snapshot: Snapshot
 ) -> int:
-    """Write the records of requests that the process before has left; return how many those are."""
+    """Write records for the requests that the previous process left in progress; return their number."""
     if sent.damaged:
         _log.error(
             "file of requests in progress is damaged: no record is made of some that the crash has ended",
@@ -87,7 +87,7 @@ def record_lost(
 
 
 def _recorded_ids(journal: Journal) -> set[bytes]:
-    """Return the ids of all requests whose records the journal has."""
+    """Return the ids of all requests that have a record in the journal."""
     found: set[bytes] = set()
     at = journal.cursor
     while entries := journal.read(at, max_entries=_READ_ENTRIES, max_bytes=_READ_BYTES):
@@ -101,7 +101,9 @@ def _recorded_ids(journal: Journal) -> set[bytes]:
 
 
 def _lost_record(kept: KeptValue, last_alive_ns: int, settlement: Settlement, snapshot: Snapshot) -> RequestRecord:
-    """Return the record of a request that was under way. Raises InvalidRecord or ValueError if it cannot be read."""
+    """Return the record of a request that was in progress. Raise InvalidRecord or ValueError if its entry is
+    unreadable.
+    """
     if len(kept.value) < HEAD.size:
         raise ValueError("an entry is shorter than its head")
     (id, started_at_ns, admission_ns, request_bytes, tokens_in, max_tokens, reserved_tokens, choices, flags) = (

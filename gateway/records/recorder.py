@@ -1,4 +1,4 @@
-"""A finished request becomes its record: built once, journalled, and shown to tracing."""
+"""Build the record of a finished request once, write it to the journal, and pass it to tracing."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -41,7 +41,9 @@ CountName = Literal["engine_output_tokens", "recompute_tokens", "overrun_tokens"
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it
 class Recorder:
-    """Writes the records of requests whose payer is known. Others are counted, not recorded: no flood fills a disk."""
+    """Writes records of requests whose tenant is known. Other requests are only counted, so that a flood cannot fill a
+    disk.
+    """
 
     def __init__(
         self,
@@ -68,11 +70,13 @@ class Recorder:
 
     @property
     def sends_spans(self) -> bool:
-        """Return whether spans are sent of every request."""
+        """Return whether the gateway sends spans of every request."""
         return self._emit_spans is not None
 
     def note_sent(self, life: RequestState) -> None:
-        """Write down that a request is about to be sent to its last attempt's target: its record, if we die now."""
+        """Store a provisional record just before a request is sent to a target. If the process dies now, it becomes the
+        record.
+        """
         sent, attempt = self.sent, life.last_attempt
         if sent is None or attempt is None or not life.is_authenticated:
             return
@@ -127,7 +131,7 @@ class Recorder:
         )
 
     def _input_of(self, life: RequestState, attempt: Attempt) -> int:
-        """Return the tokens of a prompt: as they were counted for the reservation, else estimated."""
+        """Return the tokens of a prompt: as counted for the reservation, else estimated."""
         reservation, tokens_in = life.reservation, 0
         if reservation is not None and attempt.target.kind == _COUNTED:
             tokens_in = reservation.reserved(INPUT)
@@ -139,7 +143,7 @@ class Recorder:
 
     @staticmethod
     def mark_prompt(life: RequestState) -> None:
-        """Record the checksums of a prompt's parts, of sessions whose requests offer tools."""
+        """Store the checksums of a prompt's parts on the record, for agent sessions (requests that offer tools)."""
         request = life.request
         if life.conversation_id and isinstance(request, ChatRequest) and request.tools:
             native = request.native if isinstance(request, TranslatedChat) else None
@@ -147,12 +151,12 @@ class Recorder:
             life.prompt_marks = marks_of(body, native.fields if native is not None and native.body is body else None)
 
     def forget_sent(self, slot: int) -> None:
-        """Forget a request that could not be sent."""
+        """Delete the provisional record of a request that could not be sent."""
         if self.sent is not None:
             self.sent.end(slot)
 
     def record_lost(self, record: RequestRecord) -> bool:
-        """Write the record of a request that a crash has ended; return whether it is kept."""
+        """Write the record of a request that a crash ended; return whether it was written."""
         if not self._journal.append(record.started_at_ns, encode_record(record)):
             return False
         self.recorded_requests += 1
@@ -162,21 +166,21 @@ class Recorder:
         return True
 
     def record(self, life: RequestState) -> None:
-        """Write a request's record, and its attempts' where there was more than one."""
+        """Write a request's record, and a record for each attempt if there was more than one."""
         try:
             self._record(life)
         finally:
             self.forget_sent(life.sent_slot)
 
     def _packed(self, life: RequestState) -> bytes:
-        """Return a request's record, packed: by its plan's template, if it was sent as its plan says."""
+        """Return a request's packed record, by its plan's template if the request was sent as its plan says."""
         template = life.template
         if template is not None:
             return template.pack_all(laid_out(life, template.fixed))
         return encode_record(_request_record(life, self.gateway))
 
     def pack(self, life: RequestState) -> bool:
-        """Pack the record of a request that its plan has a template for; return whether that was so."""
+        """Pack the record of a request whose plan has a template; return whether it has one."""
         if life.template is None or life.alike is None:
             return False
         life.packed = life.template.pack_all(laid_out(life, life.template.fixed))
@@ -202,14 +206,14 @@ class Recorder:
             self._show_each(watched)
 
     def show(self, life: RequestState) -> None:
-        """Show a request whose record is written to those who look at all of its tenant's."""
+        """Pass a recorded request to the audit log and the content store."""
         if self.content is not None and self.content.wants(life):
             self.content.keep(life, life.reply)
         if self.audit is not None and self.audit.wants(life):
             self.audit.note((life,))
 
     def _show_each(self, lives: list[RequestState]) -> None:
-        """Show requests that end together: the audit writes their entries at once."""
+        """Pass requests that end together to the audit log and the content store; the audit log writes once."""
         content, audit = self.content, self.audit
         for life in lives if content is not None else ():
             try:
@@ -227,7 +231,7 @@ class Recorder:
             _log.exception("requests could not be audited", extra={"requests": len(lives)})
 
     def count(self, life: RequestState) -> None:
-        """Count a request that `write` has recorded, and show it to tracing."""
+        """Add a request that `write` has recorded to the metrics, and pass it to tracing."""
         if self._counts is not None and life.alike is not None:
             self._counts.note_alike(life, life.alike)
         if self._emit_spans is not None:
@@ -344,7 +348,7 @@ def _request_record(life: RequestState, gateway: str) -> RequestRecord:
 
 
 def _asked_by(request: AnyRequest | None) -> dict[str, Any]:
-    """Return the fields that say what was asked; the record's own defaults hold where nothing could be read."""
+    """Return the record's fields about the request's body; defaults for what could not be read."""
     if request is None:
         return {}
     return {
@@ -356,7 +360,7 @@ def _asked_by(request: AnyRequest | None) -> dict[str, Any]:
 
 
 def _target_of(attempt: Attempt | None) -> dict[str, Any]:
-    """Return the fields that say which target was asked."""
+    """Return the record's fields about the target that was called."""
     if attempt is None:
         return {}
     target = attempt.target
@@ -405,7 +409,7 @@ def _attempt_record(life: RequestState, attempt: Attempt, gateway: str) -> Attem
 
 
 class _Made(msgspec.Struct, frozen=True, gc=False):
-    """What the attempts behind an answer made together, token by token."""
+    """What the attempts behind one answer generated together, token by token."""
 
     first_at_ns: int | None = None
     gaps: bytes = b""
@@ -434,7 +438,9 @@ def _made_by(chain: list[Attempt]) -> _Made:
 
 
 def _gaps_of(chain: list[Attempt]) -> list[int]:
-    """Return the gaps of an answer that one attempt after another made, with the waits between them."""
+    """Return the gaps between tokens of an answer that several attempts generated in turn, with the waits between
+    them.
+    """
     gaps: list[int] = []
     left_at: int | None = None
     for attempt in chain:

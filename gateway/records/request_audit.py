@@ -1,4 +1,4 @@
-"""The audit of requests, for tenants that ask for it: who asked which model what, as hashes, in a chain on disk."""
+"""The audit log of requests, for tenants that enable it: who asked which model what, as hashes, in a chain on disk."""
 
 import asyncio
 import logging
@@ -68,16 +68,16 @@ class RequestAudit:
 
     @property
     def missed(self) -> int:
-        """Return the number of entries that could not be written and are not yet told of in the chain."""
+        """Return the number of entries that could not be written and are not yet reported in the chain."""
         return self._unopened if self._chain is None else self._chain.missed
 
     def wants(self, life: RequestState) -> bool:
-        """Return whether this request's tenant asks for its audit."""
+        """Return whether requests of this request's tenant are audited."""
         tenant = life.snapshot.tenants.get(life.who.tenant)
         return tenant is not None and tenant.audits_requests and life.is_authenticated
 
     def watch(self, life: RequestState, reply: Reply) -> None:
-        """Have the answer hashed as it leaves. Raises Unavailable while entries cannot be written."""
+        """Hash the answer while it is sent. Raise Unavailable while entries cannot be written."""
         chain, hashes = self._opened()
         if chain.is_broken:
             raise Unavailable(
@@ -86,7 +86,7 @@ class RequestAudit:
         reply.digest = AnswerDigest(hashes, life.who.tenant)
 
     def note(self, lives: Sequence[RequestState]) -> None:
-        """Write requests' entries, by one write. They are over, and only their answers' ends are not sent yet."""
+        """Write the entries of ended requests with one write, before the end of their answers is sent."""
         try:
             chain, hashes = self._opened()
         except Unavailable:
@@ -95,13 +95,13 @@ class RequestAudit:
         chain.append_each(KIND_REQUEST, [_facts(life, hashes, self._address_of(life.exchange)) for life in lives])
 
     async def run(self) -> None:
-        """Do what is due every second, until cancelled: checkpoints, segments to the sink."""
+        """Run the periodic work once a second until cancelled: checkpoints, and segments to the sink."""
         while True:
             await asyncio.sleep(until_beat(_LOOK_SECONDS))
             await self.look()
 
     async def look(self) -> None:
-        """Do what is due now."""
+        """Run the periodic work that is due."""
         if self._tender is None and self._directory.exists():
             try:
                 self._opened()
@@ -111,7 +111,7 @@ class RequestAudit:
             await self._tender.look()
 
     def close(self) -> None:
-        """Sign what is there and close the chain."""
+        """Sign the entries written so far and close the chain."""
         if self._chain is not None:
             self._chain.close()
             self._chain = None

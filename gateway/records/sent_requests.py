@@ -34,7 +34,7 @@ _MOST_FORMS: Final = 1000
 
 
 class Growing(Protocol):
-    """A request whose output is seen on its way."""
+    """A request whose output is visible to the gateway while it is generated."""
 
     @property
     def output_so_far(self) -> int: ...
@@ -42,7 +42,7 @@ class Growing(Protocol):
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it
 class SentRequests:
-    """The entries of one process. Without a file, which is logged, no entry is kept and a crash leaves no record."""
+    """The entries of one process. If its file cannot be opened, which is logged, a crash leaves no records."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._clock = clock
@@ -60,7 +60,7 @@ class SentRequests:
 
     @property
     def found(self) -> list[KeptValue]:
-        """Return what the process before has left."""
+        """Return the entries that the previous process left."""
         return [] if self._table is None else self._table.found
 
     @property
@@ -70,12 +70,12 @@ class SentRequests:
 
     @property
     def last_alive_ns(self) -> int:
-        """Return when that process was last known to run (Unix nanoseconds)."""
+        """Return when the previous process was last known to run (Unix nanoseconds)."""
         return 0 if self._table is None else self._table.last_alive_ns
 
     @property
     def open_entries(self) -> int:
-        """Return how many requests are written down."""
+        """Return the number of requests that have an entry."""
         return 0 if self._table is None else self._table.used
 
     def begin(
@@ -91,9 +91,9 @@ class SentRequests:
         flags: int,
         record: bytes,
     ) -> int:
-        """Write down that a request is about to be sent; return its slot, for `end`.
+        """Write an entry for a request that is about to be sent; return its slot, for `end`.
 
-        `record` is a packed request record that says the rest.
+        `record` is a packed request record with the remaining fields.
         """
         table = self._table
         if table is None:
@@ -125,7 +125,7 @@ class SentRequests:
         return slot
 
     def watch(self, slot: int, growing: Growing, reservation: Reservation | None) -> None:
-        """Keep a slot's entry up to date with output that is seen on its way. Nothing for NO_SLOT."""
+        """Update a slot's entry with output as it passes. Do nothing for NO_SLOT."""
         if slot >= 0:
             self._watched[slot] = (growing, reservation)
 
@@ -152,13 +152,13 @@ class SentRequests:
         table.clear(slot)
 
     async def run(self) -> None:
-        """Bring the entries up to date from time to time until cancelled."""
+        """Update the entries periodically until cancelled."""
         while True:
             await asyncio.sleep(until_beat(BEAT_SECONDS))
             self.note_progress()
 
     def note_progress(self) -> None:
-        """Write down how far the answers in progress are, and that this process still runs."""
+        """Write down the progress of all answers, and that this process is alive."""
         table = self._table
         if table is None or not table.used:
             return
@@ -175,7 +175,7 @@ class SentRequests:
 
 
 def _money_of(reservation: Reservation | None) -> int | None:
-    """Return the pico-USD that a request holds of its budgets; `None` if no rule counts its money."""
+    """Return the pico-USD that a request has reserved in its budgets; `None` if no rule counts money."""
     if reservation is None or not reservation.lines.counts_money:
         return None
     return reservation.reserved(MONEY)

@@ -41,7 +41,7 @@ _MAX_DEAD_LETTER_BYTES: Final = 64 * 1024 * 1024  # beyond, records stay in the 
 
 
 class CollectorAnswer:
-    """Collects the collector's answer to one export."""
+    """The collector's answer to one export, while it arrives."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -55,7 +55,7 @@ class CollectorAnswer:
 
 
 class Shipper:
-    """Sends the journal's entries in order, one batch at a time, for as long as it takes."""
+    """Sends the journal's entries in order, one batch at a time, and repeats each batch until it is acknowledged."""
 
     def __init__(
         self, journal: Journal, directory: Path, collector_url: str, new_id: Callable[[], UUID], key: bytes
@@ -76,7 +76,7 @@ class Shipper:
         self.is_unanswered = False  # the collector has a batch and has not answered for a while
 
     async def run(self) -> None:
-        """Ship until cancelled."""
+        """Send until cancelled."""
         while True:
             if await self._try_to_ship():
                 self.failures_in_a_row = 0
@@ -87,7 +87,7 @@ class Shipper:
                 await asyncio.sleep(random.uniform(0.5, 1.0) * ceiling)
 
     async def flush(self, within_seconds: float) -> None:
-        """Ship what is left, as far as the time allows; the rest stays in the journal for the next start."""
+        """Send the remaining entries within the time limit; the others stay in the journal for the next start."""
         try:
             async with asyncio.timeout(within_seconds):
                 await self._try_to_ship()
@@ -110,7 +110,7 @@ class Shipper:
         return True
 
     async def _ship(self, plan: BatchPlan) -> bool:
-        """Send one batch. Gives False if it has to be sent again later."""
+        """Send one batch. Return `False` if it has to be sent again later."""
         entries = self._journal.read(plan.begin_at, max_entries=2**31, max_bytes=2**62, until=plan.end_at)
         records = self._records_of(entries)
         body = build_export_request(plan.batch_id, "tollkeeper-gateway", records, self._key)
@@ -143,7 +143,7 @@ class Shipper:
         self._refused = refused
 
     def _give_way(self, plan: BatchPlan, entries: list[Entry]) -> bool:
-        """Make way for what can be shipped: halve the batch, or set its only entry aside."""
+        """Continue after a refused batch: split it in halves, or set its only entry aside as a dead letter."""
         if len(entries) > 1:
             middle = entries[len(entries) // 2].start
             halves = plan.split(middle, (str(self._new_id()), str(self._new_id())))

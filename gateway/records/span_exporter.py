@@ -1,7 +1,6 @@
-"""Sends spans to an OTLP endpoint in batches, and keeps them while it is away or hangs.
+"""Send spans to an OTLP endpoint in batches, and hold them while it is unreachable.
 
-A batch is encoded once and sent byte for byte again until it is answered: the collector stores it once, however often
-it arrives.
+A batch is encoded once and repeated byte for byte until it is acknowledged, so that the collector stores it once.
 """
 
 import asyncio
@@ -30,7 +29,7 @@ _TRANSIENT: Final = frozenset({408, 429})  # of the statuses below 500
 
 
 class SpanExporter:
-    """Holds at most `max_spans` that the endpoint has not taken. Beyond that new spans are dropped and counted."""
+    """Holds at most `max_spans` that the endpoint has not acknowledged. Further spans are dropped and counted."""
 
     def __init__(self, endpoint: str, max_spans: int) -> None:
         self._origin = Origin.parse(endpoint)
@@ -43,11 +42,11 @@ class SpanExporter:
 
     @property
     def pending_spans(self) -> int:
-        """Return how many spans the endpoint has not taken yet."""
+        """Return the number of spans that the endpoint has not acknowledged."""
         return len(self._waiting) + (0 if self._batch is None else self._batch[1])
 
     def add(self, spans: Sequence[ReadableSpan]) -> None:
-        """Keep one request's spans to be sent, all or none."""
+        """Queue one request's spans, all or none."""
         if self.pending_spans + len(spans) > self._max_spans:
             if not self.dropped_spans:
                 _log.warning("spans dropped: the buffer is full", extra={"max_spans": self._max_spans})
@@ -66,7 +65,7 @@ class SpanExporter:
             await asyncio.sleep(random.uniform(0.5, 1.0) * ceiling)
 
     async def close(self, within_seconds: float) -> None:
-        """Send what is left as far as the time allows. The rest is lost, and said to be."""
+        """Send the remaining spans within the time limit. The others are lost; their number is logged."""
         try:
             async with asyncio.timeout(within_seconds):
                 await self._send_all(least=1)
@@ -77,7 +76,7 @@ class SpanExporter:
         await self._pool.close()
 
     async def _send_all(self, least: int) -> bool:
-        """Send batches while as many spans wait as `least`. Return False if one has to be sent again later."""
+        """Send batches while at least `least` spans wait. Return `False` if a batch has to be sent again later."""
         while self._batch is not None or len(self._waiting) >= least:
             if self._batch is None:
                 taken = [self._waiting.popleft() for _ in range(min(_BATCH_SPANS, len(self._waiting)))]

@@ -15,7 +15,7 @@ _NO_SPAN: Final = bytes(8)
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False):
-    """A trace id of 16 bytes and a span id of 8; both empty if the caller traces nothing."""
+    """A trace id of 16 bytes and a span id of 8 bytes; both empty if the caller sent no trace."""
 
     trace_id: bytes = b""
     span_id: bytes = b""
@@ -24,7 +24,7 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def parse(cls, header: str, state: str = "") -> "TraceContext":
-        """Read `traceparent` and `tracestate`. Malformed headers are ignored, as the recommendation demands."""
+        """Parse `traceparent` and `tracestate`. Malformed headers are ignored, as W3C Trace Context asks."""
         if not header:
             return UNTRACED
         found = _TRACEPARENT.fullmatch(header)
@@ -50,5 +50,5 @@ def child_span_id(parent: bytes, name: str) -> bytes:
 
 
 def attempt_name(number: int) -> str:
-    """Return what an attempt's span id is made of."""
+    """Return the name from which an attempt's span id is derived."""
     return f"attempt {number}"

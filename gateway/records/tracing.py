@@ -42,7 +42,7 @@ Attributes = Mapping[str, str | int | float | bool | list[str]]
 
 
 class SpanEmitter:
-    """Turns requests into spans and hands them to an exporter."""
+    """Converts finished requests to spans and passes them to an exporter."""
 
     def __init__(self, exporter: SpanExporter, gateway: str) -> None:
         self._resource = Resource.create({"service.name": "tollkeeper-gateway", "service.instance.id": gateway})
@@ -52,12 +52,12 @@ class SpanEmitter:
 
     @property
     def pending_spans(self) -> int:
-        """Return how many spans the collector has not taken yet."""
+        """Return the number of spans that the collector has not acknowledged."""
         return self._exporter.pending_spans
 
     @property
     def dropped_spans(self) -> int:
-        """Return how many spans were dropped since the start."""
+        """Return the number of spans dropped since the start."""
         return self._exporter.dropped_spans
 
     def emit(self, record: RequestRecord, trace: TraceContext, life: RequestState | None) -> None:
@@ -85,7 +85,7 @@ class _Spans:
         self._made: list[ReadableSpan] = []
 
     def made(self) -> list[ReadableSpan]:
-        """Return all spans, the request's first."""
+        """Return all spans; the request's span is the first."""
         record, life = self._record, self._life
         more: dict[str, str | int | float | bool | list[str]] = dict(span_attributes(record))
         omitted = 0 if life is None else len(life.attempts) - _MAX_ATTEMPTS
@@ -122,7 +122,7 @@ class _Spans:
             self._add_child("gateway.queue", self._unix_ns(life, life.queued_ns), life.wait_ns, {})
 
     def _add_only_attempt(self) -> None:
-        """Add the one attempt of a request that only its record tells of."""
+        """Add the span of a single attempt, of which only the request's record tells."""
         record = self._record
         if not record.replica or record.attempts != 1:
             return
@@ -163,7 +163,7 @@ class _Spans:
         return {**found, ATTEMPT_NUMBER: number, **({ERROR_TYPE: code} if code else {})}
 
     def _add_engine_phases(self, attempt: Attempt) -> None:
-        """Add how long the engine let the request wait, computed its prompt, and generated."""
+        """Add the engine's phases: queueing, prefill and decoding."""
         result, progress, began = attempt.result, attempt.progress, attempt.started_at_ns
         parent = child_span_id(self._root_id, attempt_name(attempt.number))
         queue_ns = result.queue_ns or 0

@@ -1,5 +1,4 @@
-"""What a record keeps of the error that a model's server answered: status, type, and a message without anybody's
-text."""
+"""What a record stores of a model server's error: status, type, and a message without private text."""
 
 import re
 from typing import Final, TypedDict
@@ -17,7 +16,7 @@ _ABOUT_THE_REQUEST: Final = frozenset({400, 409, 413, 415, 422})
 
 
 class UpstreamFacts(TypedDict, total=False):
-    """The fields of a record."""
+    """The fields of a record about an upstream's error."""
 
     upstream_status: int | None
     upstream_error: str
@@ -25,7 +24,7 @@ class UpstreamFacts(TypedDict, total=False):
 
 
 def upstream_facts(error: TollkeeperError | None, body: bytes) -> UpstreamFacts:
-    """Return what a record keeps of a failed attempt's error; nothing if no model's server answered."""
+    """Return the record's fields for a failed attempt's error; empty ones if no model server answered."""
     if error is None or (error.upstream_status is None and not error.quote):
         return {}
     kind = error.upstream_type if _TYPE.fullmatch(error.upstream_type) else ""
@@ -34,7 +33,7 @@ def upstream_facts(error: TollkeeperError | None, body: bytes) -> UpstreamFacts:
 
 
 def _safe(message: str, body: bytes) -> str:
-    """Return the message without quotations, addresses, paths and what stands in the request."""
+    """Return the message without quotations, addresses, paths and parts of the request."""
     said = " ".join(_QUOTED.sub("[...]", without_places(message)).split())
     said = said[:_MAX_MESSAGE]
     if len(body) > _SEARCHED_BYTES:

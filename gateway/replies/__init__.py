@@ -1,1 +1,1 @@
-"""The reply to one request while a target produces it, in the shape of the API it came by."""
+"""The reply to one request while a target produces it, rendered in the API by which the request came."""

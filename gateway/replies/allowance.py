@@ -21,24 +21,24 @@ _MOST_LEAD: Final = 32  # tokens before the end at which more is asked for
 
 
 class Purse(Protocol):
-    """Where more output comes from. `is_shared`: who asks may get what is not to be had at once."""
+    """The source from which an allowance gets more output. `is_shared`: other gateways may have capacity to ask for."""
 
     is_shared: bool
 
     def extend_now(self, tokens: int) -> bool:
-        """Reserve more at once; return whether it was had."""
+        """Reserve more without waiting; return whether that succeeded."""
 
     def extend(self, tokens: int) -> Awaitable[bool]:
-        """Reserve more, asking the counters that are shared."""
+        """Reserve more, asking the shared counters; return whether that succeeded."""
 
     def why_not(self) -> TollkeeperError:
-        """Return an error that names the exhausted rule."""
+        """Return an error that names the exhausted limit or budget."""
 
 
 class Allowance:
-    """One answer's room to grow.
+    """The output that one answer may still have.
 
-    A reply whose tokens have come to `next_at` defers each further piece and offers it here before it delivers it.
+    A reply whose token count has reached `next_at` defers each further piece and offers it here before delivering it.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class Allowance:
         return self._undelivered
 
     def begin_attempt(self, progress: Progress, tokens_before: int) -> None:
-        """Watch this attempt: one that continues another's answer goes on in its room, one begun again has all of
+        """Watch this attempt. If it continues another attempt's answer it has the rest of the allowance, else all of
         it.
         """
         self._progress = progress
@@ -118,7 +118,7 @@ class Allowance:
         self._aim(0, 0)
 
     def on_answer(self, call: Callable[[], None]) -> None:
-        """Have this called when the shared counters have answered."""
+        """Register a callback for the time when the shared counters have answered."""
         self._on_answer = call
 
     def defer(self, tokens: int, reasoning: int) -> None:
@@ -127,10 +127,11 @@ class Allowance:
         self._undelivered_thoughts += reasoning
 
     def offer(self, tokens: int, reasoning: int = 0, index: int = 0, *, is_complete: bool = False) -> int:
-        """Return how many tokens of a deferred piece may be delivered now; fewer than it has: the answer ends there.
+        """Return how many tokens of a deferred piece may be delivered now. Fewer than the piece has: the answer ends
+        there.
 
-        WAIT: that is not known yet, and the piece is to be offered again once the shared counters have answered.
-        `is_complete`: the answer needs no more than this.
+        WAIT: that is not known yet; offer the piece again after the shared counters have answered. `is_complete`: this
+        is the last piece of the answer.
         """
         if self.is_over:
             return 0
@@ -158,7 +159,7 @@ class Allowance:
         return passing
 
     def _end_beyond(self, *, is_beyond: bool) -> None:
-        """End the answer, which has passed its limit of output tokens or of thinking tokens."""
+        """End the answer because it exceeded its limit of output tokens or of reasoning tokens."""
         if self.is_over:
             return
         if is_beyond and self._at_most is not None:
@@ -167,7 +168,7 @@ class Allowance:
             self._stop(self._thinking_end[1])
 
     def hold(self, tokens: int, reasoning_tokens: int) -> None:
-        """Look at an answer of which this much, all told, waits for a slow client: it was made and is to be paid."""
+        """Check an answer of which this much waits for a slow client: it was generated and has to be paid for."""
         if self._has_ended:
             return
         thinking_end = self._thinking_end
@@ -179,7 +180,7 @@ class Allowance:
             self._get_more(self._purse, made)
 
     def close(self) -> None:
-        """Stop requesting extensions: the answer has ended."""
+        """Stop reserving more: the answer has ended."""
         self._has_ended = True
         self._on_answer = None  # it leads to the reply, which leads here
         self.next_at = 0 if self.is_over else NEVER
@@ -187,12 +188,12 @@ class Allowance:
             self._asking.cancel()
 
     async def answered(self) -> None:
-        """Wait until the shared counters have answered what was asked of them."""
+        """Wait until the shared counters have answered all questions of this allowance."""
         if self._asking is not None:
             await asyncio.wait((self._asking,))
 
     def _within_cap(self, tokens: int, reasoning: int) -> tuple[int, bool]:
-        """Return how many of a piece's tokens the cap on thinking lets through, and whether it cuts the piece."""
+        """Return how many of a piece's tokens the cap on reasoning lets through, and whether it cuts the piece."""
         thinking_end = self._thinking_end
         if thinking_end is None or not reasoning:
             return tokens, False
@@ -200,7 +201,7 @@ class Allowance:
         return (tokens, False) if reasoning <= left else (max(left, 0), True)
 
     def _left(self, before: int, index: int) -> int:
-        """Return how many more tokens a choice may have; plenty where nothing bounds it."""
+        """Return how many more tokens a choice may have; a very large number if nothing bounds it."""
         if self._at_most is None:
             return NEVER
         if self._choices > 1:
@@ -245,7 +246,9 @@ class Allowance:
         return min(_MOST_LEAD, self.reserved // 4)
 
     def _aim(self, tokens: int, reasoning: int) -> None:
-        """Set where to look next: at the end's approach, then at the end; and where thinking could be over its cap."""
+        """Set the token count of the next check: near the end of the allowance, then at its end, and where reasoning
+        could exceed its cap.
+        """
         if self.is_over:
             self.next_at = 0
             return

@@ -1,8 +1,8 @@
-"""A copy of an answer, taken as it leaves for its client."""
+"""A copy of an answer, made while it is sent to the client."""
 
 
 class AnswerCopy:
-    """What a client is sent of one answer, up to a size beyond which it is not worth keeping."""
+    """The bytes of one answer that the client is sent, up to a maximum size beyond which no copy is kept."""
 
     __slots__ = ("_max_bytes", "_pieces", "_size")
 
@@ -20,7 +20,7 @@ class AnswerCopy:
             self._pieces = []
 
     def with_end(self, end: bytes) -> tuple[bytes, bytes] | None:
-        """Return a stream's events and its end, in bytes; `None` if together they exceed the bound of a copy."""
+        """Return the events and the end of a stream as bytes; `None` if together they exceed the maximum size."""
         if self._size + len(end) > self._max_bytes:
             return None
         return b"".join(self._pieces), end

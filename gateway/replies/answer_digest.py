@@ -1,4 +1,4 @@
-"""The keyed hash of an answer, taken as it leaves for its client; nothing of it is kept."""
+"""The keyed hash of an answer, computed while it is sent; the text itself is not kept."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class AnswerDigest:
-    """Accepts a stream's events as they go, and a whole answer at once, which takes one call."""
+    """Hashes a stream event by event, or a complete answer in one call."""
 
     __slots__ = ("_hash", "_hashes", "_size", "_tenant")
 
@@ -20,7 +20,7 @@ class AnswerDigest:
         self._size = 0
 
     def take(self, data: bytes) -> None:
-        """Accept a piece of a stream."""
+        """Add a piece of a stream."""
         self._size += len(data)
         if self._hash is None:
             self._hash = self._hashes.begin(self._tenant)

@@ -1,7 +1,7 @@
 """Facts about a chat's answer: tool calls if tools were offered, valid JSON if JSON was requested.
 
-Whether JSON fits its schema is not looked at: the gateway has no validator. A request that does neither has no facts
-and pays nothing.
+Whether JSON conforms to its schema is not checked: the gateway has no validator. A request that offers no tools and
+asks for no JSON costs nothing here.
 """
 
 from typing import Final, Literal
@@ -25,7 +25,7 @@ Wanted = Literal["", "json", "object"]
 
 
 class _Seen:
-    """A call while its pieces come."""
+    """A tool call whose pieces are still arriving."""
 
     __slots__ = ("id", "name", "mark")
 
@@ -47,7 +47,7 @@ _any_json: Final = msgspec.json.Decoder(msgspec.Raw)  # reads all of it and buil
 
 
 class AnswerFacts:
-    """Looks at one answer as it passes. What cannot be read stays unknown."""
+    """Collects facts about one answer while it passes. What cannot be parsed stays unknown."""
 
     def __init__(self, wanted: Wanted, *, offers_tools: bool) -> None:
         self._wanted = wanted
@@ -58,11 +58,13 @@ class AnswerFacts:
         self._whole_called: list[CalledTool] = []
 
     def begin(self) -> None:
-        """Forget what a failed attempt produced."""
+        """Discard what a failed attempt produced."""
         self._calls, self._open, self._whole_calls, self._whole_called = [], {}, None, []
 
     def take(self, delta: Delta) -> None:
-        """Record the tool calls that a delta begins. A call is told by its place, and by its id where places repeat."""
+        """Record the tool calls that a delta begins. A call is identified by its index, or by its id if an index
+        repeats.
+        """
         if not self._offers_tools:
             return
         try:
@@ -83,20 +85,22 @@ class AnswerFacts:
                     seen.mark = crc32(piece.function.arguments.encode("utf-8", "surrogatepass"), seen.mark)
 
     def tool_calls(self, *, is_complete: bool) -> int | None:
-        """Return the tool calls seen; `None` if no tools were offered, or none came before the answer broke off."""
+        """Return the number of tool calls; `None` if no tools were offered, or if the answer broke off before the first
+        call.
+        """
         if not self._offers_tools:
             return None
         seen = len(self._calls) if self._whole_calls is None else self._whole_calls
         return seen if seen or is_complete else None
 
     def called(self) -> list[CalledTool]:
-        """Return the tools that were called, the first 64 calls."""
+        """Return the first 64 tool calls."""
         if self._whole_calls is not None:
             return self._whole_called
         return [called_tool(seen.name, seen.mark) for seen in self._calls[:_MOST_CALLED]]
 
     def judge(self, texts: list[str | None]) -> bool | None:
-        """Return whether the text of any choice is not the JSON asked for; `None` if there is nothing to judge.
+        """Return whether the text of any choice is not the requested JSON; `None` if there is no text to judge.
 
         A choice without text (`None`), because it calls tools or refuses, is not judged.
         """
@@ -106,7 +110,7 @@ class AnswerFacts:
         return not all(map(self._is_sound, judged))
 
     def read_whole(self, body: bytes) -> bool | None:
-        """Look at an upstream's whole reply: note its tool calls and judge its text."""
+        """Read a complete upstream reply: count its tool calls and judge its text."""
         try:
             choices = _answers.decode(body).choices or []
         except _BROKEN:
@@ -130,7 +134,7 @@ def called_tool(name: str, arguments_mark: int) -> CalledTool:
 
 
 def mark_of(arguments: bytes) -> int:
-    """Return the checksum of a call's arguments as they are spelled."""
+    """Return the checksum of a call's arguments, as they are written."""
     return crc32(arguments)
 
 
@@ -143,13 +147,13 @@ def _called_in(call: msgspec.Raw) -> CalledTool:
 
 
 def is_looked_into(request: GenerationRequest) -> bool:
-    """Return whether a request asks for what has to be looked for in its answer."""
+    """Return whether a request offers tools or asks for JSON, so that its answer has facts."""
     tools = request.tools if isinstance(request, ChatRequest) else None
     return bool(tools or request.response_format) and facts_wanted(request) is not None
 
 
 def facts_wanted(request: GenerationRequest) -> AnswerFacts | None:
-    """Return what looks at a request's answer; `None` for one that offers no tools and asks for no JSON."""
+    """Return the collector of facts for a request's answer; `None` if it offers no tools and asks for no JSON."""
     tools = request.tools if isinstance(request, ChatRequest) else None
     if not tools and not request.response_format:
         return None

@@ -7,7 +7,7 @@ from gateway.replies.reply_facts import ReplyFacts
 
 
 class ChatReply(GeneratedReply):
-    """The sink of one chat request."""
+    """Receives the answer to one chat request."""
 
     def __init__(self, facts: ReplyFacts, request: ChatRequest) -> None:
         super().__init__(facts, request, None)

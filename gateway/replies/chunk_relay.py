@@ -1,4 +1,4 @@
-"""Relay chunks of a stream that differ only in their text: time, count and forward them unchanged."""
+"""Relay the chunks of a stream that differ only in their text: time, count and forward them unchanged."""
 
 from collections.abc import Callable
 from typing import Protocol, cast
@@ -11,13 +11,13 @@ from gateway.wire.exchange import Exchange
 
 
 class Ending(Protocol):
-    """The answer whose chunks these are."""
+    """The answer that these chunks belong to."""
 
     has_ended: bool
 
 
 class ChunkRelay(ChunkTaker):
-    """Passes the chunks of one choice on, each with one token. There is one for a stream, and no object for a chunk."""
+    """Forwards the chunks of one choice, each with one token. A stream has one relay; a chunk is no object."""
 
     __slots__ = (
         "_allowance",
@@ -45,9 +45,9 @@ class ChunkRelay(ChunkTaker):
         allowance: Allowance | None,
         is_left_at_end: bool = False,
     ) -> None:
-        """`index` is the choice; `on_tokens` is told of each token.
+        """`index` is the choice; `on_tokens` is called for each token.
 
-        `is_left_at_end`: the one that brings chunks brings none after the answer's end, nor once the client has left.
+        `is_left_at_end`: the source sends no chunk after the end of the answer, nor after the client has disconnected.
         """
         # Between two chunks of a stream come those of others, and what is asked for here has left the caches: so each
         # chunk looks at as few objects as will do. Times are objects here, not to be unpacked and packed again.
@@ -63,7 +63,7 @@ class ChunkRelay(ChunkTaker):
         self._progress = progress
 
     def take(self, framed: bytes) -> bool:
-        """Pass a chunk on, which is whole and in the framing of the chunked coding."""
+        """Forward a complete chunk, framed for chunked transfer coding."""
         if not self._is_left_at_end and self._answer.has_ended:
             return False
         allowance = self._allowance
@@ -79,5 +79,5 @@ class ChunkRelay(ChunkTaker):
         return True
 
     def __call__(self, framed: bytes) -> None:
-        """Pass a chunk on, for who knows it as a callable."""
+        """Forward a chunk, as `take` does."""
         self.take(framed)

@@ -1,4 +1,4 @@
-"""The answer to one text completion: its chunks and whole bodies in the shape of OpenAI's older API."""
+"""The answer to one text completion, rendered in OpenAI's older API."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,7 +16,7 @@ _TEXT_TAIL: Final = b',"logprobs":null,"finish_reason":null}]}\n\n'
 
 
 class CompletionReply(GeneratedReply):
-    """The sink of one completion request."""
+    """Receives the answer to one completion request."""
 
     def __init__(self, facts: ReplyFacts, request: CompletionRequest) -> None:
         renderer = CompletionRenderer(f"cmpl-{facts.request_id.hex}", facts.created_unix, request.model)
@@ -24,14 +24,14 @@ class CompletionReply(GeneratedReply):
 
 
 class CompletionRenderer(OpenAIRenderer):
-    """Renders a completion. Whole answers and chunks of them have one name."""
+    """Renders a completion. Complete answers and stream chunks have the same `object` name."""
 
     def __init__(self, reply_id: str, created_unix: int, model: str) -> None:
         super().__init__(("text_completion", "text_completion"), reply_id, created_unix, model)
         self._offsets: dict[int, int] = {}  # by choice: characters of the tokens that were reported
 
     def new_choice(self) -> WholeText:
-        """Return a choice of a whole answer, to be put together."""
+        """Return an empty choice of a complete answer, which deltas are added to."""
         return _WholeCompletion()
 
     def opening(self, index: int) -> bytes:
@@ -39,7 +39,9 @@ class CompletionRenderer(OpenAIRenderer):
         return b""
 
     def delta(self, delta: Delta) -> bytes:
-        """Render a piece of one choice, and its end where the delta carries one; nothing if it says nothing yet."""
+        """Render a piece of one choice, with its finish reason if the delta has one; nothing if there is no text
+        yet.
+        """
         text, reason = delta.text, delta.finish_reason
         if not (text or reason or delta.logprobs):
             return b""
@@ -71,7 +73,9 @@ class _WholeCompletion(WholeText):
 
 
 def _logprobs(tokens: Sequence[TokenLogprob], offset: int = 0) -> dict[str, object]:
-    """Return the older shape: lists side by side. `offset` is where in the text the first of the tokens begins."""
+    """Return log probabilities in the older format of parallel lists. `offset` is the position of the first token in
+    the text.
+    """
     offsets: list[int] = []
     for token in tokens:
         offsets.append(offset)
@@ -86,7 +90,7 @@ def _logprobs(tokens: Sequence[TokenLogprob], offset: int = 0) -> dict[str, obje
 
 
 def _top(token: TokenLogprob) -> dict[str, float]:
-    """Return the likeliest tokens, and the one that was taken if it is none of them."""
+    """Return the most likely tokens, and the chosen token if it is not among them."""
     found: dict[str, float] = {}
     for _, text, logprob in token.top:  # the likeliest first: of two tokens with one text it is the one to show
         found.setdefault(text, max(logprob, LEAST_LOGPROB))

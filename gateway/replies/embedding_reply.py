@@ -9,7 +9,7 @@ from gateway.replies.reply import Reply, ReplyFacts
 
 
 class EmbeddingReply(Reply):
-    """The sink of one embedding request."""
+    """Receives the answer to one embedding request."""
 
     def __init__(self, facts: ReplyFacts, request: EmbeddingRequest) -> None:
         super().__init__(facts)
@@ -25,7 +25,7 @@ class EmbeddingReply(Reply):
         self._vectors = vectors
 
     def prepare_end(self, usage: Usage) -> int:
-        """Render the answer and give its size in bytes."""
+        """Render the answer; return its size in bytes."""
         if self._body is None and self._vectors is not None:
             as_base64 = self._request.encoding_format == "base64"
             self._body = embedding_reply(self._request.model, self._vectors, usage, as_base64=as_base64)

@@ -80,7 +80,7 @@ class Progress:
         self._last_at[index] = at
 
     def note_piece(self, now_ns: int) -> None:
-        """Note when a piece of an answer came that has no tokens."""
+        """Record the arrival time of a piece of an answer that has no tokens."""
         if self.first_at_ns is None:
             self.first_at_ns = now_ns
             if self.on_first is not None:
@@ -88,16 +88,19 @@ class Progress:
         self._last_at_ns = now_ns
 
     def arrivals_of(self, index: int) -> list[int]:
-        """Return a list that takes when each further token of a choice arrives, one that has had some.
+        """Return a list to append the arrival time of each further token of a choice to. The choice already has a
+        token.
 
-        It holds until `take` is told of another choice's.
+        The list is valid until `take` gets a token of another choice.
         """
         self._work_out()
         self._arriving = index
         return self._arrivals
 
     def timer_of(self, index: int) -> Callable[[int, int], None]:
-        """Return a callback that counts a later token of a choice: when it was made, and when it arrived."""
+        """Return a callback that counts a further token of a choice, given when it was generated and when it
+        arrived.
+        """
 
         def count(made_ns: int, now_ns: int) -> None:
             if self._arrivals:
@@ -113,7 +116,7 @@ class Progress:
 
     @property
     def tokens(self) -> int:
-        """Return how many tokens there were."""
+        """Return the number of tokens so far."""
         return self._tokens + len(self._arrivals)
 
     @property
@@ -128,7 +131,9 @@ class Progress:
         return self._gaps
 
     def _work_out(self) -> None:
-        """Turn arrivals into gaps: once for many, since it is done between two pieces of a stream otherwise."""
+        """Convert arrival times to gaps, for many tokens at once, because it would otherwise delay each piece of a
+        stream.
+        """
         times = self._arrivals
         if times:
             # A plain loop over whole numbers: compiled, it takes a fifth of one over pairs.
@@ -142,14 +147,14 @@ class Progress:
 
     @property
     def choices(self) -> set[int]:
-        """Return the choices that have had tokens."""
+        """Return the choices that have tokens."""
         return set(self._last_at)
 
     def gaps_for(self, output_tokens: int | None) -> list[int]:
-        """Return the gaps so that N tokens of each choice have N-1.
+        """Return the gaps so that N tokens of each choice have N-1 gaps.
 
-        A target that reports another count than the pieces we saw put several tokens in a piece (zeros are added) or
-        split one over pieces (gaps are joined, the sum of time staying the same).
+        If the target reports another count than the number of pieces, it put several tokens into a piece (zeros are
+        added) or split a token over pieces (gaps are merged). The sum of the times stays the same.
         """
         gaps = self.gaps
         if output_tokens is None or not gaps and output_tokens <= 1:

@@ -1,7 +1,7 @@
-"""The answer to one request while a target produces it: times every token, renders or passes bytes through.
+"""The answer to one request while a target produces it: times every token, renders it or forwards the target's bytes.
 
-The answer's end (the whole body, or a stream's last event) is held back until `conclude`, so that the record is
-on disk before the client has its acknowledgement.
+The end of the answer (the complete body, or a stream's last event) is held back until `conclude`, so that the record is
+on disk before the client has the end.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ Soon = Callable[[Callable[[], None]], None]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Reply:
-    """What the answers of all operations have in common: an answer that is sent whole, at its end."""
+    """What the answers of all operations have in common. As it is, an answer that is sent in one piece at its end."""
 
     def __init__(self, facts: ReplyFacts) -> None:
         self._exchange = facts.exchange
@@ -63,18 +63,18 @@ class Reply:
 
     @property
     def _progress(self) -> Progress:
-        """What counts the tokens of the attempt under way."""
+        """Return the token counter of the attempt in progress."""
         found = self._first_progress
         if found is None:
             found = self._first_progress = Progress()
         return found
 
     def add_headers(self, headers: Headers) -> None:
-        """Send these as well. Takes effect as long as the answer has not begun."""
+        """Add response headers. Has an effect only until the answer begins."""
         self._headers += headers
 
     def add_lines(self, lines: bytes) -> None:
-        """Send these header lines as well. They are forgotten where the answer starts over."""
+        """Add rendered header lines. They are dropped if the answer starts over."""
         self._lines += lines
 
     @property
@@ -83,45 +83,47 @@ class Reply:
         return self._body is not None
 
     def hold_ends(self, soon: "Soon | None") -> None:
-        """Let a stream's end leave together with what comes in the same turn; `soon` does something at its end."""
+        """Send the end of a stream together with other data of the same event loop turn. `soon` runs a function at its
+        end.
+        """
         self._soon = soon
 
     @property
     def headers(self) -> Headers:
-        """Return what is sent as it stands, but for what served the answer."""
+        """Return the response headers so far, without those that name what served the answer."""
         return self._headers
 
     def start_over(self, headers: Headers) -> None:
-        """Send these headers, and forget the allowance and the turn of a model that the request has left."""
+        """Start the answer again with these headers, without the allowance of the model that the request has left."""
         self._headers, self._lines, self._allowance, self._on_tokens = headers, b"", None, None
 
     def hold_to(self, allowance: Allowance) -> None:
-        """Let an allowance watch how long the answer grows."""
+        """Bound the answer by an allowance."""
         self._allowance = allowance
 
     def tell(self, produced: Callable[[int], None]) -> None:
-        """Report `produced` of output tokens as they pass."""
+        """Call `produced` with the number of output tokens as they pass."""
         self._on_tokens = produced
 
     def copy_to(self, copy: AnswerCopy) -> None:
-        """Let `copy` have what the client is sent."""
+        """Copy what the client is sent into `copy`."""
         self._copy = copy
 
     def copied(self) -> tuple[bytes, bytes, Headers] | None:
-        """Return what the client was sent, once its end is prepared: a stream's events, the end, and what served it.
+        """Return what the client was sent, after `prepare_end`: a stream's events, the end, and what served it.
 
-        `None` if it was not copied, or is too long to be.
+        `None` if it was not copied, or if it exceeds the maximum size.
         """
         sent = None if self._copy is None else self._copy.with_end(self._body or b"")
         return None if sent is None else (*sent, self._served)
 
     def hashed(self, *, is_whole: bool) -> str | None:
-        """Return the hash of what the client is sent; `None` if it is not hashed, or nothing is sent."""
+        """Return the hash of what the client is sent; `None` if it is not hashed, or if nothing is sent."""
         return None if self.digest is None else self.digest.with_end((self._body or b"") if is_whole else b"")
 
     @property
     def _is_seen(self) -> bool:
-        """Whether events are looked at as they go, so that nothing may pass them on by itself."""
+        """Return whether something copies or hashes the events, so that no relay may forward them by itself."""
         return self._copy is not None or self.digest is not None
 
     @property
@@ -130,28 +132,30 @@ class Reply:
         return len(self._body or b"")
 
     def replay(self, begun: bytes, end: bytes, served: Headers) -> None:
-        """Answer with what `copied` gave of another; `conclude` sends its end."""
+        """Answer with what `copied` returned for another answer; `conclude` sends its end."""
         self._served = served
         self._body = end
 
     async def flushed(self) -> None:
-        """Wait until nothing of the answer waits for shared counters any more."""
+        """Wait until no part of the answer waits for shared counters."""
 
     async def inspect(self) -> Verdict | None:
-        """Have guardrails see the whole of an answer that has come to its end; return the verdict that stops it."""
+        """Let guardrails inspect an answer that has ended; return the verdict that blocks it, or `None`."""
         return None
 
     def end_early(self, why: TollkeeperError) -> None:
-        """End a good answer here: what the target still sends is dropped. An answer sent whole ends as it is."""
+        """End the answer here as a successful one; later output of the target is dropped."""
         self.has_ended = True
 
     @property
     def has_begun(self) -> bool:
-        """Return whether the client has seen any of the answer: then another target can only continue it."""
+        """Return whether the client has received any of the answer. Then another target can only continue it."""
         return self._exchange.is_started
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
-        """Count the next attempt's tokens into `progress`; forget what a failed one produced, unless it is resumed."""
+        """Count the next attempt's tokens in `progress`; discard what a failed attempt produced, unless it is
+        continued.
+        """
         if self._allowance is not None:
             self._tokens_before = self._tokens_before + self._progress.tokens if resumes else 0
             self._allowance.begin_attempt(progress, self._tokens_before)
@@ -182,11 +186,11 @@ class Reply:
         raise UpstreamBroken("the target answered in an API that it was not asked in")
 
     def served(self, model: str, version: str) -> None:
-        """Report in the answer's head what answers."""
+        """Name in the response headers the model and target that answer."""
         self._served = served_headers(model, version)
 
     def whole(self, body: bytes) -> None:
-        """Keep an upstream's whole reply until the request is settled."""
+        """Store a complete upstream reply until the request is settled."""
         self._body = body
 
     def media_type(self, name: str) -> None:
@@ -194,46 +198,46 @@ class Reply:
         raise UpstreamBroken("the target sent an answer of a type that was not asked for")
 
     def piece(self, data: bytes) -> None:
-        """Refuse a piece: this answer comes whole, or as tokens."""
+        """Refuse a piece of bytes: this answer is complete JSON, or consists of tokens."""
         raise UpstreamBroken("the target sent its answer piece by piece where none was asked for so")
 
     def answered_at(self, tier: str) -> None:
-        """Keep the service tier that the target says it answers at."""
+        """Store the service tier that the target reports."""
         self._progress.service_tier = tier
 
     def report(self, usage: Usage, count_method: CountMethod) -> None:
-        """Keep what the target knows of the usage, in case it does not reach its end."""
+        """Store the usage that the target has reported so far, in case it does not reach its end."""
         self._progress.usage = usage
         self._progress.count_method = count_method
 
     def account(self, result: Result) -> None:
-        """Keep the account of a call that does not return."""
+        """Store the result of a call that does not return."""
         self._progress.account = result
 
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Let a slow client hold the target back."""
+        """Pause the target while a slow client has much to read (backpressure)."""
         self._exchange.hold(pause, resume)
 
     async def drained(self) -> None:
-        """Wait until the client has read enough."""
+        """Wait until the client has read enough to send more."""
         await self._exchange.drained()
 
     # what the dispatcher calls
 
     def findings(self, *, is_complete: bool) -> Findings:
-        """Return which tools the answer calls, and whether its text is not the JSON asked for."""
+        """Return the tools that the answer calls, and whether its text is not the requested JSON."""
         return _NOTHING_FOUND
 
     def prepare_end(self, usage: Usage) -> int:
-        """Render what is still to be sent of a good answer and give its size in bytes."""
+        """Render the rest of a successful answer; return its size in bytes."""
         return len(self._body or b"")
 
     def errors(self, shape: ErrorShape) -> ErrorShape:
-        """Return how this answer puts an error: as its operation does, unless the stream that has begun knows more."""
+        """Return how to render an error of this answer: in its operation's format, unless a stream has begun."""
         return shape
 
     async def keep(self) -> None:
-        """Keep the answer that `prepare_end` rendered, where the operation says that its answers are kept."""
+        """Store the answer that `prepare_end` rendered, for operations whose answers are stored."""
 
     def conclude(self) -> None:
         """Send the end that `prepare_end` rendered."""
@@ -246,7 +250,7 @@ class Reply:
 
 
 def _is_plain(request: GenerationRequest) -> bool:
-    """Return whether a chat offers no tools and asks for no JSON: nothing of its answer is looked for."""
+    """Return whether a chat offers no tools and asks for no JSON, so that its answer has no facts."""
     if type(request) is not ChatRequest and type(request) is not TranslatedChat:
         return False
     return not request.tools and not request.response_format
@@ -254,7 +258,7 @@ def _is_plain(request: GenerationRequest) -> bool:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class GeneratedReply(Reply):
-    """The sink of one request for generated text, which `renderer` puts into the shape of its API."""
+    """Receives the answer to one request for generated text; `renderer` renders it in the request's API."""
 
     def __init__(
         self,
@@ -290,11 +294,11 @@ class GeneratedReply(Reply):
         self._known_renderer = renderer
 
     def _new_renderer(self) -> AnswerRenderer:
-        """Return what puts the answer into the shape of its API."""
+        """Return a renderer of the answer's API."""
         raise TypeError(f"{type(self).__name__} was made without a renderer, and makes none")
 
     def hold_to(self, allowance: Allowance) -> None:
-        """Let an allowance bound what is delivered of the answer."""
+        """Deliver the answer only as far as this allowance covers it."""
         super().hold_to(allowance)
         allowance.on_answer(self._offer_again)
 
@@ -304,7 +308,7 @@ class GeneratedReply(Reply):
         return len(self._finished) >= self._request.choice_count
 
     def filter_by(self, answer_filter: AnswerFilter, on_block: Callable[[Verdict], None]) -> None:
-        """Let guardrails see the answer's texts first; `on_block` is told once that they stop a stream."""
+        """Pass the answer's texts through guardrails first; `on_block` is called once if they block a stream."""
         self._filter, self._on_block = answer_filter, on_block
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
@@ -320,7 +324,7 @@ class GeneratedReply(Reply):
                 self._filter.begin()
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Pass an upstream's event on as it is, unless it is the usage that only we asked for."""
+        """Forward an upstream's event unchanged, except the usage event if only the gateway asked for it."""
         if self.has_ended:
             return
         through = self._filter
@@ -343,7 +347,9 @@ class GeneratedReply(Reply):
         self._send_event(data)
 
     def relay(self, delta: Delta) -> Callable[[bytes], None] | None:
-        """Return what passes the chunks of the one choice on as they come, once its answer has begun."""
+        """Return a relay that forwards the chunks of an answer with one choice, after its stream has begun; else
+        `None`.
+        """
         exchange, progress = self._exchange, self._progress
         is_alone = self._request.choice_count == 1 and progress.choices == {delta.index}
         if not exchange.is_chunked or not is_alone or self.has_ended or self._is_seen or self._filter is not None:
@@ -362,7 +368,9 @@ class GeneratedReply(Reply):
         return relay
 
     def text_relay(self, index: int) -> Callable[[str, int], None] | None:
-        """Return what renders and sends plain text of the one choice, once its answer has begun."""
+        """Return a relay that renders and sends the plain text of one choice, after its stream has begun; else
+        `None`.
+        """
         exchange, progress = self._exchange, self._progress
         is_alone = self._request.choice_count == 1 and progress.choices == {index} == self._opened
         if not exchange.is_chunked or not is_alone or self.has_ended or self._is_seen or self._filter is not None:
@@ -375,7 +383,7 @@ class GeneratedReply(Reply):
         return relay.take
 
     def delta(self, delta: Delta) -> None:
-        """Render a piece, or keep it where the caller wants the answer whole."""
+        """Render and send a piece, or collect it if the caller wants a complete answer."""
         if self.has_ended:
             return
         now = self._clock.monotonic_ns()
@@ -386,7 +394,7 @@ class GeneratedReply(Reply):
             self._deliver(passed)
 
     def text_at_bound(self, text: str) -> None:
-        """Deliver a token of the one choice that was counted, as far as the answer's allowance covers it."""
+        """Deliver a counted token of an answer with one choice, if the allowance covers it."""
         index = min(self._progress.choices)
         passed = self._covered(b"", Delta(1, text, index=index))
         if passed is not None:
@@ -400,12 +408,12 @@ class GeneratedReply(Reply):
 
     @property
     def _is_at_bound(self) -> bool:
-        """Whether what was just counted has to be offered to the allowance before it is delivered."""
+        """Return whether the piece just counted must be offered to the allowance before it is delivered."""
         allowance = self._allowance
         return allowance is not None and self._progress.tokens >= allowance.next_at
 
     def _event_at_bound(self, data: bytes, deltas: tuple[Delta, ...]) -> None:
-        """Deliver what the allowance covers of an upstream's event, whose pieces were counted."""
+        """Deliver the part of an upstream's event that the allowance covers. Its pieces have been counted."""
         if len(deltas) <= 1:
             delta = deltas[0] if deltas else Delta(0)
             passed = self._covered(data, delta)
@@ -418,12 +426,12 @@ class GeneratedReply(Reply):
                 self._send_covered(b"", passed)
 
     def _send_covered(self, data: bytes, delta: Delta) -> None:
-        """Send a piece as the upstream's bytes, or rendered again if there are none."""
+        """Send a piece as the upstream's bytes, or render it if there are none."""
         self._note_end(delta)
         self._send_event(data or self._renderer.delta(delta))
 
     def _covered(self, data: bytes, delta: Delta) -> Delta | None:
-        """Return what may be delivered of a counted piece; `None`: nothing of it, or nothing yet."""
+        """Return the part of a counted piece that may be delivered; `None`: nothing, or nothing yet."""
         allowance = self._allowance
         assert allowance is not None
         allowance.defer(delta.tokens, delta.reasoning_tokens)
@@ -452,7 +460,7 @@ class GeneratedReply(Reply):
         return part
 
     def _offer_again(self) -> None:
-        """Deliver what the shared counters' answer covers of what waits for it."""
+        """Deliver the waiting pieces that the allowance covers after the shared counters have answered."""
         allowance, waiting = self._allowance, self._waiting
         self._waiting = _NONE_WAITING
         while waiting and allowance is not None and not self.has_ended:
@@ -467,7 +475,7 @@ class GeneratedReply(Reply):
         self._waiting = [*self._waiting, *waiting]
 
     async def flushed(self) -> None:
-        """Wait until nothing of the answer waits for shared counters any more."""
+        """Wait until no part of the answer waits for shared counters."""
         while self._waiting and self._allowance is not None:
             await self._allowance.answered()
 
@@ -490,7 +498,9 @@ class GeneratedReply(Reply):
             self._send_event(self._renderer.opening(delta.index) + self._renderer.delta(delta))
 
     async def inspect(self) -> Verdict | None:
-        """Let what waits of an answer go out, once all stages have seen it, or have stopped it."""
+        """Send what guardrails held back of an answer after all their stages have inspected it; return the verdict that
+        blocks it.
+        """
         through = self._filter
         if through is None or self.has_ended:
             return None
@@ -502,13 +512,15 @@ class GeneratedReply(Reply):
         return through.blocked
 
     def replay(self, begun: bytes, end: bytes, served: Headers) -> None:
-        """Answer with what `copied` gave of another: a stream's events at once, each as it was."""
+        """Answer with what `copied` returned for another answer: all events of a stream at once, unchanged."""
         super().replay(begun, end, served)
         if begun:
             self._send_event(begun)
 
     def end_early(self, why: TollkeeperError) -> None:
-        """End a good answer here, each choice with its reason ("length") and the name of what ended it."""
+        """End the answer here as a successful one: each choice gets its finish reason ("length") and the name of the
+        limit.
+        """
         if self._filter is not None:
             for delta in self._filter.rest(None, self._clock.monotonic_ns()):
                 self._put(delta)
@@ -524,7 +536,9 @@ class GeneratedReply(Reply):
                 self._collect(Delta(0, index=index, finish_reason=why.ends_with))
 
     def findings(self, *, is_complete: bool) -> Findings:
-        """Return what the request's own wishes make worth knowing; text is judged where the answer is sent whole."""
+        """Return facts about the answer if the request's tools or JSON format ask for any; only a complete answer's
+        text is judged.
+        """
         facts = self._facts
         if facts is None:
             return _NOTHING_FOUND
@@ -537,7 +551,7 @@ class GeneratedReply(Reply):
         return Findings(facts.tool_calls(is_complete=is_complete), schema_failed, facts.called())
 
     def prepare_end(self, usage: Usage) -> int:
-        """Render what is still to be sent of a good answer and give its size in bytes."""
+        """Render the rest of a successful answer; return its size in bytes."""
         if self._is_streamed:
             is_wanted = self._renders_usage and wants_usage(self._request)
             self._body = self._renderer.closing(usage, wants_usage=is_wanted)
@@ -583,7 +597,7 @@ class GeneratedReply(Reply):
         self._exchange.start_lines(200, EVENT_STREAM, lines, first)
 
     def _gather(self, delta: Delta) -> None:
-        """Accept a part of an answer that has come whole."""
+        """Add a part of an answer that arrived in one piece."""
         if self._filter is None:
             self._put(delta)
         else:

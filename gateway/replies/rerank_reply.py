@@ -1,4 +1,4 @@
-"""The answers to one rerank or score request: scores rendered as vLLM and Cohere have them, or an upstream's body."""
+"""The answers to rerank and score requests: scores rendered as vLLM and Cohere do, or an upstream's body."""
 
 from abc import ABC, abstractmethod
 from typing import Final
@@ -14,7 +14,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class PairReply(Reply, ABC):
-    """The sink of one request for scores of pairs of texts."""
+    """Receives the answer to one request that scores pairs of texts."""
 
     def __init__(self, facts: ReplyFacts) -> None:
         super().__init__(facts)
@@ -25,11 +25,11 @@ class PairReply(Reply, ABC):
         self._scores = None
 
     def scores(self, scores: list[float]) -> None:
-        """Keep the scores until the request is settled."""
+        """Store the scores until the request is settled."""
         self._scores = scores
 
     def prepare_end(self, usage: Usage) -> int:
-        """Render the answer and give its size in bytes."""
+        """Render the answer; return its size in bytes."""
         if self._body is None and self._scores is not None:
             self._body = _encode(self._rendered(self._scores, usage.input_tokens or 0))
         return super().prepare_end(usage)
@@ -72,7 +72,7 @@ class RerankReply(PairReply):
 
 
 class ScoreReply(PairReply):
-    """The sink of one score request."""
+    """Receives the answer to one score request."""
 
     def __init__(self, facts: ReplyFacts, request: ScoreRequest) -> None:
         super().__init__(facts)

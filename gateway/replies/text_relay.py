@@ -1,4 +1,4 @@
-"""Relay plain-text tokens of a stream: count, render and forward them in one step."""
+"""Relay the plain-text tokens of a stream: count, render and forward each in one step."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -14,7 +14,7 @@ _string = msgspec.json.Encoder().encode
 
 
 class Bounded(Protocol):
-    """The answer whose text this is."""
+    """The answer that this text belongs to."""
 
     has_ended: bool
 
@@ -23,7 +23,7 @@ class Bounded(Protocol):
 
 
 class TextRelay:
-    """Renders the text of one choice whose stream has begun. There is one for a stream, and no object for a token."""
+    """Renders the text of one choice after its stream has begun. A stream has one relay; a token is no object."""
 
     __slots__ = (
         "_allowance",
@@ -49,7 +49,9 @@ class TextRelay:
         on_tokens: Callable[[int], None] | None,
         allowance: Allowance | None,
     ) -> None:
-        """`count` takes when a token was made, and when it arrived; `frame` is what stands around a chunk's text."""
+        """`count` gets the times at which a token was generated and arrived; `frame` is the JSON around a chunk's
+        text.
+        """
         self._answer = answer
         self._exchange = exchange
         self._write = exchange.line.write
@@ -61,7 +63,7 @@ class TextRelay:
         self._allowance = allowance
 
     def take(self, text: str, made_ns: int) -> None:
-        """Accept one token: its text, which is empty while a character is unfinished, and when its engine made it."""
+        """Forward one token: its text (empty while a character is incomplete), and when its engine generated it."""
         if self._answer.has_ended:
             return
         self._count(made_ns, self._now())

@@ -1,4 +1,6 @@
-"""The answer to a request in another API, translated to a chat: the target's output is parsed into deltas first."""
+"""The answer to a request of another API that was translated to a chat. The target's output is parsed into deltas
+first.
+"""
 
 from abc import ABC, abstractmethod
 from typing import Final
@@ -20,19 +22,19 @@ from gateway.replies.reply import GeneratedReply, ReplyFacts
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class NativePassage(ABC):
-    """Follows the events of a native stream as they pass."""
+    """Follows the events of a stream in the client's own API while they are forwarded."""
 
     @abstractmethod
     def take(self, data: bytes) -> None:
-        """Accept an event that goes to the client."""
+        """Read an event that is sent to the client."""
 
     @abstractmethod
     def ending(self, why: TollkeeperError, usage: Usage) -> bytes:
-        """Return the events that end the stream where the gateway cut it."""
+        """Return the events that end a stream which the gateway cuts."""
 
     @abstractmethod
     def calls_in(self, body: bytes) -> list[CalledTool] | None:
-        """Return the tools that a whole answer calls; `None` if it cannot be read."""
+        """Return the tool calls of a complete answer; `None` if it cannot be parsed."""
 
 
 _answers: Final = msgspec.json.Decoder(WholeAnswer)
@@ -45,10 +47,10 @@ _MAX_NAME: Final = 100  # characters of one name in it
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TranslatedReply(GeneratedReply):
-    """The sink of one translated chat.
+    """Receives the answer to one translated chat.
 
-    A target that speaks the client's API itself says so by `native`: its bytes go on as they came, but for what a
-    guardrail changes. `passage` follows them, to end a stream that the gateway cuts.
+    If the target speaks the client's API itself (`native`), its bytes are forwarded unchanged, except for changes by
+    guardrails. `passage` follows them, so that the gateway can end a stream that it cuts.
     """
 
     def __init__(
@@ -67,25 +69,27 @@ class TranslatedReply(GeneratedReply):
         self._cut_by: TollkeeperError | None = None
 
     def begin_attempt(self, progress: Progress, *, resumes: bool = False) -> None:
-        """Count the next attempt's tokens; forget what a failed one said."""
+        """Count the next attempt's tokens; discard what a failed attempt produced."""
         super().begin_attempt(progress, resumes=resumes)
         if not resumes:
             self._is_native, self._held_end = False, None
 
     def native(self) -> None:
-        """Record that the target speaks the client's API. Raise UpstreamBroken if it was not asked in it."""
+        """Record that the target answers in the client's API. Raise UpstreamBroken if it was not called in that API."""
         if self._passage is None:
             super().native()
         self._is_native = True
 
     def served(self, model: str, version: str) -> None:
-        """Name in the answer's head what answers, and the fields that it was not given."""
+        """Name in the response headers the model and target that answer, and the fields that the target was not
+        sent.
+        """
         super().served(model, version)
         if self._dropped and not self._is_native:
             self._served += ((b"x-tollkeeper-dropped", _listed(self._dropped)),)
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Pass a native event on; render what another upstream's event carries."""
+        """Forward an event of the client's API; render the content of another upstream's event."""
         if self._is_native:
             super().event(data, deltas, is_usage_only=False)
             return
@@ -93,14 +97,16 @@ class TranslatedReply(GeneratedReply):
             self.delta(delta)
 
     def end_early(self, why: TollkeeperError) -> None:
-        """End a good answer here. A native stream that has begun is ended in its own words."""
+        """End the answer here as a successful one. A stream in the client's API ends with that API's own events."""
         if self._passes and self._has_passed:
             self.has_ended, self._cut_by = True, why
         else:
             super().end_early(why)
 
     async def inspect(self) -> Verdict | None:
-        """Let guardrails see the end of an answer. What they change of a whole native one is changed in its JSON."""
+        """Let guardrails inspect the end of an answer. Their changes to a complete answer in the client's API are made
+        in its JSON.
+        """
         through, body = self._filter, self._body
         if not self._is_native or through is None or body is None or self.has_ended:
             return await super().inspect()
@@ -113,7 +119,7 @@ class TranslatedReply(GeneratedReply):
         return through.blocked
 
     def findings(self, *, is_complete: bool) -> Findings:
-        """Return which tools the answer calls, and whether its text is not the JSON asked for."""
+        """Return the tools that the answer calls, and whether its text is not the requested JSON."""
         facts = self._facts
         if not self._is_native or self._is_streamed or facts is None or self._body is None or self._passage is None:
             return super().findings(is_complete=is_complete)
@@ -122,11 +128,13 @@ class TranslatedReply(GeneratedReply):
 
     @property
     def _passes(self) -> bool:
-        """Return whether a stream's events go on as they came: no guardrail may change them."""
+        """Return whether a stream's events are forwarded unchanged, because no guardrail may change them."""
         return self._is_native and self._is_streamed and (self._filter is None or not self._filter.acts)
 
     def _send_covered(self, data: bytes, delta: Delta) -> None:
-        """Send an event that the allowance covers. Of a native one that it covers in part nothing is sent."""
+        """Send an event that the allowance covers. An event in the client's API that is covered only in part is not
+        sent.
+        """
         if data or not self._passes:
             super()._send_covered(data, delta)
 
@@ -136,7 +144,7 @@ class TranslatedReply(GeneratedReply):
             self._held_end = b""
 
     def _send_event(self, data: bytes) -> None:
-        """Send an event; hold a native stream's end back until the record is on disk."""
+        """Send an event; hold the end of a stream back until the record is on disk."""
         if self.has_ended or self._passage is None or not self._passes:
             super()._send_event(data)
         elif self._held_end is not None:
@@ -147,11 +155,11 @@ class TranslatedReply(GeneratedReply):
             super()._send_event(data)
 
     def relay(self, delta: Delta) -> None:
-        """Do nothing: each chunk is rendered."""
+        """Return `None`: each chunk has to be rendered."""
         return None
 
     def whole(self, body: bytes) -> None:
-        """Split an upstream's whole answer. Raises UpstreamBroken if it is not a chat's."""
+        """Parse an upstream's complete answer. Raise UpstreamBroken if it is not a chat completion."""
         if self._is_native:
             super().whole(body)
             return
@@ -168,7 +176,7 @@ class TranslatedReply(GeneratedReply):
             self._gather(delta)
 
     def prepare_end(self, usage: Usage) -> int:
-        """Render what is still to be sent of a good answer and give its size in bytes."""
+        """Render the rest of a successful answer; return its size in bytes."""
         if self._passes and self._passage is not None and (self._has_passed or self._held_end is not None):
             why = self._cut_by
             self._body = self._held_end or b"" if why is None else self._passage.ending(why, usage)

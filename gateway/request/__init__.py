@@ -1,1 +1,1 @@
-"""The life of one request: admission, the call, settlement, and what is known of it on the way."""
+"""The life of one request: its state, the stages it passes through, its charges and its end."""

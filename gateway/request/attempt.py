@@ -1,4 +1,4 @@
-"""One try at a target: what it was, how far it came, and what it used."""
+"""One attempt at a target: why it was made, how far it came, and what it used."""
 
 from typing import Final
 
@@ -34,7 +34,7 @@ NEVER_BEGUN: Final = (
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Attempt:
-    """One try at a target. Times are monotonic nanoseconds except `started_at_ns`."""
+    """One attempt at a target. Times are monotonic nanoseconds except `started_at_ns`, which is Unix time."""
 
     def __init__(
         self,
@@ -67,12 +67,14 @@ class Attempt:
 
     @property
     def was_begun(self) -> bool:
-        """Return whether the target may have worked on it: one that refused or was never reached has not."""
+        """Return whether the target may have done work. It has not if it refused the request or was never reached."""
         return self.error is None or self.progress.tokens > 0 or not isinstance(self.error, NEVER_BEGUN)
 
     @property
     def was_unseen(self) -> bool:
-        """Return whether no token was seen on its way, and the target counted none but those of its usage."""
+        """Return whether the gateway saw no token pass, and the only count is the one in the usage that the target
+        reported.
+        """
         result = self.result
         return self.progress.first_at_ns is None and (
             result.engine_output_tokens is None
@@ -83,7 +85,7 @@ class Attempt:
 
 
 def answering(attempts: list[Attempt]) -> list[Attempt]:
-    """Return those attempts whose output is an answer: the last, and those that it continued."""
+    """Return the attempts that make up the answer: the last one, and earlier ones whose output it continued."""
     if len(attempts) < 2:
         return attempts
     chain: list[Attempt] = []

@@ -1,4 +1,4 @@
-"""Serves a request by a cascade: the cheaper models first, further ones where an answer is not good enough."""
+"""Serve a request by a cascade: ask cheaper models first, and the next model if an answer is not good enough."""
 
 import asyncio
 from functools import partial
@@ -27,7 +27,7 @@ _MILLION: Final = 1_000_000
 
 
 class _Kept(msgspec.Struct, eq=False):
-    """The best answer so far: the last that came, with the attempts that made it."""
+    """The best answer so far, held back from the client: the latest one, with the attempts that produced it."""
 
     leg: Leg
     held: HeldReply
@@ -35,7 +35,7 @@ class _Kept(msgspec.Struct, eq=False):
 
 
 class _Told(msgspec.Struct):
-    """What the record says of one answer."""
+    """What the request's record says about one answer of the cascade."""
 
     entry: str
     lacks: str
@@ -43,7 +43,7 @@ class _Told(msgspec.Struct):
 
 
 class Cascades:
-    """Leads requests that have been shown their way, and have entered its first leg."""
+    """Runs cascades of requests whose fallback chain is known and whose first candidate has been chosen."""
 
     def __init__(self, stages: Stages, reserving: Reserving, clock: Clock) -> None:
         self._stages = stages
@@ -52,17 +52,17 @@ class Cascades:
 
     @staticmethod
     def takes(life: RequestState, way: Way) -> bool:
-        """Return whether a request is answered by judging: a chat of one choice, with more than one model to ask."""
+        """Return whether a request is served by a cascade: a chat with one choice, and at least two models to ask."""
         request = life.request
         is_chat = isinstance(request, ChatRequest) and request.choice_count == 1
         return way.route.cascade is not None and way.judged > 1 and is_chat
 
     async def go(self, life: RequestState, way: Way) -> None:
-        """Serve the request by the first leg whose answer is good enough, else by the last that answers.
+        """Serve the request by the first model whose answer is good enough, else by the last model that answers.
 
-        An answer is held back until it is judged, but for the last model's, which the client sees as it comes. An
-        answer that is there is never lost: it is given where a further model fails, or may not be asked.
-        Raises what the last target failed with, where none has answered.
+        An answer is held back until it is judged. Only the last model's answer streams to the client. A held answer is
+        never lost: the client gets it if the next model fails or may not be asked. Raise the last target's error if no
+        model answered.
         """
         told: list[_Told] = []
         try:
@@ -133,7 +133,7 @@ class _Run:
         self._return_to(self._kept)
 
     async def _ask(self, leg: Leg, *, is_last: bool) -> bool:
-        """Ask one model; return whether the client has its answer."""
+        """Ask one model; return whether its answer was sent to the client."""
         life, asked = self._life, self._life.request
         assert isinstance(asked, ChatRequest)
         begun = len(life.attempts)
@@ -170,21 +170,21 @@ class _Run:
         await self._stages.caller.call(life, reply, call, candidates)
 
     def _leave(self, kept: _Kept | None) -> None:
-        """Make room for the next model: an answer that is kept stays paid for, what failed is given back."""
+        """Make room for the next model: a held answer stays reserved for, a failed one's reservation is released."""
         if kept is None:
             self._reserving.leave(self._life)
         else:
             self._reserving.set_aside(self._life, kept.attempts)
 
     def _return_to(self, kept: _Kept) -> None:
-        """Send the client the answer that is held, after others could not be had."""
+        """Send the held answer to the client because no further model answered."""
         self._take_back(kept)
         if self._life.cache_lookup is not None:
             self._life.cache_lookup.is_lacking = True
         self._deliver(kept.held, kept.attempts[-1])
 
     def _take_back(self, kept: _Kept) -> None:
-        """Make the answer that is kept the request's own again, where it had been left for another's."""
+        """Make the held answer the request's own answer again, if the request had moved on to another model."""
         life = self._life
         if not life.earlier or life.earlier[-1].attempts is not kept.attempts:
             return
@@ -205,7 +205,9 @@ class _Run:
             attempt.progress.first_at_ns = self._clock.monotonic_ns()  # it is now that the client sees it
 
     def _may_escalate(self, leg: Leg, number: int) -> bool:
-        """Return whether a further model may be asked, by the route's order, its latency and its money."""
+        """Return whether the next model may be asked: the chain has one, and the latency budget and cost limit allow
+        it.
+        """
         policy, life = self._policy, self._life
         if number >= self._way.judged:
             return False

@@ -1,4 +1,4 @@
-"""The clocks a request's life is told by, handed in so that tests can hold them."""
+"""Wall clock and monotonic clock of a request, passed as parameters so that tests can set them."""
 
 import asyncio
 import logging
@@ -37,12 +37,12 @@ class Clock:
         return self._began_ns + self._elapsed_ns()
 
     def set_seconds(self) -> float:
-        """Return the seconds by which the wall clock was set forward (below 0: back) since this clock's creation."""
+        """Return by how many seconds the wall clock was set forward since this clock was created; negative: back."""
         return (self.wall_ns() - self.steady_ns()) / 1_000_000_000
 
     @property
     def is_set(self) -> bool:
-        """Return whether the wall clock was changed, so that limits and budgets use another time than records."""
+        """Return whether the wall clock was changed: then limits and budgets use another time than records do."""
         return abs(self.set_seconds()) >= _SET_SECONDS
 
     async def watch(self) -> None:

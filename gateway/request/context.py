@@ -24,7 +24,7 @@ _HEADERS: Final = _OWN_HEADERS | {_TRACEPARENT}
 
 
 class RequestContext:
-    """What one request's headers say. Requests without such headers share NO_CONTEXT."""
+    """What the headers of one request say beside its key. Requests without such headers share NO_CONTEXT."""
 
     __slots__ = ("trace", "run_id", "conversation_id", "tags", "_priority", "latency_budget_ms", "fault")
 
@@ -47,7 +47,7 @@ class RequestContext:
         self.fault = fault  # what is wrong with the tags or the latency budget
 
     def traced(self, trace: TraceContext) -> "RequestContext":
-        """Return the context of a request whose headers say the same, but for its trace."""
+        """Return this context with another trace."""
         return RequestContext(
             trace,
             self.run_id,
@@ -67,7 +67,9 @@ class RequestContext:
         return request_id[-UUID_RANDOM_TAIL:] if self.trace.trace_id else b""
 
     def trace_lines(self, request_id: bytes, *, has_spans: bool) -> str:
-        """Return the header lines by which the first target goes on with the trace. `has_spans`: ours are sent too."""
+        """Return the trace headers that the first target gets. With `has_spans` the gateway's own span is their
+        parent.
+        """
         trace = self.trace
         if not trace.trace_id:
             return ""
@@ -80,12 +82,14 @@ NO_CONTEXT: Final = RequestContext()
 
 
 def has_context(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether a request's headers say anything beside who asks."""
+    """Return whether a request has headers that a context is read from, beside its key."""
     return not _HEADERS.isdisjoint(headers)
 
 
 def read_trace(headers: Mapping[bytes, bytes]) -> TraceContext:
-    """Return the caller's trace. Malformed headers are ignored, as the recommendation demands."""
+    """Return the caller's trace from `traceparent` and `tracestate`. Malformed headers are ignored, as W3C Trace
+    Context asks.
+    """
     header = headers.get(_TRACEPARENT)
     if not header:
         return UNTRACED
@@ -93,7 +97,7 @@ def read_trace(headers: Mapping[bytes, bytes]) -> TraceContext:
 
 
 def read_context(headers: Mapping[bytes, bytes], trace: TraceContext) -> RequestContext:
-    """Return what headers say of a request whose trace is known, and what is wrong with it."""
+    """Return the context from a request's headers, and an error if one of them is malformed."""
     if _OWN_HEADERS.isdisjoint(headers):
         return RequestContext(trace) if trace.trace_id else NO_CONTEXT
     tags: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""Leads every request along its list of stages to its end: always settled, always recorded.
+"""Run every request through its list of stages to its end, where it is settled and recorded.
 
-A request goes on without a task as long as no stage has to wait. Whichever does is waited for in a task, which goes on
-with the same request along the same list.
+A request needs no asyncio task while no stage has to wait. The first stage that waits gets a task, which continues with
+the rest of the list.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ _LEFT = "the client closed the connection before the answer was complete"
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests watch it
 class Dispatcher(Driver):
-    """Leads every request. `start` starts a task for one that has to wait."""
+    """Runs every request. `start` starts an asyncio task for a request that has to wait."""
 
     def __init__(self, stages: Stages, clock: Clock, start: Start) -> None:
         self.stages = stages
@@ -76,7 +76,7 @@ class Dispatcher(Driver):
 
     @property
     def open_grants(self) -> int:
-        """Return how many grants are held by requests under way."""
+        """Return the number of reservations that requests in progress hold."""
         return self._reserving.open_grants
 
     def serve(
@@ -88,10 +88,10 @@ class Dispatcher(Driver):
         is_batched: bool = False,
         shadow: tuple[RouteSpec, RolloutSpec] | None = None,
     ) -> RequestState:
-        """Serve one request from its arrival to its record, and return it, to cancel it by. Errors become answers.
+        """Serve one request from its arrival to its record. Return its state, by which it can be cancelled.
 
-        `key` is whose it is if that is known already, as of a request that a batch holds. `is_batched`: the cards'
-        prices for batches hold. `shadow` is the route, which nobody else may ask for, of a rollout's copy.
+        Errors become answers. `key` is given if the caller is already known, as for a request of a batch. `is_batched`
+        prices it at batch prices. `shadow` is the route and rollout of a copied request, which no client can ask for.
         """
         now_ns = self.clock.wall_ns()
         made, text = self.plans.ids.next(now_ns)
@@ -126,7 +126,7 @@ class Dispatcher(Driver):
             life.arm = "shadow"
 
     def _run(self, life: RequestState) -> None:
-        """Run stages until one has to wait, or a target has the request."""
+        """Run stages until one has to wait, or until a target has the request."""
         try:
             waiting = self._step(life)
         except TollkeeperError as error:
@@ -146,7 +146,7 @@ class Dispatcher(Driver):
 
     @staticmethod
     def _step(life: RequestState) -> Awaitable[None] | None:
-        """Run the stages that follow up to one that has to wait, and return what it waits for."""
+        """Run the next stages until one has to wait; return what it waits for, `None` if all are done."""
         while life.stage < len(life.stages):
             stage = life.stages[life.stage]
             life.stage += 1
@@ -170,7 +170,7 @@ class Dispatcher(Driver):
             self._finish_anyhow(life)
 
     def _finish_anyhow(self, life: RequestState) -> None:
-        """End a request whose end has just failed: nobody waits for it for ever, and it keeps nothing."""
+        """End a request whose end has just failed, so that its client does not wait for ever and it holds nothing."""
         if life.is_over:
             _log.exception("a request could not be ended well", extra={"request_id": life.id_text})
             return
@@ -188,7 +188,7 @@ class Dispatcher(Driver):
         life.task = self.start(self._lead(life, waiting))
 
     async def _lead(self, life: RequestState, waiting: Awaitable[None]) -> None:
-        """Wait for a stage, go on along the list, and end the request, however that goes."""
+        """Wait for a stage, run the rest of the list, and end the request whatever happens."""
         life.has_task_begun = True
         try:
             await self._go_along(life, waiting)
@@ -201,7 +201,7 @@ class Dispatcher(Driver):
             self._finish_anyhow(life)
 
     async def _go_along(self, life: RequestState, waiting: Awaitable[None]) -> None:
-        """Wait for a stage, go on along the list, and note on the request how that went."""
+        """Wait for a stage, run the rest of the list, and store the outcome in the request's state."""
         is_cut = is_to_be_cancelled = False  # compiled code must not wait while it handles an error
         try:
             if life.is_left:
@@ -236,7 +236,7 @@ class Dispatcher(Driver):
             await self._end_early(life, life.ended_by)
 
     async def _inspect(self, life: RequestState) -> None:
-        """Let guardrails see the end of an answer, which they may stop."""
+        """Let guardrails inspect the end of an answer. They may block it."""
         if life.ended_by is not None:
             await asyncio.sleep(0)  # this task is cancelled: it learns of it here
         if life.reply is None or life.is_hit:
@@ -249,7 +249,7 @@ class Dispatcher(Driver):
 
     @staticmethod
     def _leave(life: RequestState) -> None:
-        """Note that the answer was cancelled: by the client, which has left, or by the gateway, which stops."""
+        """Mark the answer as cancelled: by the client that disconnected, or by the gateway that is stopping."""
         error = life.exchange.cut_by
         if error is None:
             fail(life, ClientGone(_LEFT))
@@ -264,7 +264,7 @@ class Dispatcher(Driver):
                 attempt.error = error
 
     async def _end_early(self, life: RequestState, why: TollkeeperError) -> None:
-        """End an answer that has used up what it may have: a good answer, cut."""
+        """End an answer that has used up its allowance: it is a successful answer, but cut."""
         reply = life.reply
         assert reply is not None and life.task is not None
         life.task.uncancel()
@@ -312,7 +312,7 @@ class Dispatcher(Driver):
             self.endings.soon(partial(self._end_cut, life))
 
     def _end_cut(self, life: RequestState) -> None:
-        """End an answer that was cut on its way, now that the piece which was too long has been taken."""
+        """End an answer that reached its limit in the middle of a piece, after that piece has been processed."""
         why, reply = life.ended_by, life.reply
         if life.run is None or why is None or reply is None:
             return
@@ -377,7 +377,7 @@ class Dispatcher(Driver):
         self._finish(life)
 
     def _inspect_at_once(self, life: RequestState, reply: Reply) -> None:
-        """Let guardrails see the end of an answer of a plan, none of which has to wait."""
+        """Let guardrails inspect the end of an answer without waiting: the guardrails of a plan never wait."""
         life.ended_ns = 0  # it ends once they have
         try:
             verdict = at_once(reply.inspect())
@@ -398,7 +398,7 @@ class Dispatcher(Driver):
         self.finish.follow_up(life)
 
     def _stop(self, life: RequestState, error: TollkeeperError) -> None:
-        """End the try under way, and close its connection."""
+        """End the attempt in progress with an error, and close its connection."""
         run = life.run
         if run is not None:
             run.fail(error)
@@ -407,14 +407,14 @@ class Dispatcher(Driver):
 
     @staticmethod
     def _release(life: RequestState) -> None:
-        """Release the connection; what the target still says is no longer listened to."""
+        """Release the connection; later output of the target is ignored."""
         sent = life.sent
         life.run = life.sent = None
         if sent is not None:
             sent.release()
 
     async def _send_again(self, life: RequestState, run: AttemptRun, again: SendAgain) -> None:
-        """Call the targets of a request whose first try did no work, if it may be made once more."""
+        """Repeat a request whose first attempt did no work, if the target's rules allow another attempt."""
         try:
             may = again.may is None or await again.may()
         except asyncio.CancelledError:
@@ -429,7 +429,7 @@ class Dispatcher(Driver):
             await self._go_on(life, run)
 
     async def _go_on(self, life: RequestState, failed: AttemptRun | None) -> None:
-        """Try the targets of a request that was sent to the first of them at once."""
+        """Continue with the other targets of a request whose first attempt was made without a task."""
         assert life.reply is not None
         life.to = life.template = None
         if isinstance(life.reply, GeneratedReply):
@@ -439,18 +439,20 @@ class Dispatcher(Driver):
 
 
 def _note_delivered(life: RequestState) -> None:
-    """Note how much of an answer its allowance has let through, if that has ended it."""
+    """Store how many tokens the allowance let through, if the allowance ended the answer."""
     if life.allowance is not None and life.allowance.is_over:
         life.delivered_tokens = life.allowance.delivered
 
 
 def _be_whole(life: RequestState) -> None:
-    """Note that an answer which was to be cut has come to its own end: no rule has clipped it."""
+    """Mark an answer that was about to be cut as complete: it ended by itself before that."""
     life.ended_by = None
     life.limit = ""
 
 
 async def _be_cancelled() -> None:
-    """Accept the cancellation by which an answer is ended early, before it could interrupt what must be done yet."""
+    """Consume the pending cancellation of a task that ends its answer early, before it interrupts the remaining
+    work.
+    """
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Requests that end in one turn of the event loop: their records are written together, then their answers go out."""
+"""End requests of the same event loop turn together: one write for all their records, then their answers."""
 
 import asyncio
 import logging
@@ -13,34 +13,34 @@ _log = logging.getLogger(__name__)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Ending(Asker):
-    """A request that was sent on without a task, up to its end."""
+    """A request without a task, from the call of its target to its end."""
 
     __slots__ = ()
 
     @abstractmethod
     def prepare(self) -> None:
-        """Get ready for the reply, once the request is on its way: what is sent in a turn leaves at its end."""
+        """Prepare the reply after the request was sent: what is written within a turn is sent at the turn's end."""
 
     @abstractmethod
     def send(self) -> None:
-        """Send the answer's end. Its record is written."""
+        """Send the end of the answer. The record has been written."""
 
     @abstractmethod
     def follow_up(self) -> None:
-        """Count it, and learn from it: nobody waits for that."""
+        """Update metrics and estimates. No client waits for this."""
 
 
 class Endings:
-    """Writes a request's record and then sends its answer; what nobody waits for follows.
+    """Write requests' records, send their answers, and then run the deferred work.
 
-    Requests that end before the loop looks at its sockets again share one write: on disk it costs a twentieth of an
-    answer and serves as many as there are. Nobody waits longer for it, since what is sent within a turn leaves at its
-    end in any case. While turns have one ending each, as where requests are few, a whole answer is not put off to the
-    turn's end.
+    Requests that end in the same turn of the event loop share one write, which costs about a twentieth of an answer
+    however many records it has. No client waits longer for it, because data written within a turn is sent at its end
+    anyway. If the previous turn had a single request, a complete answer is sent at once instead of at the end of the
+    turn.
     """
 
     def __init__(self, write: Callable[[Sequence[Ending]], None], prepare_next: Callable[[], None]) -> None:
-        """`write` writes records; `prepare_next` does what requests that follow would else have to wait for."""
+        """`write` writes records; `prepare_next` does work that later requests would otherwise wait for."""
         self._write_all = write
         self._prepare_next = prepare_next
         self._at_turns_end: Callable[[], None] = self._end_turn
@@ -55,7 +55,7 @@ class Endings:
         self._ended_many = False  # in the turn before
 
     def answer(self, ending: Ending) -> None:
-        """End a request whose whole answer is waited for: now, or with others at the end of this turn."""
+        """End a request with a complete (not streamed) answer: now, or together with others at the end of this turn."""
         self._ended += 1
         if self._ended > 1 or self._ended_many or self._waiting:
             self._add(ending)
@@ -76,7 +76,7 @@ class Endings:
         self._unwritten.append(ending)
 
     def once_sent(self, sent: Ending) -> None:
-        """Have a request prepared at the end of this turn: it is on its way."""
+        """Call `prepare` of a request that was just sent, at the end of this turn."""
         self._sent.append(sent)
         self.soon(self._once_sent)
 
@@ -89,14 +89,16 @@ class Endings:
                 _log.exception("a request could not get ready for its reply")
 
     def soon(self, do: Callable[[], None]) -> None:
-        """Have something done at the end of this turn."""
+        """Call a function at the end of this turn of the event loop."""
         loop = self._loop
         if loop is None:
             loop = self._loop = asyncio.get_running_loop()
         loop.call_soon(do)
 
     def close(self) -> None:
-        """Write what is not written yet: at shutdown, when counters are saved with the end of the journal."""
+        """Write the records that are not written yet. Called at shutdown, before counters are saved with the journal's
+        position.
+        """
         unwritten, self._unwritten = self._unwritten, []
         self._write(unwritten)
 
@@ -126,7 +128,7 @@ class Endings:
             _log.exception("an answer could not be sent")
 
     def _follow_up(self) -> None:
-        """Count and learn, now that what was sent has left."""
+        """Run the deferred work of requests whose answers have been sent."""
         written, self._written = self._written, []
         for ending in written:
             try:

@@ -22,7 +22,7 @@ _TOLD_LIMITS: Final = frozenset(("openai_http", "litellm"))  # kinds of targets 
 
 
 class Finish:
-    """Ends requests. A request of a plan shares the write of its record with those that end in the same turn."""
+    """Ends requests. Planned requests that end in the same turn share one write of their records."""
 
     def __init__(self, stages: Stages, reserving: Reserving, clock: Clock, endings: Endings) -> None:
         self._stages = stages
@@ -31,7 +31,7 @@ class Finish:
         self._endings = endings
 
     def now(self, life: RequestState) -> bool:
-        """End a request that needed no task; `False`: `late` is to, for shared counters have to be asked first."""
+        """End a request without a task. Return `False` if shared counters must be asked first: then call `late`."""
         if not life.ended_ns:
             life.ended_ns = self._clock.monotonic_ns()
         self._price(life)
@@ -41,7 +41,9 @@ class Finish:
         return True
 
     async def late(self, life: RequestState) -> None:
-        """End a request that is priced, and used more than is reserved for it here."""
+        """End a priced request that used more than this process has reserved for it, after asking the shared
+        counters.
+        """
         await self._reserving.reserve_late(life)
         self._end_planned(life)
 
@@ -62,7 +64,9 @@ class Finish:
         self._teach_plan(life)
 
     async def slowly(self, life: RequestState) -> None:
-        """End a request whose end may have to wait: for shared counters, for a comparison, for an answer to be kept."""
+        """End a request that may have to wait: for shared counters, for a rollout's comparison, or to store its
+        answer.
+        """
         life.ended_ns = self._clock.monotonic_ns()
         self._price(life)
         if self._stages.limiter.store.is_shared:
@@ -81,7 +85,7 @@ class Finish:
             self.conclude(life)
 
     def anyhow(self, life: RequestState) -> None:
-        """End a request whose end has failed: each step is taken, whatever became of the one before it."""
+        """End a request whose end has failed: run every remaining step, even if one before it fails."""
         life.ended_ns = life.ended_ns or self._clock.monotonic_ns()
         for step in (self._price, self._charge, self._prepare, self._record, self.conclude):
             try:
@@ -125,7 +129,7 @@ class Finish:
             self._learn_paces(life)
 
     def _learn_paces(self, life: RequestState) -> None:
-        """Let routes know how fast the models were that answered."""
+        """Update the routes' measurements of how fast the models that answered are."""
         for attempt in life.attempts:
             model = life.model if attempt.model is None else attempt.model
             if attempt.error is None and model is not None:
@@ -138,7 +142,9 @@ class Finish:
                 )
 
     def _prepare(self, life: RequestState) -> None:
-        """Look at the answer and render its end. If that fails the client is told so: the record is made anyway."""
+        """Analyse the answer and render its end. If that fails the client gets an error; the record is written
+        anyway.
+        """
         reply = life.reply
         life.response_bytes = life.exchange.bytes_sent
         if reply is None or not life.attempts:
@@ -155,16 +161,16 @@ class Finish:
             fail(life, GatewayFault())
 
     def _record(self, life: RequestState) -> None:
-        """Write the record, and show the request to those who look at all of its tenant's.
+        """Write the record, and pass the request to the audit log and the content store.
 
-        It is on disk before the client has its acknowledgement, and in the turn in which it was settled: the one that
-        takes down what counters hold, together with the journal's end, finds it there.
+        The record is on disk before the client gets the end of its answer. It is written in the event loop turn in
+        which the request was settled, so that saved counters and the journal's position always agree.
         """
         self._stages.recorder.record(life)
         self._stages.recorder.show(life)
 
     def conclude(self, life: RequestState) -> None:
-        """Send the answer's end, or the error, and let go of what the request held."""
+        """Send the end of the answer, or the error, and release everything that the request holds."""
         reply, error = life.reply, life.error
         try:
             if error is not None:
@@ -180,12 +186,12 @@ class Finish:
             _let_go(life)
 
     def follow_up(self, life: RequestState) -> None:
-        """Count a request whose answer has left, and let its plan's forecast learn from it."""
+        """Count a request whose answer was sent, and update its plan's forecast."""
         self._stages.recorder.count(life)
         self._teach_plan(life)
 
     def _teach_plan(self, life: RequestState) -> None:
-        """Let a plan's forecast learn from an answer that it has led to."""
+        """Update the forecast of the plan by which an answer was made."""
         plan, tokens_in, tokens_out, last = life.plan, life.tokens_in, life.tokens_out, life.last_attempt
         if life.teaches_plan and plan is not None and tokens_in and tokens_out and last is not None:
             reason = life.finish_reason or last.result.finish_reason
@@ -194,14 +200,16 @@ class Finish:
 
     @staticmethod
     def _note_sample(life: RequestState) -> None:
-        """Put on the record what was predicted of all replicas, if the request is one of those sampled for that."""
+        """Add the predictions for all replicas to the record, if this request is one of the sampled ones."""
         if life.choice is not None and life.choice.sample is not None:
             life.add_decision("replica", life.choice.sample.facts())
             life.template = None  # plans' templates have no decisions
 
     @staticmethod
     def _note_thinking(life: RequestState) -> None:
-        """Report on the record, and in the head of a whole answer, that a model has thought beyond the key's cap."""
+        """Report reasoning tokens beyond the key's cap on the record, and in the headers of an answer that is not
+        streamed.
+        """
         cap = None if life.key is None else life.key.policy.max_thinking_tokens
         thought = None if cap is None else life.usage.output_reasoning
         if cap is None or thought is None or thought <= cap or life.is_hit:
@@ -212,7 +220,7 @@ class Finish:
             life.reply.add_headers(said)
 
     def _note_limit(self, life: RequestState) -> None:
-        """Let the target's health know whether it honours the max_tokens that it was told."""
+        """Record in the target's health whether it respected max_tokens."""
         last = life.last_attempt
         if last is None or last.is_left:
             return
@@ -229,7 +237,7 @@ class Finish:
 
 
 def fail(life: RequestState, error: TollkeeperError) -> None:
-    """Let a request, and its try in progress, fail with an error."""
+    """Set the error of a request, and of its attempt in progress."""
     life.error = error
     last = life.last_attempt
     if last is not None and last.error is None:
@@ -250,7 +258,7 @@ def _let_go(life: RequestState) -> None:
 
 
 async def _keep(life: RequestState, reply: Reply) -> None:
-    """Keep the answer, which is a good one also if that fails, and if the client does not wait for it."""
+    """Store the answer. A failure, or a client that disconnects, does not change the answer."""
     keeping = asyncio.ensure_future(reply.keep())
     while not keeping.done():
         # The client's leaving ends nothing; a failure is told below.
@@ -262,7 +270,7 @@ async def _keep(life: RequestState, reply: Reply) -> None:
 
 
 def _public_error(life: RequestState, error: TollkeeperError) -> TollkeeperError:
-    """Return the error as the caller may see it; what is kept back is logged for the operators."""
+    """Return the error as the caller may see it; what is withheld is logged for operators."""
     shown = public_error(
         error,
         model=life.requested_model,

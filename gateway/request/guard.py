@@ -1,6 +1,6 @@
-"""Check whether a request is allowed: the key's scopes, the model's context.
+"""Check whether a request is allowed by its key's scopes and its model's context length.
 
-It holds a key to its scopes and a model to its context. What is looked for in texts is in `gateway/guardrails`.
+What is inspected within texts is in `gateway/guardrails`.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ from contracts.serving.routes import RouteSpec
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a key's policy makes of a request: the effort a model is told (`None`: what was asked), and what to say."""
+    """What a key's policy changes: the reasoning effort sent to the model (`None`: as asked), and headers that say
+    so.
+    """
 
     reasoning_effort: ReasoningEffort | None = None
     headers: tuple[tuple[bytes, bytes], ...] = ()
@@ -26,12 +28,12 @@ _UNBOUND: Final = Bounds()
 
 
 class Guard:
-    """Checks before a model is called."""
+    """Checks that are made before a model is called."""
 
     def find(self, key: KeyEntry, request: AnyRequest, api: str, snapshot: Snapshot) -> ModelSpec | RouteSpec:
-        """Find what a request names, a model or a route. Raises as `before`.
+        """Return the model or route that a request names. Raise the same errors as `before`.
 
-        A key that may use a route may use it wherever it leads.
+        A key that may use a route may use every model that the route leads to.
         """
         route = snapshot.routes.get(request.model) if snapshot.routes else None
         if route is None:
@@ -42,7 +44,10 @@ class Guard:
         return route
 
     def before(self, key: KeyEntry, request: AnyRequest, api: str, snapshot: Snapshot) -> ModelSpec:
-        """Find the model and hold the request to the key's scopes. Raises UnknownModel, PermissionDenied, ..."""
+        """Return the model that a request names, after checking the key's scopes and the model's context length.
+
+        Raise UnknownModel, PermissionDenied or InvalidRequest.
+        """
         _check_endpoint(key, api)
         model = snapshot.models.get(request.model)
         if model is None or not _may_use(key, model):
@@ -56,11 +61,11 @@ class Guard:
         return model
 
     def admits(self, key: KeyEntry, model: ModelSpec, api: str) -> bool:
-        """Return whether a key's scopes have both a model and an API; the rest of `before` goes by the request."""
+        """Return whether a key may use a model by an API. The other checks of `before` depend on the request."""
         return _may_use(key, model) and (key.endpoints is None or api in key.endpoints)
 
     def bounds(self, key: KeyEntry | None, request: AnyRequest | None, model: ModelSpec | None = None) -> Bounds:
-        """Hold a chat to the most its key may let a model think, and to what the model's route has pinned."""
+        """Return the reasoning effort for a chat: clipped to the key's maximum, or as the model's route pins it."""
         cap = key.policy.max_reasoning_effort if key is not None else None
         pinned = model.sampling.pinned_effort if model is not None and model.sampling is not None else None
         if (cap is None and pinned is None) or not isinstance(request, ChatRequest):

@@ -1,4 +1,4 @@
-"""Serves a request along its route: from one model to the next, until one answers or none is left that may."""
+"""Serve a request along its route's fallback chain: model after model until one answers."""
 
 import logging
 from typing import Final
@@ -26,16 +26,17 @@ _OTHERS_MAY_CODES: Final = frozenset(("context_length_exceeded", "unpriced_model
 
 
 class Journeys:
-    """Leads requests that have been shown their way, and have entered its first leg."""
+    """Runs requests whose fallback chain is known and whose first candidate has been chosen."""
 
     def __init__(self, stages: Stages, reserving: Reserving) -> None:
         self._stages = stages
         self._reserving = reserving
 
     async def go(self, life: RequestState, way: Way) -> None:
-        """Serve the request by the first leg that can; what an earlier one reserved is given back.
+        """Serve the request by the first candidate that answers; release what was reserved for those before it.
 
-        Raises what the last target failed with, or where none was called what the first leg was refused for.
+        Raise the error of the last target that was called. If none was called, raise what the first candidate was
+        refused for.
         """
         reply, failure = life.reply, None
         assert reply is not None
@@ -66,7 +67,7 @@ class Journeys:
 
 
 def goes_on(stages: Stages, life: RequestState, reply: Reply, error: TollkeeperError) -> bool:
-    """Return whether another model may be asked after an error: the client has seen nothing, and it may help."""
+    """Return whether another model may be asked after an error: the client has received nothing, and it may help."""
     if reply.has_begun:
         return False
     if isinstance(error, _OTHERS_MAY) or error.error_code in _OTHERS_MAY_CODES:

@@ -1,4 +1,4 @@
-"""The stages of a request, in the order in which a plan lists them. Each waits only if it has to."""
+"""The stages of a request, in the order of a plan's list. A stage waits only if it has to."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -36,7 +36,7 @@ _PATH: Final = CHAT.path
 
 
 class Understand(Stage):
-    """Finds out who asks for what, of which model or route, and lets guardrails see it."""
+    """Identifies the caller, reads the body, finds the model or route, and runs the guardrails for requests."""
 
     def __init__(self, stages: Stages, clock: Clock) -> None:
         self._stages = stages
@@ -81,7 +81,7 @@ class Understand(Stage):
         life.reply = await self._model_of(life, key, request)
 
     async def _model_of(self, life: RequestState, key: KeyEntry, request: AnyRequest) -> Reply:
-        """Find the model or route that is asked for, and return what answers."""
+        """Return the model that answers the requested model or route."""
         found = life.route_spec or self._stages.guard.find(key, request, life.operation.api, life.snapshot)
         if isinstance(found, RouteSpec):
             life.route_spec, life.route = found, found.id if life.rollout is None else life.rollout.route
@@ -99,7 +99,7 @@ class Understand(Stage):
         return reply
 
     async def _guarded(self, life: RequestState, request: AnyRequest) -> AnyRequest:
-        """Lead a request through the guardrails that cover it. Raise what refuses it."""
+        """Run the guardrails that cover a request. Raise the error with which they block it."""
         guard = life.guard = self._stages.guardrails.guard_for(life, life.exchange)
         if guard is None:
             return request
@@ -107,7 +107,9 @@ class Understand(Stage):
 
 
 async def _examine(guardrails: Guardrails, clock: Clock, guard: RequestGuard, life: RequestState) -> AnyRequest:
-    """Return a request as guardrails leave it, and note how long that took. Raise what refuses it."""
+    """Return the request as guardrails changed it, and store how long that took. Raise the error with which they block
+    it.
+    """
     guard.began_ns = clock.monotonic_ns()
     try:
         return await guardrails.examine(guard, life, life.operation)
@@ -116,14 +118,14 @@ async def _examine(guardrails: Guardrails, clock: Clock, guard: RequestGuard, li
 
 
 def _filter_answer(guard: RequestGuard, life: RequestState, reply: GeneratedReply) -> None:
-    """Let guardrails see the answer first, and end a stream in which they find what must not go out."""
+    """Route the answer through the guardrails first. They end a stream if they find what must not be sent."""
     answer_filter = guard.filter_answer()
     if answer_filter is not None:
         reply.filter_by(answer_filter, lambda verdict: life.end_early(cut_by(verdict)))
 
 
 class Inspect(Stage):
-    """Has guardrails look at a request of a plan, which they do at once."""
+    """Runs the guardrails for a planned request, which do not have to wait."""
 
     def __init__(self, stages: Stages, clock: Clock) -> None:
         self._guardrails = stages.guardrails
@@ -140,7 +142,7 @@ class Inspect(Stage):
         return None
 
     async def _inspect(self, life: RequestState, guard: RequestGuard) -> None:
-        """Let a request go on as guardrails leave it, and its answer through them."""
+        """Continue with the request as guardrails changed it, and route its answer through them."""
         request = await _examine(self._guardrails, self._clock, guard, life)
         if guard.has_changed:
             life.request = request
@@ -154,7 +156,7 @@ class Inspect(Stage):
 
 
 class Admit(Stage):
-    """Accepts a ticket, which says that there is room for the request's record."""
+    """Takes a ticket, which guarantees that the journal has room for the request's record."""
 
     def __init__(self, stages: Stages) -> None:
         self._admission = stages.admission
@@ -165,7 +167,7 @@ class Admit(Stage):
 
 
 class Observe(Stage):
-    """Has the answer copied or hashed as it leaves, for tenants that keep content or audit requests."""
+    """Copies or hashes the answer while it is sent, for tenants that store content or audit requests."""
 
     def __init__(self, stages: Stages) -> None:
         self._recorder = stages.recorder
@@ -180,7 +182,7 @@ class Observe(Stage):
 
 
 class FindWay(Stage):
-    """Works out where a request for a route goes."""
+    """Works out the fallback chain of a request for a route."""
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
@@ -204,7 +206,7 @@ class FindWay(Stage):
 
 
 class AnswerFromCache(Stage):
-    """Answers with what was kept of an earlier request. Then no stage follows."""
+    """Answers with a cached response, if there is one. Then no further stage runs."""
 
     def __init__(self, stages: Stages, reserving: Reserving) -> None:
         self._stages = stages
@@ -224,9 +226,9 @@ class AnswerFromCache(Stage):
 
 
 class Call(Stage):
-    """Reserves what the request needs, waits for its turn, chooses a target and calls it; others if that fails.
+    """Reserves for the request, waits for its turn, chooses a target and calls it, and another one if that fails.
 
-    A request of a plan whose counters have the room, and whose target has an idle connection, is sent at once.
+    A planned request is sent at once if its counters have room and its target has an idle connection.
     """
 
     def __init__(
@@ -256,14 +258,14 @@ class Call(Stage):
         await self._stages.caller.call(life, life.reply, call, await self._reserving.candidates(life, call))
 
     async def _call(self, life: RequestState) -> None:
-        """Call the targets of a request that holds what it needs."""
+        """Call the targets of a request for which everything is reserved."""
         assert life.reply is not None
         self.prepare(life)
         call = self._reserving.held_call(life)
         await self._stages.caller.call(life, life.reply, call, life.candidates)
 
     def _send(self, life: RequestState, plan: RequestPlan) -> bool:
-        """Send a request to the first of its candidates; return whether there was a connection for it."""
+        """Send a request to its first candidate; return whether an idle connection was available."""
         to = plan.sole
         life.candidates = plan.candidates
         if to is None:
@@ -285,7 +287,7 @@ class Call(Stage):
         return False
 
     def _ranked(self, life: RequestState, plan: RequestPlan) -> Sequence[TargetSpec]:
-        """Return a plan's targets, best first, by its pool's policy."""
+        """Return a plan's targets, best first, by the pool's routing policy."""
         router, pool = self._stages.router, plan.snapshot.pools[plan.model.pool]
         if router.is_plain(pool):
             return router.choose(plan.model, plan.snapshot)
@@ -330,7 +332,9 @@ class Call(Stage):
                 life.sent_slot = NO_SLOT
 
     def prepare(self, life: RequestState) -> None:
-        """Put the limits into the answer's head, and hold the answer to them: once, as it is on its way."""
+        """Write the rate-limit headers of the answer and bound the answer by its limits. Runs once, after the request
+        was sent.
+        """
         reply, plan = life.reply, life.plan
         if life.is_prepared or reply is None or plan is None:
             return

@@ -1,4 +1,4 @@
-"""One request from its arrival to its record: who asks for what, what it holds, and what each stage learned of it."""
+"""The state of one request from its arrival to its record: what it asks for, what it holds, what each stage found."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -52,45 +52,47 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Driver(ABC):
-    """The interface that drives requests and receives their events."""
+    """The interface of the object that runs requests and receives their events."""
 
     @abstractmethod
     def cancel(self, life: "RequestState") -> None:
-        """Cancel a request: its client disconnected, or the gateway stops."""
+        """Cancel a request: its client disconnected, or the gateway is stopping."""
 
     @abstractmethod
     def end_early(self, life: "RequestState", why: TollkeeperError) -> None:
-        """End an answer here, which is a good one."""
+        """End an answer here; what was sent is a successful answer."""
 
     @abstractmethod
     def prepare(self, life: "RequestState") -> None:
-        """Get ready for the reply to a request that is on its way."""
+        """Prepare the reply to a request that has been sent to its target."""
 
     @abstractmethod
     def reply_ended(self, life: "RequestState", error: Exception | None) -> None:
-        """Record that the reply to a request that was sent at once has ended."""
+        """Handle the end of the target's reply to a request without a task."""
 
     @abstractmethod
     def send(self, life: "RequestState") -> None:
-        """Send an answer's end. Its record is written."""
+        """Send the end of an answer whose record has been written."""
 
     @abstractmethod
     def follow_up(self, life: "RequestState") -> None:
-        """Count a request, and learn from it."""
+        """Update metrics and estimates from an ended request."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Stage(ABC):
-    """A step on every request's path. A plan says which there are."""
+    """One step of a request's path. A plan lists the stages that its requests need."""
 
     @abstractmethod
     def run(self, life: "RequestState") -> Awaitable[None] | None:
-        """Do it. Return `None` if it is done, else what has to be waited for. Raise what refuses the request."""
+        """Run the stage. Return `None` if it is done, else what has to be awaited. Raise the error that refuses the
+        request.
+        """
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestState(Ending):
-    """One request. Times are monotonic nanoseconds except `started_at_ns`."""
+    """The state of one request. Times are monotonic nanoseconds except `started_at_ns`, which is Unix time."""
 
     def __init__(
         self,
@@ -217,32 +219,31 @@ class RequestState(Ending):
         return UUID(bytes=self.id_bytes)
 
     def follow(self, trace: TraceContext, *, has_spans: bool) -> None:
-        """Belong to the caller's trace. `has_spans`: the gateway sends spans of its own."""
+        """Join the caller's trace. With `has_spans` the gateway sends spans of its own."""
         self.trace = trace
         if trace.trace_id:
             self.span_id = self.id_bytes[-UUID_RANDOM_TAIL:]
             self.is_traced = has_spans
 
     def has_client_left(self) -> bool:
-        """Return whether nobody waits for the answer any more."""
+        """Return whether the client has disconnected."""
         return self.exchange.is_gone
 
     @property
     def output_so_far(self) -> int:
-        """Return how many tokens of its answer have passed."""
+        """Return how many tokens of the answer have passed through the gateway."""
         return sum([attempt.progress.tokens for attempt in self.answering_attempts])
 
     @property
     def asked_tier(self) -> str:
-        """Return the service tier that the request is to be served at: "auto" where its provider is to choose.
-
-        Empty: the standard one.
+        """Return the service tier that is sent to the provider; "auto": the provider chooses; empty: the standard
+        tier.
         """
         asked = "" if self.request is None else self.request.asked_tier
         return asked or (BATCH if self.is_batched else "")
 
     def tier_of(self, attempt: Attempt) -> str:
-        """Return the service tier that an attempt is priced as: what its target reported, else what was asked."""
+        """Return the service tier at which an attempt is priced: as the target reported it, else as asked."""
         reported = attempt.result.service_tier
         if reported is None:
             reported = attempt.progress.service_tier
@@ -252,17 +253,17 @@ class RequestState(Ending):
 
     @property
     def is_hit(self) -> bool:
-        """Return whether it was answered with a kept answer, and no model was asked."""
+        """Return whether the answer came from the response cache and no model was called."""
         return self.cache_outcome == "hit" or self.cache_outcome == "semantic_hit"
 
     @property
     def was_begun(self) -> bool:
-        """Return whether the model that it was led to last may have worked on it."""
+        """Return whether the last model of the fallback chain may have done work."""
         return any([attempt.was_begun and not attempt.is_left for attempt in self.attempts])
 
     @property
     def owes_nothing(self) -> bool:
-        """Return whether no attempt at the model that it was led to last is charged. Known once it is settled."""
+        """Return whether no attempt at the last model is charged. Known after settlement."""
         return all([attempt.is_free or attempt.is_left for attempt in self.attempts])
 
     @property
@@ -272,18 +273,18 @@ class RequestState(Ending):
 
     @property
     def answering_attempts(self) -> list[Attempt]:
-        """Return the attempts whose output is the answer: the last, and those that it continued."""
+        """Return the attempts that make up the answer: the last one, and those that it continued."""
         return answering(self.attempts)
 
     @property
     def learned_of(self) -> Attempt | None:
-        """Return the attempt that tells of the request's model; `None` if that was not called."""
+        """Return the attempt that describes the request's model; `None` if that model was not called."""
         last = self.last_attempt
         return None if last is None or last.is_left else last
 
     @property
     def outcome(self) -> Outcome:
-        """Return how it ended: ok, cancelled by the client, rejected before any model, or failed at one."""
+        """Return the outcome: ok, cancelled by the client, rejected before any model was called, or error."""
         if self.error is None:
             return "ok"
         if self.error.code == "client_closed_request":
@@ -292,29 +293,33 @@ class RequestState(Ending):
 
     @property
     def status(self) -> int:
-        """Return the HTTP status that the outcome stands for, also where a stream had already said 200."""
+        """Return the HTTP status of the outcome, even if a stream had already begun with 200."""
         return 200 if self.error is None else self.error.status
 
     def add_decision(self, part: str, decision: object) -> None:
-        """Add a part to what its record says of how it was routed: one JSON object. The last of a name is read."""
+        """Add a field to the JSON object of routing decisions on the record. A later value of the same name replaces
+        it.
+        """
         said = msgspec.json.encode({part: decision}).decode()
         before = self.route_decision
         self.route_decision = f"{before[:-1]},{said[1:]}" if before else said
 
     def end_early(self, why: TollkeeperError) -> None:
-        """End its answer here, which is a good one: it has used up what it may have, or is stopped by a guardrail."""
+        """End the answer here as a successful one: its allowance is used up, or a guardrail stops it."""
         if self._driver is not None:
             self._driver.end_early(self, why)
 
     # what its connection and its target tell it
 
     def cancel(self) -> None:
-        """End it: its client has left."""
+        """Cancel the request because its client disconnected."""
         if self._driver is not None and not self.is_over:
             self._driver.cancel(self)
 
     async def ended(self) -> None:
-        """Wait until it has its record. Whoever is cancelled here cancels it, and still waits."""
+        """Wait until the record is written. If the waiting task is cancelled, the request is cancelled too, and still
+        awaited.
+        """
         while not self.is_over:
             if self.ending is None:
                 self.ending = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Reserve for a model before it is called, and release if the request moves to another model."""
+"""Reserve limits and budgets before a model is called, and release them if the request moves to another model."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -30,7 +30,7 @@ _EXPECTED_OUTPUT: Final = 256  # tokens, by which replicas' decoding is compared
 
 
 class Reserving:
-    """Reserves for a request, waits for its turn, and says which of the pool's targets are to be tried."""
+    """Reserves for a request, waits for its turn in the pool's queue, and ranks the pool's targets."""
 
     def __init__(self, stages: Stages, clock: Clock) -> None:
         self._stages = stages
@@ -38,9 +38,9 @@ class Reserving:
         self.open_grants = 0  # held by requests in progress
 
     async def admit(self, life: RequestState, pool: PoolSpec) -> ModelCall:
-        """Reserve what the request needs and wait for its turn; return the call as it may be made.
+        """Reserve what the request needs and wait for its turn; return the call to make.
 
-        `pool` has the targets that may see the prompt. Raises LimitExceeded, BudgetExhausted, QueueFull, ...
+        `pool` holds the targets that may see the prompt. Raise LimitExceeded, BudgetExhausted or QueueFull.
         """
         _shed_what_is_held(life, self._clock.wall_ns())
         reply, limiter = life.reply, self._stages.limiter
@@ -65,21 +65,21 @@ class Reserving:
         return call
 
     def held_call(self, life: RequestState) -> ModelCall:
-        """Return the call of a request that holds what it needs, and whose answer is held to that."""
+        """Return the call of a request that is already reserved for; its answer is bounded by the reservation."""
         call = self.model_call(life, None) if life.call is None else life.call
         if life.allowance is not None:
             call.on_held = life.allowance.hold
         return call
 
     def hold_to_limits(self, life: RequestState) -> None:
-        """Hold the answer to what is reserved for it, if anything bounds it."""
+        """Bound the answer by its reservation, if a limit or budget covers it."""
         life.reservation = None if life.grant is None else life.grant.reservation
         allowance = life.allowance = self._allowance(life, life.grant)
         if allowance is not None and life.reply is not None:
             life.reply.hold_to(allowance)
 
     def leave(self, life: RequestState) -> None:
-        """Release what was taken for a model that the request leaves: it is charged by the one that answers."""
+        """Release what was reserved for a model that the request leaves. Only the model that answers is charged."""
         self.open_grants -= life.grant is not None
         if life.allowance is not None:
             life.allowance.close()
@@ -93,9 +93,9 @@ class Reserving:
         life.limit = ""
 
     def set_aside(self, life: RequestState, attempts: list[Attempt]) -> None:
-        """Leave a model that has answered: its place and its slots are free, the rest is held and settled later.
+        """Leave a model that has answered: free its concurrency slot; settle the rest of its reservation later.
 
-        `attempts` are the model's, the last that with the answer.
+        `attempts` are that model's attempts; the last one has the answer.
         """
         if life.allowance is not None:
             life.allowance.close()
@@ -110,7 +110,7 @@ class Reserving:
             attempt.is_left = True
 
     def holds_all(self, life: RequestState) -> bool:
-        """Return whether all that a priced request used is reserved, by now; else shared counters are to be asked."""
+        """Return whether everything that a priced request used is reserved here; if not, ask the shared counters."""
         grant = life.grant
         if grant is None or not self._stages.limiter.store.is_shared:
             return True
@@ -118,7 +118,7 @@ class Reserving:
         return reservation.covers(used) or reservation.extend(reservation.lacking(used), self._clock.steady_ns())
 
     async def reserve_late(self, life: RequestState) -> None:
-        """Reserve what the request used beyond its grants, where counters are shared. Raises nothing."""
+        """Reserve what the request used beyond its grants, if counters are shared. Raise no error."""
         store = self._stages.limiter.store
         if not store.is_shared:
             return
@@ -130,7 +130,7 @@ class Reserving:
                 await reserve_late(used, earlier.grant, store, self._clock)
 
     def settle_earlier(self, life: RequestState) -> None:
-        """Charge the answers that were set aside, once the last is settled."""
+        """Charge the answers that were set aside, after the last one was settled."""
         now_ns = self._clock.steady_ns()
         for earlier in reversed(life.earlier):
             self.open_grants -= earlier.grant is not None
@@ -139,7 +139,7 @@ class Reserving:
     async def candidates(
         self, life: RequestState, call: ModelCall, within: frozenset[str] | None = None
     ) -> Sequence[TargetSpec]:
-        """Return the targets to try, best first; of `within` alone, by their ids, where that is stated."""
+        """Return the targets to try, best first. `within` limits them to these target ids."""
         assert life.model is not None and life.request is not None
         choice = life.choice = await self._stages.router.rank(
             life.model,
@@ -152,7 +152,7 @@ class Reserving:
         return choice.candidates
 
     def model_call(self, life: RequestState, effort: ReasoningEffort | None) -> ModelCall:
-        """Return the call of a request, with nothing reserved for it."""
+        """Return the call of a request without a reservation."""
         assert life.request is not None
         if isinstance(life.request, TranslatedChat):
             life.body = life.request.chat_body
@@ -173,7 +173,9 @@ class Reserving:
         )
 
     async def _wait_for_turn(self, life: RequestState, call: ModelCall, queue: PoolQueue, pool: PoolSpec) -> None:
-        """Wait until the model's pool has room and it is this tenant's turn. Raises QueueFull if it is shed."""
+        """Wait until the pool has capacity and it is this tenant's turn. Raise QueueFull if the queue sheds the
+        request.
+        """
         assert life.reply is not None
         count_input = partial(self._stages.targets.count_input, call, pool)
         size = await self._stages.limiter.size(life, life.grant, count_input)
@@ -202,7 +204,7 @@ class Reserving:
             return UNKNOWN_USAGE, UNPRICED
 
     def _allowance(self, life: RequestState, grant: Grant | None) -> Allowance | None:
-        """Return what watches the answer grow, where anything bounds it."""
+        """Return the allowance that watches the answer grow, if a limit bounds it."""
         thinking_cap = life.key.policy.max_thinking_tokens if life.key is not None else None
         if not isinstance(life.request, GenerationRequest):
             return None
@@ -214,14 +216,14 @@ class Reserving:
 
 
 def expected_output(limit: int | None) -> int:
-    """Return the output tokens by which replicas' decoding is compared, under a caller's limit."""
+    """Return the output tokens that replicas are compared by: the caller's limit, at most 256."""
     return _EXPECTED_OUTPUT if limit is None or limit > _EXPECTED_OUTPUT else limit
 
 
 def _shed_what_is_held(life: RequestState, now_ns: int) -> None:
-    """Refuse what runs as a batch while an objective in danger asks for it. Raises LimitExceeded.
+    """Refuse batch requests while an SLO in danger asks for it. Raise LimitExceeded.
 
-    As a limit, not as a failure: a failure would count against the objective, which would then never recover.
+    It is a limit and not a failure: a failure would count against the SLO, which could then never recover.
     """
     if not life.snapshot.holds or life.priority != "batch" or life.model is None:
         return

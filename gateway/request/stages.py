@@ -1,4 +1,4 @@
-"""The neighbours that a request passes through, and what it holds on its way."""
+"""The components that a request passes through, and what it holds on its way."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from gateway.wire.large_bodies import LargeBodies
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The neighbours that a request passes through."""
+    """The components that a request passes through."""
 
     directory: Directory
     authenticator: Authenticator

@@ -1,1 +1,1 @@
-"""Choose a replica of a pool: the router and what it learns from hosts. Policies are in `algorithms/routing/`."""
+"""Choose which target answers: replicas of a pool, fallback chains of routes, health, retries and hedging."""

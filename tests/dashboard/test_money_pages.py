@@ -343,10 +343,10 @@ def test_a_chart_of_an_error_budget_ends_where_twice_as_many_were_bad(
 @pytest.mark.parametrize(
     ("field", "typed", "said"),
     [
-        ("new_budget_amount", "much", "should be a valid decimal"),
-        ("new_budget_amount", "-5", "greater than 0"),
+        ("new_budget_amount", "much", "write a number"),
+        ("new_budget_amount", "-5", "must be above 0"),
         ("new_budget_thresholds", "80, 50", "thresholds must rise"),
-        ("new_budget_thresholds", "soon", "valid integer"),
+        ("new_budget_thresholds", "soon", "write a whole number"),
         ("new_budget_webhook", "ftp://x", "a webhook is an http:// or https:// URL"),
     ],
 )
@@ -387,7 +387,7 @@ def test_finance_makes_a_card_of_units_for_a_region_by_the_form(
         ("image", False, "'image' is not a price by unit; write UNIT=USD such as image=0.04"),
         ("image=cheap", False, "'image=cheap' is not a price by unit"),
         ("picture=0.04", False, "picture"),
-        ("image=-1", False, "greater than or equal to 0"),
+        ("image=-1", False, "must be at least 0"),
         ("image=0.04", True, "standard cost card is for every provider, region and tenant, and has no image"),
     ],
 )

@@ -3,14 +3,19 @@
 import asyncio
 import io
 import os
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from analytics.books.budget_actuals import BudgetActuals
 from tests.e2e.installation import Installation
 from tollkeeper.demonstration import Demonstration
 from tollkeeper.installation import Installation as Running
-from tollkeeper.showcase.fill import fill_showcase, remove_showcase
+from tollkeeper.open_installation import open_installation
+from tollkeeper.showcase.fill import USED_PERCENT, fill_showcase, remove_showcase
 from tollkeeper.showcase.rows import HOSTED, NEXT, OWN, ROLLOUT, TENANTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.drill]
@@ -47,6 +52,19 @@ def test_a_budget_a_broken_promise_and_its_end_call_slack_once_each(installation
     )
 
 
+def used_percents(installation: Installation) -> dict[str, int]:
+    """Return the percentages of the story's budgets that are used; the demonstration's own is of a tiny amount."""
+    found = {}
+    for tenant in TENANTS:
+        listed: Any = installation.request("GET", f"/v1/tenants/{tenant}/budgets")
+        for budget in listed["data"]:
+            if Decimal(budget["amount_usd"]) >= 1:
+                state: Any = installation.request("GET", f"/v1/tenants/{tenant}/budgets/{budget['id']}")
+                (mine,) = state["state"]["subjects"]
+                found[tenant] = round(Decimal(mine["spent"]) * 100 / Decimal(budget["amount_usd"]))
+    return found
+
+
 def test_the_story_stays_until_it_is_reset(installation: Installation) -> None:
     def rows(path: str, key: str = "id") -> set[str]:
         found: object = installation.request("GET", f"{path}?limit=1000")
@@ -57,6 +75,11 @@ def test_the_story_stays_until_it_is_reset(installation: Installation) -> None:
     assert {"acme-ttft", "globex-availability"} <= rows("/v1/slos")
     for tenant in TENANTS:
         assert rows(f"/v1/tenants/{tenant}/budgets")
+    used = used_percents(installation)
+    assert used.keys() == USED_PERCENT.keys() and all(used[tenant] <= USED_PERCENT[tenant] for tenant in used)
+    with open_installation(installation.data, "", os.environ) as opened:
+        BudgetActuals(opened.database, opened.store, lambda: datetime.now(UTC)).write_due()  # as every five minutes
+    assert used_percents(installation) == used, "what the ledger adds to budgets is in the story already"
     said: list[str] = []
     assert remove_showcase(installation.data, os.environ, said.append) > 5_000
     assert not {OWN, HOSTED, NEXT} & rows("/v1/models") and not set(TENANTS) & rows("/v1/tenants")

@@ -61,15 +61,15 @@ def test_a_key_may_stand_in_the_environment_or_a_file(load, monkeypatch, tmp_pat
 
 # (what is replaced, by what, the line, words of the message)
 WRONG = {
-    "a type": ("weight: 3", "weight: three", 11, ["pools.0.targets.1.weight", "integer"]),
-    "a limit": ("weight: 3", "weight: 0", 11, ["weight", "greater than or equal to 1"]),
+    "a type": ("weight: 3", "weight: three", 11, ["pools.0.targets.1.weight", "whole number"]),
+    "a limit": ("weight: 3", "weight: 0", 11, ["weight", "at least 1"]),
     "a misspelt field": ("weight: 3", "wieght: 3", 11, ["wieght"]),
     "a misspelt block": ("models:\n", "limitz:\n  - a\nmodels:\n", 12, ["limitz"]),
     "a missing field": ("    tenant: acme\n", "", 2, ["keys.0.tenant", "required"]),
     "a missing list": ("models:\n  - name: m\n    pool: p\n", "", 1, ["models", "required"]),
     "an unknown policy": ("- name: p\n", "- name: p\n    policy: fastest\n", 6, ["policy", "round_robin"]),
     "an unknown leaf": ("input_text: 0.15", "input_txt: 0.15", 19, ["input_txt"]),
-    "a price that is not a number": ("0.15", "cheap", 19, ["input_text", "decimal"]),
+    "a price that is not a number": ("0.15", "cheap", 19, ["input_text", "write a number"]),
     "a pool given twice": (
         "models:\n",
         "  - {name: p, targets: [{name: x, kind: scripted}]}\nmodels:\n",
@@ -126,7 +126,7 @@ def test_what_is_wrong_is_named_with_its_line(load, name, tmp_path):
         (GOOD.replace("tenant: acme", "tenant: acme\n    expires_at: 2026-02-30"), ["gateway.yaml"]),
         (GOOD.encode() + b"# \xff\xfe", ["gateway.yaml"]),
         ("", ["gateway.yaml, line 1", "keys", "required"]),
-        ("- a\n- b\n", ["gateway.yaml", "dictionary"]),
+        ("- a\n- b\n", ["gateway.yaml", "fields with values"]),
         ("{", ["gateway.yaml"]),
     ],
 )

@@ -152,7 +152,7 @@ WRONG = {
     "an unknown team": ("subject: search,", "subject: serch,", "subject: serch,", ["limits.3.subject", "'serch'"]),
     "a project without its team": ("search/ranking", "ranking", "subject: ranking", ["'team/project'"]),
     "money finer than a pico-USD": ("12.50", '"1e-13"', '"1e-13"', ["budgets.0.amount_usd"]),
-    "a budget of nothing": ("12.50", "0", "amount_usd: 0", ["budgets.0.amount_usd", "greater than 0"]),
+    "a budget of nothing": ("12.50", "0", "amount_usd: 0", ["budgets.0.amount_usd", "must be above 0"]),
     "both amounts": (
         "gpu_milliseconds: 7",
         "gpu_milliseconds: 7\n    amount_usd: 1",

@@ -36,9 +36,7 @@ FOREIGN: Final = {
         "_decoded",
     ): "msgspec: which required field is missing is in its text alone",
     ("backends/telemetry/parquet_files.py", "_cause"): "pyarrow: what an object store answered is in its text alone",
-    ("gateway/config/file.py", "_complaint"): "pydantic: puts 'Value error, ' before a validator's own text",
     ("backends/processes/process.py", "run_process"): "pydantic: puts 'Value error, ' before a validator's own text",
-    ("backends/web/replies.py", "describe_invalid"): "pydantic: puts 'Value error, ' before a validator's own text",
     ("backends/engine/vllm_engine/failures.py", "request_failure"): "vLLM: a refused grammar is a plain ValueError",
     (
         "backends/llm/http/streamed_call.py",

@@ -131,6 +131,39 @@ def test_a_change_is_shown_field_by_field_and_pruning_removes_what_is_not_named(
         ("    pool: small\n", "    pool: small\n    pool: other\n", "line 15: 'pool' is given twice"),
         ("id: web", "id: 'Web Shop'", "line 5: teams.0.id: id is 'Web Shop'"),
         ("[{model: assistant}]", "[{model: other}]", "routes.1"),
+        (
+            "{name: b, kind: scripted}",
+            "{name: b, kind: script}",
+            "line 10: pools.0.targets.0.kind: kind is 'script': use",
+        ),
+        (
+            "{name: b, kind: scripted}",
+            "{name: b, kind: openai_http}",
+            "line 10: pools.0.targets.0: an openai_http target",
+        ),
+        (
+            "{name: b, kind: scripted}",
+            "{name: a, kind: scripted}",
+            "line 11: pools.0.targets.1.id: pool 'small' has",
+        ),
+        ("policy: round_robin", "queue: {max_inflight: 3}", "pools.0.queue.max_inflight: queue has no field"),
+        ("[{model: assistant}]", "[{route: front}]", "routes lead to each other: front to back to front"),
+        ("weight: 2", "weight: .nan", "line 7: pools.0: a value is not plain data; use text, finite numbers"),
+        ("id: web", "id: 5", "line 5: teams.0.id: id is 5: write text, in quotes"),
+        (
+            "version: assistant/1",
+            "version: assistant/1\n    valid_from: 2027-01-31",
+            "write a time with its zone, such as",
+        ),
+        ("version: assistant/1", "version: assistant/1\n    valid_from: 2027-13-31", "line 19: month must be in 1..12"),
+        (
+            "  - name: small",
+            "\t- name: small",
+            "line 7: found character '\\t' that cannot start any token; indent with",
+        ),
+        ("models:", "---\nmodels:", "a file holds one document: remove the line '---'"),
+        ("name: Acme", "name: !env NAME", "line 3: could not determine a constructor for the tag '!env'; use plain"),
+        ("name: Acme", "name: &again [*again]", "line 3: an alias contains itself"),
         ("subject: shop", "subject: shoop", "budgets.0.subject"),
     ],
 )
@@ -145,6 +178,60 @@ def test_one_bad_object_changes_nothing_and_is_named_with_file_and_line(
     assert "hooks.example" not in refused.output
     tenants = json.loads(run(data, "tenants", "list", "--json").stdout)
     assert [tenant["id"] for tenant in tenants] == ["demo"]
+
+
+def test_aliases_that_write_out_a_huge_file_are_refused(data: Path, file: Path) -> None:
+    rings = "".join(f"x-{number}: &x{number} [{', '.join([f'*x{number - 1}'] * 10)}]\n" for number in range(1, 10))
+    file.write_text(f"x-0: &x0 [1, 2]\n{rings}")
+    refused = apply(data, file)
+    assert refused.exit_code == 1 and "line 7: with its aliases written out this has more than" in refused.stderr
+
+
+def test_a_section_of_the_files_own_may_hold_anchors(data: Path, file: Path) -> None:
+    file.write_text(
+        "x-scripted: &scripted {kind: scripted}\npools:\n  - {name: p, targets: [{<<: *scripted, name: a}]}\n"
+    )
+    applied = apply(data, file)
+    assert applied.exit_code == 0 and "+ pool p" in applied.stdout, applied.output
+
+
+def test_files_without_anything_to_apply_are_an_error(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "README.md").write_text("# not YAML")
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    for name, said in (
+        ("config", "holds no .yaml, .yml or .json file"),
+        ("empty.yaml", "there is no section such as pools: or models:"),
+        ("binary.yaml", "is not text in UTF-8 (byte 0)"),
+        ("missing.yaml", "cannot be read: No such file or directory"),
+    ):
+        refused = run(data, "apply", "-f", str(tmp_path / name))
+        assert refused.exit_code == 1 and said in refused.stderr and str(tmp_path / name) in refused.stderr
+
+
+def test_more_objects_than_one_transaction_takes_are_refused_before_they_are_sent(data: Path, file: Path) -> None:
+    file.write_text("tenants:\n" + "".join(f"  - {{id: t{number}}}\n" for number in range(5_001)))
+    refused = apply(data, file)
+    assert refused.exit_code == 1 and "5,001 objects, and at most 5,000 are applied at once" in refused.stderr
+
+
+def test_a_removal_of_what_is_in_use_changes_nothing_and_says_what_uses_it(data: Path, file: Path) -> None:
+    assert apply(data, file).exit_code == 0
+    for section, said in (
+        ("pools", "cannot be removed: pool"),
+        ("models", "cannot be removed: route"),
+        ("alert_channels", "cannot be removed: "),
+    ):
+        file.write_text(f"{section}: []\n")
+        refused = run(data, "apply", "-f", str(file), "--prune")
+        assert refused.exit_code == 1 and said in refused.stderr, refused.output
+    assert apply_text(data, file, FILE).stdout == "Nothing to change.\n"
+
+
+def apply_text(data: Path, file: Path, text: str) -> Result:
+    file.write_text(text)
+    return apply(data, file)
 
 
 def test_a_wrong_option_is_an_error_and_not_pending_changes(data: Path, file: Path) -> None:

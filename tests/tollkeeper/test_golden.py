@@ -62,6 +62,27 @@ def test_help_is_as_in_its_golden_file_and_no_line_is_wider_than_the_terminal(na
     check(f"help-{columns}/{name}.txt", text)
 
 
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_the_list_of_all_commands_is_as_in_its_golden_file(columns: str) -> None:
+    done = CliRunner().invoke(app, ["--help"], env={"COLUMNS": columns}, prog_name="tollkeeper")
+    assert done.exit_code == 0 and all(len(line) <= int(columns) for line in done.stdout.splitlines())
+    check(f"help-{columns}/tollkeeper.txt", f"$ tollkeeper --help\n{done.stdout}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_is_whole_sentences_without_words_of_python(name: str) -> None:
+    command = next(each for each in COMMANDS if each.name == name).load()
+    for text in helps(command, [name], "80"):
+        assert not re.search(r"<(str|int|float|list|path|%)", text), "a type of Python"
+        assert not re.search(r"^Usage:.*(\{|\[\[)", text, re.MULTILINE), "brackets of Typer"
+        summaries = text.partition("\nCommands:\n")[2].partition("\n\n")[0]
+        assert not [line for line in summaries.splitlines() if line.endswith("...")], "a text that is cut"
+    for path, each in leaves(command, name):
+        assert [one.name for one in each.params if not one.hidden and not one.help] == [], path
+        said_twice = [one.name for one in each.params if "default" in (one.help or "") and one.show_default]
+        assert said_twice == [], f"{path}: the default is in the sentence already"
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES))
 def test_an_example_is_a_command_with_its_own_options(path: str) -> None:
     words = shlex.split(EXAMPLES[path])

@@ -115,6 +115,26 @@ def test_it_can_be_written_as_yaml_for_apply(data: Path, files: tuple[str, str],
     assert run(data, "apply", "-f", str(made)).stdout == "Nothing to change.\n"
 
 
+@pytest.mark.parametrize(
+    ("deployment", "said"),
+    [
+        (
+            "{model: openai/gpt-4o, input_cost_per_token: cheap}",
+            "line 2: model_list.0: input_cost_per_token is 'cheap'",
+        ),
+        ("{model: openai/gpt-4o, weight: heavy}", "line 2: model_list.0: weight is 'heavy'; write a whole number"),
+        ("{api_base: 'http://a'}", "line 2: model_list.0: needs model_name and litellm_params.model"),
+    ],
+)
+def test_a_deployment_that_cannot_be_read_is_named_by_file_and_line(
+    data: Path, tmp_path: Path, deployment: str, said: str
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(f"model_list:\n  - {{model_name: gpt-4o, litellm_params: {deployment}}}\n")
+    done = CliRunner().invoke(app, ["import", "litellm", str(file), "--dry-run", "--data", str(data)])
+    assert done.exit_code == 2 and f"{file}, {said}" in done.stderr
+
+
 def test_another_file_is_refused(data: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text("pools: []\n")

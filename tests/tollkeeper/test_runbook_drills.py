@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,22 +17,29 @@ from typer.testing import CliRunner
 from algorithms.abuse.incident import Incident
 from algorithms.abuse.sighting import Sighting
 from analytics.alerts.abuse import abuse
+from analytics.alerts.machines import telemetry_loss
 from analytics.alerts.sources import Look
-from analytics.alerts.spending import bill_mismatches, spend_anomalies
+from analytics.alerts.spending import bill_mismatches, budget_thresholds, spend_anomalies, unpriced_usage
 from analytics.anomaly.spend import anomalies_of_today
 from analytics.reconciliation.report import Reconciler
 from backends.control.abuse_incidents import list_incidents, write_incidents
+from backends.control.budget_standings import load_standings
+from backends.control.budget_states import GatewayState, publish_states
 from backends.control.database import ControlDatabase
 from backends.control.provider_bills import list_reconciliations
 from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
+from contracts.metering.usage import Usage
 from contracts.recording.moments import unix_ns
-from contracts.recording.names import REQUESTS
+from contracts.recording.names import ENGINE_STEPS, REQUESTS
 from contracts.rules.alerts import Finding, Rule
+from contracts.rules.periods import period_bounds
 from gateway.config.database_source import DatabaseSource
 from tests.analytics.cost.records import request
 from tests.tollkeeper.test_books_command import said
 from tests.tollkeeper.test_reconcile_command import INPUT, MONTH, OUTPUT, Bills, bills
+from tests.tollkeeper.test_store_check import check, step
+from tests.tollkeeper.test_store_check import request as recorded
 from tollkeeper.cli import app
 
 __all__ = ["bills"]  # a fixture
@@ -97,6 +105,120 @@ def test_drill_of_a_bill_that_has_lines_of_a_key_that_is_not_ours(bills: Bills) 
     assert bills.report()[1] == {"not_through_us": "2.000000000000"}
 
 
+def on_machine(data: Path, *words: str) -> str:
+    """Run a command on an installation whose control plane runs, and return what it prints."""
+    done = CliRunner().invoke(app, [*words, "--data", str(data)])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_drill_of_a_budget_that_refuses(store: Any, data: Path) -> None:
+    shutil.copytree(store.data / "secrets", data / "secrets", dirs_exist_ok=True)
+    tenant, now = f"tenant-{uuid4().hex[:12]}", datetime.now(UTC)
+    on_machine(data, "tenants", "create", tenant)
+    on_machine(data, "keys", "create", "--tenant", tenant, "--name", "runaway")
+    (key,) = (row["id"] for row in json.loads(on_machine(data, "keys", "list", "--tenant", tenant, "--json")))
+    ten = ("--usd", "10", "--period", "month", "--json")
+    budget = json.loads(on_machine(data, "budgets", "create", "--tenant", tenant, *ten))["id"]
+    who = Identity(tenant, key_id=key)
+    writer = store.client("writer")
+    spent = [request(now - timedelta(minutes=1), who=who, model="large", cost_pico_usd=10 * USD)]
+    writer.insert_arrow("requests", arrow_batch(REQUESTS, spent), deduplication_token=tenant)
+    writer.close()
+    database = ControlDatabase(f"sqlite:///{data.parent / 'control.db'}")
+    with database.session() as session:
+        start_ns, _ = period_bounds("month", "UTC", unix_ns(now))
+        publish_states(session, "gateway", [GatewayState(budget, "", start_ns, 10 * USD)], now)
+
+    def refusing() -> list[Finding]:
+        with database.session() as session:
+            standings = load_standings(session, now - timedelta(days=40))
+        look = Look(None, now, standings=standings, made_at={"money": now - timedelta(hours=1)})  # type: ignore[arg-type]
+        found = budget_thresholds(look, [Rule.of("money", "budget_threshold", "", (), {})])["money"]
+        return [one for one in found if one.severity == "page"]
+
+    (alert,) = refusing()
+    assert alert.summary.startswith(f"budget {budget} ({tenant}, this month) refuses requests: 100 % used")
+    names = {"BUDGET": budget, "TENANT": tenant, "AMOUNT": "20", "KEY": key}
+    show, report, raise_it, revoke = steps("budget-threshold", names)
+    assert "percent: 100.00" in on_machine(data, *show) or "100.00" in on_machine(data, *show)
+    (most,) = json.loads(on_machine(data, *report, "--store-url", store.url, "--json"))["levels"][-1]["lines"]
+    assert (most["key"], most["model"], most["cost_usd"]) == (key, "large", "10.000000000000")
+    on_machine(data, *raise_it)
+    assert refusing() == []
+    source = DatabaseSource(f"sqlite:///{data.parent / 'control.db'}")
+    assert key in served(source)
+    on_machine(data, *revoke)
+    assert key not in served(source)
+    source.close()
+    database.close()
+
+
+def test_drill_of_a_failing_target_and_of_a_bad_rollout(data: Path) -> None:
+    for words in (
+        ("pools", "create", "small"),
+        ("targets", "create", "good", "--pool", "small", "--kind", "scripted"),
+        ("targets", "create", "failing", "--pool", "small", "--kind", "scripted", "--weight", "5"),
+        *(("models", "create", name, "--pool", "small") for name in ("small", "small-v2")),
+        ("rollouts", "create", "to-v2", "--route", "chat", "--incumbent", "small", "--candidate", "small-v2"),
+    ):
+        if words[0] == "rollouts":
+            rules = data.parent / "chat.yaml"
+            rules.write_text("choose: [{model: small}]")
+            on_machine(data, "routes", "create", "chat", str(rules))
+        on_machine(data, *words)
+    remove, abort, lower = steps("slo-burn", {"TARGET": "failing", "ROLLOUT": "to-v2"})
+    source = DatabaseSource(f"sqlite:///{data.parent / 'control.db'}")
+    on_machine(data, *lower)
+    assert json.loads(on_machine(data, "targets", "show", "failing", "--json"))["weight"] == 1
+    on_machine(data, *remove)
+    assert [target.id for target in source.load().pools["small"].targets] == ["good"]
+    (rollout,) = json.loads(on_machine(data, "rollouts", "list", "--json"))
+    assert rollout["state"] == "running"
+    on_machine(data, *abort)
+    (rollout,) = json.loads(on_machine(data, "rollouts", "list", "--json"))
+    assert rollout["state"] == "aborted"
+    source.close()
+
+
+def test_drill_of_records_that_are_missing(other_store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    client = other_store.client()
+    requests = [recorded(number) for number in range(4)]
+    kept = [step(number, one, 17) for number, one in enumerate(requests, 1) if number != 2]
+    for table, records in ((REQUESTS, requests), (ENGINE_STEPS, kept)):
+        client.insert_arrow(table.name, arrow_batch(table, records), deduplication_token=f"drill-{table.name}")
+    (alert,) = telemetry_loss(Look(client, datetime.now(UTC)), [Rule.of("lost", "telemetry_loss", "", (), {})])["lost"]
+    client.close()
+    assert alert.summary == "1 of 4 steps of engine/1 in the last hour are not in the store"
+    first, *_ = steps("telemetry-loss", {})
+    assert first == ["store", "check"]
+    status, report = check(other_store, monkeypatch, tmp_path)
+    gaps = [one["detail"] for one in report["findings"] if one["kind"] == "sequence_gap"]
+    assert status == 1 and "engine engine/1: 1 of 1-4 missing: 2-2" in gaps
+
+
+def test_drill_of_usage_without_a_price(store: Any, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(store.data / "secrets", data / "secrets", dirs_exist_ok=True)
+    monkeypatch.setenv("TOLLKEEPER_DATABASE_URL", f"sqlite:///{data.parent / 'control.db'}")
+    tenant, model, now = f"tenant-{uuid4().hex[:12]}", f"model-{uuid4().hex[:8]}", datetime.now(UTC)
+    million = Usage(input_text=10**6, output_text=10**6)
+    used = [request(now - timedelta(minutes=5), who=Identity(tenant), model=model, usage=million)]
+    writer = store.client("writer")
+    writer.insert_arrow("requests", arrow_batch(REQUESTS, used), deduplication_token=tenant)
+    reader = store.client("reader")
+    rule = Rule.of("money", "unpriced_usage", "", (), {})
+    (alert,) = (one for one in unpriced_usage(Look(reader, now), [rule])["money"] if one.tenant == tenant)
+    reader.close()
+    writer.close()
+    assert f"to {model} in the last day have no price" in alert.summary
+    names = {"VERSION": f"{model}/1", "MODEL": model, "TEXT": "corrected"}
+    create, _, rerate = steps("unpriced-usage", names)
+    on_machine(data, "tenants", "create", tenant)
+    on_machine(data, *create)
+    booked = json.loads(on_machine(data, *rerate, "--store-url", store.url, "--json"))
+    assert booked["amount_usd"] == "0.800000000000"
+
+
 def served(source: DatabaseSource) -> set[str]:
     """Return the ids of the keys that a gateway takes."""
     return {entry.identity.key_id for entry in source.load().keys.values() if entry.revoked_at_ns is None}
@@ -104,9 +226,7 @@ def served(source: DatabaseSource) -> set[str]:
 
 def test_drill_of_an_abused_key(data: Path) -> None:
     def run(*words: str) -> str:
-        done = CliRunner().invoke(app, [*words, "--data", str(data)])
-        assert done.exit_code == 0, done.output
-        return done.output
+        return on_machine(data, *words)
 
     run("tenants", "create", "acme", "--name", "Acme")
     run("keys", "create", "--tenant", "acme", "--name", "leaked")

@@ -26,7 +26,7 @@ def test_an_objective_is_created_listed_and_deleted(data: Path) -> None:
     assert said.strip() == "objective chat-ttft created: 99.9 % ttft (ttft <= 500 ms) in 28 days"
     (row,) = json.loads(run(data, "slo", "list", "--json"))
     assert (row["target_percent"], row["hooks"]) == ("99.9", ["shed_batch"])
-    assert "everything" in run(data, "slo", "list")
+    assert "all requests" in run(data, "slo", "list")
     run(data, "slo", "delete", "chat-ttft")
     assert "no objectives" in run(data, "slo", "list")
 

@@ -25,6 +25,8 @@ _PENDING: Final = 2
 _SIGNS: Final = {"create": ("+", "green"), "change": ("~", "yellow"), "delete": ("-", "red")}
 _DONE: Final = {"create": "created", "change": "changed", "delete": "removed"}
 _WIDTH: Final = 100
+_PATIENCE_SECONDS: Final = 300.0  # for the answer: thousands of objects are one transaction
+_MAX_OBJECTS: Final = 5_000  # as the control plane takes at once
 _MAX_VALUE: Final = 60
 
 Files = Annotated[
@@ -112,13 +114,7 @@ def export_command(
                 raise ConfigurationError(f"there is no section {name!r}{did_you_mean(name, known)}")
         shown = {name: entries for name, entries in document.items() if not sections or name in sections}
         text = json.dumps(shown, indent=2) + "\n" if as_json else _yaml(shown)
-        if output is None:
-            typer.echo(text, nl=False)
-            return
-        try:
-            output.write_text(text)
-        except OSError as error:
-            raise ConfigurationError(f"{output} cannot be written ({error.strerror})") from error
+        _write(text, output)
 
 
 def schema_command(
@@ -127,11 +123,18 @@ def schema_command(
     """Write the JSON schema of the YAML files."""
     from gateway.control.configuration.table import document_schema  # here: it loads for seconds
 
-    text = json.dumps(document_schema(), indent=2) + "\n"
+    with one_line_errors(_FAILED):
+        _write(json.dumps(document_schema(), indent=2) + "\n", output)
+
+
+def _write(text: str, output: Path | None) -> None:
     if output is None:
         typer.echo(text, nl=False)
-    else:
+        return
+    try:
         output.write_text(text)
+    except OSError as error:
+        raise ConfigurationError(f"{output} cannot be written ({error.strerror})") from error
 
 
 def _sections() -> list[str]:
@@ -144,6 +147,11 @@ def send_configuration(
     wanted: Configuration, prune: bool, dry_run: bool, data: Path, control_url: str
 ) -> dict[str, Any]:
     """Plan and, unless it is a dry run, apply a configuration. Raises ConfigurationError with file and line."""
+    if len(wanted.objects) > _MAX_OBJECTS:
+        raise ConfigurationError(
+            f"the files have {len(wanted.objects):,} objects, and at most {_MAX_OBJECTS:,} are applied at once; apply "
+            "them in parts, such as a section at a time"
+        )
     body = {
         "objects": [{"section": one.section, "entry": one.entry} for one in wanted.objects],
         "prune": wanted.sections if prune else [],
@@ -151,7 +159,7 @@ def send_configuration(
     }
     with ControlClient.of_installation(data, control_url, control_port()) as client:
         try:
-            return client.post(_PATH, body)
+            return client.post(_PATH, body, _PATIENCE_SECONDS)
         except ControlPlaneRefused as error:
             raise _placed(wanted, error) from error
 
@@ -159,6 +167,8 @@ def send_configuration(
 def _placed(wanted: Configuration, error: ControlPlaneRefused) -> ConfigurationError:
     """Return what the control plane refused with file and line, as it named the object by its number."""
     parts = (error.param or "").split(".")
+    if parts[0] == "body":
+        return ConfigurationError(f"{error.reason}; apply the configuration in parts, such as a section at a time")
     if parts[0] != "objects" or len(parts) < 2 or not parts[1].isdecimal():
         return ConfigurationError(error.message)
     placed = wanted.objects[int(parts[1])]

@@ -16,6 +16,7 @@ _ENDINGS: Final = (".yaml", ".yml", ".json")
 _SECRETS: Final = {"keys": "key", "alert_channels": "address"}
 _NO_SECRET_KINDS: Final = ("email",)  # of channels: an e-mail address may stand in a file
 _STDIN: Final = "-"
+_OWN: Final = "x-"  # begins a section of the file's own, such as one of anchors
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,15 @@ def read_configuration(paths: Sequence[Path]) -> Configuration:
         if not isinstance(content, dict):
             raise document.error((), "the file must hold sections such as pools: or models:")
         for section, entries in content.items():
+            if str(section).startswith(_OWN):
+                continue
             sections[str(section)] = None
             objects.extend(_objects(document, str(section), entries))
+    if not sections:
+        names = ", ".join("standard input" if str(path) == _STDIN else str(path) for path in paths)
+        raise ConfigurationError(
+            f"{names}: there is no section such as pools: or models:, so there is nothing to apply"
+        )
     return Configuration(objects, list(sections))
 
 
@@ -83,7 +91,11 @@ def _objects(document: YamlDocument, section: str, entries: object) -> Iterator[
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict):
             raise document.error((section, number), "must be fields with values, such as name: small")
-        placed = PlacedObject(section, plain_data(entry), document, number)
+        try:
+            plain = plain_data(entry)
+        except ConfigurationError as error:
+            raise document.error((section, number), error.message) from error
+        placed = PlacedObject(section, plain, document, number)
         _resolve_secret(placed)
         yield placed
 
@@ -104,7 +116,8 @@ def _resolve_secret(placed: PlacedObject) -> None:
         try:
             value = Path(name).read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise placed.error((field,), f"{name} cannot be read ({type(error).__name__})") from error
+            why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+            raise placed.error((field,), f"{name} cannot be read: {why}") from error
     else:
         raise placed.error((field,), "a secret is given by reference: write env:NAME or file:PATH")
     placed.entry[field] = value

@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Any, Final, get_args
 
 from contracts.rules.alert_channels import CHANNEL_KINDS, ReportEvery
+from contracts.rules.alerts import RULE_KINDS
 from contracts.rules.objectives import HOOKS, INDICATORS
 from tollkeeper.resources.resource import Column, Field, Resource, Row, active, moment, of
 from tollkeeper.resources.shared import word
@@ -72,7 +73,7 @@ SLOS: Final = Resource(
             choices=HOOKS,
         ),
     ),
-    columns=(of("id"), Column("promise", word("promise")), Column("about", word("about"))),
+    columns=(of("id"), Column("objective", word("objective")), Column("applies to", word("objective_scope"))),
     examples=(
         "tollkeeper slos create chat-ttft --indicator ttft --ttft-ms 500 --target 99",
         "tollkeeper slos list",
@@ -81,7 +82,7 @@ SLOS: Final = Resource(
         "tollkeeper slos delete chat-ttft",
     ),
     replaces=_slo_body,
-    described=word("promise"),
+    described=word("objective"),
     help={
         "create": "Create an objective. Requests already recorded are judged at once.",
         "delete": "Delete an objective. Its counts stay.",
@@ -125,7 +126,7 @@ CHANNELS: Final = Resource(
         of("kind"),
         of("tenant_id"),
         of("address"),
-        Column("takes", word("channel_takes")),
+        Column("receives", word("channel_receives")),
         moment(),
     ),
     examples=(
@@ -156,13 +157,14 @@ def _with_numbers(body: dict[str, Any]) -> dict[str, Any]:
 
 ALERT_RULES: Final = Resource(
     name="alert-rules",
-    noun="rule",
+    noun="alert rule",
     about="Alert rules: conditions that raise alerts.",
     path="/v1/alert-rules",
     fields=(
         Field(
             "kind",
-            "Kind of condition, such as budget_threshold or slo_burn; docs/alerts.md lists all.",
+            "Kind of condition, described in docs/alerts.md.",
+            choices=RULE_KINDS,
             is_required=True,
             verbs=("create",),
         ),
@@ -181,6 +183,6 @@ ALERT_RULES: Final = Resource(
         "tollkeeper alert-rules set money --inactive",
         "tollkeeper alert-rules delete money",
     ),
-    help={"delete": "Delete a rule. Its open alerts end without a notification."},
+    help={"delete": "Delete an alert rule. Its open alerts end without a notification."},
     body=lambda body, stored: _with_numbers(body),
 )

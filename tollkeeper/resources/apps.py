@@ -14,6 +14,7 @@ from contracts.suggestions import did_you_mean
 from tollkeeper.commands import LazyGroup
 from tollkeeper.control_client import ControlClient, path_segment
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.plain_help import examples_text
 from tollkeeper.printing import one_line_errors, print_json, print_record, print_table
 from tollkeeper.resources.resource import Field, Resource, Row, Verb, shown
 from tollkeeper.resources.table import BY_NAME
@@ -68,14 +69,8 @@ def plural_of(resource: Resource) -> str:
 def examples_of(resource: Resource, verb: Verb) -> str | None:
     """Return the examples of a verb as an epilog."""
     begins = f"tollkeeper {resource.name} {resource.set_name if verb == 'set' else verb}"
-    return epilog([line for line in resource.examples if line.startswith(begins)])
-
-
-def epilog(examples: list[str]) -> str | None:
-    """Return examples as the last part of a command's help."""
-    if not examples:
-        return None
-    return "\n\n".join(["Examples:" if len(examples) > 1 else "Example:", *(f"  {line}" for line in examples)])
+    lines = [line for line in resource.examples if line.startswith(begins)]
+    return examples_text(lines) if lines else None
 
 
 # The commands.
@@ -347,10 +342,10 @@ def read_data(file: Path) -> Any:
 def plain_data(value: object) -> Any:
     """Return YAML's values as JSON has them; dates become text."""
     try:
-        return json.loads(json.dumps(value, default=lambda other: other.isoformat()))
+        return json.loads(json.dumps(value, default=lambda other: other.isoformat(), allow_nan=False))
     except (TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(
-            f"a value is not plain data ({type(error).__name__}); use text, numbers and lists"
+            "a value is not plain data; use text, finite numbers, lists and fields with values"
         ) from error
 
 

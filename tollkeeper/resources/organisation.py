@@ -152,7 +152,7 @@ TOKENS: Final = Resource(
         Field("name", "Name of the token or its owner; shown in the audit log.", is_required=True, verbs=("create",)),
         Field(
             "role",
-            "Role of the token.",
+            "Role of the token; directory: only for an identity provider's SCIM.",
             choices=("owner", "admin", "finance", "team_lead", "directory"),
             is_required=True,
             verbs=("create",),

@@ -241,7 +241,12 @@ LIMITS: Final = Resource(
         when_away("share"),
         WHEN_UNPRICED,
     ),
-    columns=(of("id"), of("tenant_id"), Column("allows", word("limit_allows")), Column("whom", word("scope_text"))),
+    columns=(
+        of("id"),
+        of("tenant_id"),
+        Column("limit", word("limit_allows")),
+        Column("applies to", word("scope_text")),
+    ),
     examples=(
         "tollkeeper limits create --tenant acme --metric usd --window hour --amount 0.50 --level key --subject '*'",
         "tollkeeper limits list --tenant acme",
@@ -304,9 +309,9 @@ BUDGETS: Final = Resource(
     columns=(
         of("id"),
         of("tenant_id"),
-        Column("allows", word("budget_allows")),
-        Column("whom", word("scope_text")),
-        Column("notifies at", lambda row: " ".join(f"{percent}%" for percent in row["thresholds"])),
+        Column("budget", word("budget_allows")),
+        Column("applies to", word("scope_text")),
+        Column("thresholds", lambda row: " ".join(f"{percent}%" for percent in row["thresholds"])),
         of("channels"),
     ),
     examples=(

@@ -47,17 +47,17 @@ def leads_to(route: Mapping[str, Any]) -> str:
     return ", ".join(names) + (f"; then {', '.join(behind)}" if behind else "")
 
 
-def promise(slo: Mapping[str, Any]) -> str:
-    """Return what an objective promises: "99.9 % ttft (ttft <= 500 ms) in 28 days"."""
+def objective(slo: Mapping[str, Any]) -> str:
+    """Return an objective in a line: "99.9 % ttft (ttft <= 500 ms) in 28 days"."""
     times = ", ".join(f"{name} <= {value} ms" for name, value in slo["thresholds_ms"].items())
     what = f"{slo['indicator']} ({times})" if times else str(slo["indicator"])
     return f"{slo['target_percent']} % {what} in {slo['window_days']} days"
 
 
-def about(slo: Mapping[str, Any]) -> str:
-    """Return what an objective is about: "tenant acme, model small", or "everything"."""
+def objective_scope(slo: Mapping[str, Any]) -> str:
+    """Return which requests an objective judges: "tenant acme, model small", or "all requests"."""
     names = {"tenant": "tenant_id", "model": "model", "route": "route", "prompts": "prompt_class"}
-    return ", ".join(f"{name} {slo[field]}" for name, field in names.items() if slo[field]) or "everything"
+    return ", ".join(f"{name} {slo[field]}" for name, field in names.items() if slo[field]) or "all requests"
 
 
 def usd_per_mtok(rates: Mapping[str, str]) -> str:
@@ -139,7 +139,9 @@ def rollout_line(rollout: Mapping[str, Any]) -> str:
     return f"{rollout['candidate']} has {rollout['percent']:g} % of {rollout['incumbent']} on {rollout['route']}"
 
 
-def channel_takes(row: Mapping[str, Any]) -> str:
-    """Return what a channel is kept to, and how often it is sent a cost report."""
-    report = [f"{row['report']}ly report".replace("dayly", "daily")] if row.get("report") else []
-    return ", ".join([*row.get("severities", ()), *row.get("tenants", ()), *report])
+def channel_receives(row: Mapping[str, Any]) -> str:
+    """Return which alerts a channel receives, and how often a cost report: "page alerts of acme, weekly report"."""
+    alerts = f"{' and '.join(row.get('severities', ())) or 'all'} alerts"
+    if tenants := row.get("tenants"):
+        alerts += f" of {' and '.join(tenants)}"
+    return alerts + (f", {row['report']}ly report".replace("dayly", "daily") if row.get("report") else "")

@@ -1,7 +1,7 @@
 """Configuration as code over HTTP: what is there as one document, and a whole document applied at once."""
 
 import contextlib
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
@@ -19,6 +19,7 @@ from gateway.control.sealing import Seal
 router = APIRouter(prefix="/v1/configuration", tags=["configuration"])
 
 Section = Annotated[str, Field(max_length=63)]
+_MAX_OBJECTS: Final = 5_000  # in one transaction, during which nobody else can change anything
 
 
 class ObjectIn(Body):
@@ -31,7 +32,7 @@ class ObjectIn(Body):
 class DocumentIn(Body):
     """A configuration. Absent fields get their defaults; absent objects stay, unless pruned."""
 
-    objects: list[ObjectIn] = Field(max_length=100_000)
+    objects: list[ObjectIn] = Field(max_length=_MAX_OBJECTS)
     prune: list[Section] = Field(
         default=[], max_length=100, description="Sections whose objects are removed if they are not in `objects`"
     )

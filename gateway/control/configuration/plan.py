@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from backends.web.replies import describe_invalid
+from backends.web.invalid_input import describe_invalid
 from contracts.errors import Conflict, InvalidRequest, TollkeeperError
 from contracts.suggestions import did_you_mean
 from gateway.config.suggestions import known_fields
@@ -115,7 +115,8 @@ def _parse(kind: Kind[Any], number: int, entry: Mapping[str, Any]) -> BaseModel:
         place = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             near = did_you_mean(str(first["loc"][-1]), known_fields(kind.entry, first["loc"][:-1]))
-            message = f"a {kind.noun} has no field {place!r}{near}"
+            *outer, name = map(str, first["loc"])
+            message = f"{'.'.join(outer) or f'a {kind.noun}'} has no field {name!r}{near}"
         elif first["loc"] and first["loc"][0] in kind.secrets:
             message = f"{place} is not usable: {first['msg']}"
         else:
@@ -157,7 +158,7 @@ def _steps_of(
     seen: dict[str, int] = {}
     kept: dict[int, int] = {}
     steps = []
-    for entry in kind.ordered([entry for _, entry in wanted]):
+    for entry in _ordered(kind, wanted):
         number = numbers[id(entry)]
         _refuse_twice(kind, entry, number, seen)
         found = _match(kind, entry, number, index)
@@ -186,6 +187,15 @@ def _steps_of(
     return steps, pruned
 
 
+def _ordered(kind: Kind[Any], wanted: Sequence[tuple[int, BaseModel]]) -> Sequence[BaseModel]:
+    try:
+        return kind.ordered([entry for _, entry in wanted])
+    except InvalidRequest as error:  # about the entry of this name
+        numbers = (number for number, entry in wanted if kind.identity(entry) == error.param)
+        error.param = _param(next(numbers, None), "")
+        raise
+
+
 def _match(kind: Kind[Any], entry: BaseModel, number: int, index: _Index) -> Found[Any] | None:
     for name in kind.names(entry):
         found = index.by_name.get(name, [])
@@ -204,7 +214,7 @@ def _refuse_twice(kind: Kind[Any], entry: BaseModel, number: int, seen: dict[str
     name = kind.names(entry)[0]
     if name in seen:
         raise InvalidRequest(
-            f"{kind.noun} {kind.identity(entry)!r} is given twice (also as object {seen[name]}); leave one of them out",
+            f"{kind.noun} {kind.identity(entry)!r} is given twice; leave one of them out",
             param=f"objects.{number}",
         )
     seen[name] = number

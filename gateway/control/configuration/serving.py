@@ -1,12 +1,15 @@
 """Pools, models, routes, issuers, playbooks, rollouts and guardrails as configuration."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
 from sqlalchemy import select
 
 from backends.control.rules import FAILURES_SETTING, QUEUE_SETTING
+from backends.web.invalid_input import describe_invalid
 from contracts.control import (
     Guardrail,
     Issuer,
@@ -19,7 +22,7 @@ from contracts.control import (
     Route,
     Target,
 )
-from contracts.errors import Conflict, InvalidRequest
+from contracts.errors import Conflict, InvalidRequest, TollkeeperError
 from contracts.serving.rollouts import LIVE
 from gateway.config.entries import (
     ConfiguredGuardrail,
@@ -74,8 +77,9 @@ class Pools(Kind[ConfiguredPool]):
         pools.create(body, context.author, context.database)
         changed = {name for name in ("queue", "failures") if getattr(entry, name) is not None}
         self._set(context, entry, changed)
-        for target in entry.targets:
-            self._add(context, entry, target)
+        for number, target in enumerate(entry.targets):
+            with _at_target(number):
+                self._add(context, entry, target)
 
     def change(self, context: Context, change: Change[ConfiguredPool]) -> None:
         entry = change.after
@@ -84,14 +88,16 @@ class Pools(Kind[ConfiguredPool]):
             return
         known = {target.name: target for target in change.before.targets}
         for target in entry.targets:
-            if target.name not in known:
-                self._add(context, entry, target)
-            elif plain(target) != plain(known[target.name]):
-                wanted = _target_body(entry, target).model_dump(exclude={"id"})
-                patch = TargetPatch.model_validate(wanted)
-                pools.update_target(
-                    entry.name, target.name, patch, context.author, context.database, context.references
-                )
+            number = next(place for place, one in enumerate(change.given.targets) if one.name == target.name)
+            with _at_target(number):
+                if target.name not in known:
+                    self._add(context, entry, target)
+                elif plain(target) != plain(known[target.name]):
+                    wanted = _target_body(entry, target).model_dump(exclude={"id"})
+                    patch = TargetPatch.model_validate(wanted)
+                    pools.update_target(
+                        entry.name, target.name, patch, context.author, context.database, context.references
+                    )
         for name in known.keys() - {target.name for target in entry.targets}:
             pools.delete_target(entry.name, name, context.author, context.database)
 
@@ -106,6 +112,21 @@ class Pools(Kind[ConfiguredPool]):
     def _add(self, context: Context, entry: ConfiguredPool, target: ConfiguredTarget) -> None:
         body = _target_body(entry, target)
         pools.create_target(entry.name, body, context.author, context.database, context.references)
+
+
+@contextmanager
+def _at_target(number: int) -> Iterator[None]:
+    """Name the target, by its place in the pool's entry, in an error about one."""
+    try:
+        yield
+    except ValidationError as error:
+        said = describe_invalid(error.errors(include_url=False))
+        field = "" if said.param in (None, "body") else f".{said.param}"
+        raise InvalidRequest(said.message, param=f"targets.{number}{field}") from error
+    except TollkeeperError as error:
+        fields = TargetBody.model_fields
+        error.param = f"targets.{number}" + (f".{error.param}" if (error.param or "").split(".")[0] in fields else "")
+        raise
 
 
 _NO_TARGET = ConfiguredTarget(name="none", kind="scripted")
@@ -176,15 +197,19 @@ class Routes(Kind[ConfiguredRoute]):
         """Return routes behind those that they lead to."""
         by_name = {entry.name: entry for entry in entries}
         found: dict[str, ConfiguredRoute] = {}
-        under_way: set[str] = set()
+        under_way: dict[str, None] = {}
 
         def visit(entry: ConfiguredRoute) -> None:
-            if entry.name in found or entry.name in under_way:  # a ring is refused when it is made
+            if entry.name in found:
                 return
-            under_way.add(entry.name)
+            if entry.name in under_way:
+                ring = " to ".join([*under_way, entry.name])
+                raise InvalidRequest(f"routes lead to each other: {ring}; end one at a model", param=entry.name)
+            under_way[entry.name] = None
             for way in (*entry.choose, *entry.fallbacks):
                 if way.route in by_name:
                     visit(by_name[way.route])
+            del under_way[entry.name]
             found[entry.name] = entry
 
         for entry in entries:

@@ -55,4 +55,5 @@ def document_schema() -> dict[str, Any]:
     fields: dict[str, Any] = {kind.section: (list[kind.entry], []) for kind in KINDS}  # type: ignore[name-defined]
     document = create_model("Configuration", __base__=Entry, __doc__="A configuration of Tollkeeper.", **fields)
     schema = document.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    own = {"patternProperties": {"^x-": {"description": "A section of the file's own, such as one of anchors"}}}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, **own}

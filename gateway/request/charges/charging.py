@@ -32,7 +32,7 @@ def used_by(life: RequestState, grant: Grant) -> Amounts:
 
 
 def _tokens_of(life: RequestState, grant: Grant) -> tuple[int, int]:
-    """Return the tokens in and out to charge: as they were reported or counted, else as they were reserved."""
+    """Return the input and output tokens to charge: as reported or counted, else as reserved."""
     tokens_in, tokens_out = life.tokens_in, life.tokens_out
     if tokens_in is None and tokens_out is None:  # it was not settled as calls of models are
         tokens_in, tokens_out = life.usage.input_tokens, life.usage.output_tokens
@@ -44,9 +44,9 @@ def _tokens_of(life: RequestState, grant: Grant) -> tuple[int, int]:
 
 
 def gpu_time_of(attempts: list[Attempt], unmeasured_ns: int) -> int:
-    """Return the GPU time, in nanoseconds, that attempts are charged with; free ones are not.
+    """Return the GPU time in nanoseconds to charge for attempts that are not free.
 
-    If not all of it was measured, it is `unmeasured_ns` at least.
+    If the time of an attempt was not measured, at least `unmeasured_ns` is charged.
     """
     shares = [attempt.result.gpu for attempt in attempts if not attempt.is_free]
     measured = [share.prefill_ns + share.decode_ns + share.recompute_ns + share.wasted_ns for share in shares if share]
@@ -54,7 +54,7 @@ def gpu_time_of(attempts: list[Attempt], unmeasured_ns: int) -> int:
 
 
 def _gpu_unmeasured(attempts: list[Attempt], grant: Grant, tokens_in: int, tokens_out: int) -> int:
-    """Return the GPU time to charge if it was not measured: an estimate from the tokens if the request failed."""
+    """Return the GPU time to charge if none was measured: an estimate from the tokens if the request failed."""
     held_ns = grant.reservation.reserved(GPU)
     if all([attempt.error is None for attempt in attempts if not attempt.is_free]):
         return held_ns

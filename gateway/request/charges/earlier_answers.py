@@ -1,4 +1,4 @@
-"""Charges for answers that a request received and did not use (cascades): each is billed at its price."""
+"""Charges for answers of a cascade that were not good enough: each is billed at its own model's price."""
 
 import msgspec
 
@@ -12,16 +12,17 @@ from gateway.request.request_state import RequestState
 
 
 class EarlierAnswer(msgspec.Struct):
-    """An answer that was not good enough, with the attempts of its model and what was reserved for them."""
+    """An answer that was not good enough, with its attempts and the grant that was reserved for them."""
 
     attempts: list[Attempt]
     grant: Grant | None
 
 
 def settle_earlier(life: RequestState, earlier: EarlierAnswer, usage: Usage, cost: Cost, now_ns: int) -> None:
-    """Charge an earlier answer by its own usage and price, and add it to what the request cost and was charged.
+    """Charge an earlier answer by its own usage and price, and add that to the request's cost and charges.
 
-    The request is counted once, by its last answer. What nobody reported stays as it was reserved.
+    The request itself is counted once, with its last answer. If an earlier answer's usage is unknown, its reservation
+    is charged.
     """
     grant, charged = earlier.grant, cost.total_pico_usd
     if grant is not None:
@@ -42,7 +43,7 @@ def settle_earlier(life: RequestState, earlier: EarlierAnswer, usage: Usage, cos
 
 
 def used_earlier(attempts: list[Attempt], grant: Grant, usage: Usage, cost: Cost) -> Amounts:
-    """Return what an earlier answer is to be charged with, metric by metric."""
+    """Return the amounts to charge for an earlier answer, by metric."""
     held, pico_usd = grant.reservation.reserved, cost.total_pico_usd
     tokens_in = held(INPUT) if usage.input_tokens is None else usage.input_tokens
     tokens_out = held(OUTPUT) if usage.output_tokens is None else usage.output_tokens
@@ -52,7 +53,9 @@ def used_earlier(attempts: list[Attempt], grant: Grant, usage: Usage, cost: Cost
 
 
 def _together(one: Cost, other: Cost) -> Cost:
-    """Add two answers' costs; the later one's card is the request's. Unknown and known is unknown."""
+    """Add the costs of two answers; the later one's price card is kept. A known and an unknown cost make an unknown
+    one.
+    """
     totals = (one.total_pico_usd, other.total_pico_usd)
     parts = dict(other.parts)
     for name, amount in one.parts.items():

@@ -1,4 +1,4 @@
-"""Whether a failed attempt is charged: a server that answers with an error bills nothing, one that fell silent may."""
+"""Decide whether a failed attempt is charged: an error status is free, a server that fell silent may have billed us."""
 
 from typing import Literal, TypeAlias
 
@@ -26,7 +26,7 @@ _NOT_BEGUN = (EngineUnavailable, InvalidRequest, TargetMisconfigured, UpstreamRa
 
 
 def failure_of(error: TollkeeperError) -> Failure:
-    """Return the kind of failure that decides what an attempt without any token is charged."""
+    """Return the kind of failure, by which the target's billing settings decide whether an attempt is charged."""
     if isinstance(error, _NOT_BEGUN) or error.is_unsent:
         return "not_begun"
     status = error.upstream_status
@@ -42,7 +42,7 @@ def failure_of(error: TollkeeperError) -> Failure:
 
 
 def is_free(attempt: Attempt) -> bool:
-    """Return whether an attempt costs its tenant nothing: it failed before any token, in a way that is not charged."""
+    """Return whether an attempt costs the tenant nothing: it failed before any token, in a way that is not billed."""
     error = attempt.error
     if error is None or attempt.progress.tokens or attempt.result.usage.output_tokens:
         return False

@@ -1,7 +1,7 @@
-"""Usage beyond a request's reservation, fetched from shared counters before it is charged.
+"""Reserve usage beyond a request's reservation from shared counters, before it is charged.
 
-Nobody sees an upstream's whole answer grow, and a stream may come in one piece. Where counters are leased, what is
-here at that moment says little of what there is: without asking, the rest would be charged to nobody.
+The gateway does not see every answer grow, and a stream may arrive in one piece. With leased counters, this process may
+hold too little although other capacity is left in Redis: without asking there, the excess would be charged to no one.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from gateway.request.clock import Clock
 
 
 async def reserve_late(used: Amounts, grant: Grant, store: CounterStore, clock: Clock) -> None:
-    """Reserve what a request that has ended used beyond a grant, all of it or nothing. Raises nothing."""
+    """Reserve what an ended request used beyond its grant, all of it or nothing. Raise no error."""
     reservation = grant.reservation
     lacking = reservation.lacking(used)
     if not any(lacking) or reservation.extend(lacking, clock.steady_ns()):

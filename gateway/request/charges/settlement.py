@@ -1,6 +1,6 @@
-"""Usage and cost of each attempt: reported usage first, then counted, then estimated.
+"""Usage and cost of each attempt: as the target reported it, else as counted, else estimated.
 
-An attempt that failed before any token in a way that nobody bills is free (`failed_attempts.py`).
+An attempt that failed before any token, in a way that is not billed, is free (`failed_attempts.py`).
 """
 
 import logging
@@ -40,18 +40,18 @@ _OURS: Final = "engine"  # the kind of target
 
 
 class Settlement:
-    """Prices attempts and sums them up for the request."""
+    """Computes usage and cost of attempts, and sums them up for the request."""
 
     def __init__(self, estimator: TokenEstimator) -> None:
         self._estimator = estimator
         self._cards = KnownCards()
 
     def settle(self, life: RequestState) -> None:
-        """Set usage and cost on every attempt and on the request, which pays for the answer it got.
+        """Set usage and cost of every attempt and of the request, which pays for the answer that it got.
 
-        A failed attempt's usage stands on its own record; the request's usage is that of its last attempt which is not
-        free. If that continued another's answer, the outputs of both are the request's, and the prompt is paid once.
-        A request that reached no model is free.
+        A failed attempt's usage is on its own record. The request's usage is that of its last attempt that is not free.
+        If that attempt continued an earlier one's answer, the request has the output of both and the prompt once. A
+        request that reached no model is free.
         """
         last = life.last_attempt
         if life.request is None or last is None:
@@ -78,7 +78,9 @@ class Settlement:
         attempt.cost = FREE_OF_CHARGE if attempt.is_free else self._price(attempt.usage, attempt, model, life)
 
     def answer_of(self, attempts: list[Attempt], life: RequestState) -> tuple[Usage, Cost]:
-        """Return what an answer used and costs that settled attempts have come to: the last, and those it continued."""
+        """Return usage and cost of the answer that settled attempts produced: of the last one, and of those it
+        continued.
+        """
         first, *others = answering(attempts)
         if not others:
             return first.usage, first.cost
@@ -86,7 +88,7 @@ class Settlement:
         return usage, self._price(usage, others[-1], _model_of(others[-1], life), life)
 
     def usage_so_far(self, attempts: list[Attempt], life: RequestState) -> Usage:
-        """Return what an answer has used that attempts have come to, whose request is still under way."""
+        """Return the usage of the answer that these attempts produced, while the request is still in progress."""
         *parts, last = answering(attempts)
         if not parts:
             return last.result.usage
@@ -94,25 +96,27 @@ class Settlement:
         return _joined(known[0], [*known[1:], last.result.usage])
 
     def cost_of(self, attempts: list[Attempt], life: RequestState) -> int | None:
-        """Return what an answer costs that attempts have come to, in pico-USD; `None` if that is not known."""
+        """Return the cost in pico-USD of the answer that these attempts produced; `None` if it is unknown."""
         last = attempts[-1]
         return self._price(self.usage_so_far(attempts, life), last, _model_of(last, life), life).total_pico_usd
 
     def card_for(
         self, model: str, tenant: str, target: TargetSpec, at_ns: int, snapshot: Snapshot, *, tier: str = ""
     ) -> AnyCard | None:
-        """Return the card that prices a target's answers at a moment (Unix nanoseconds) and a service tier."""
+        """Return the price card for a target's answers at a time (Unix nanoseconds) and service tier; `None` if there
+        is none.
+        """
         seller = target.provider or target.kind
         return self.card_of(model, tenant, seller, target.region, at_ns, snapshot, tier=tier)
 
     def card_of(
         self, model: str, tenant: str, seller: str, region: str, at_ns: int, snapshot: Snapshot, *, tier: str = ""
     ) -> AnyCard | None:
-        """Return the card that prices a seller's answers in a region: a provider's, or those of a kind of target."""
+        """Return the price card for answers of a seller in a region. The seller is a provider, or a kind of target."""
         return self._cards.card_for(model, tenant, seller, region, at_ns, snapshot, tier=tier)
 
     def bill_usage(self, usage: Usage, operation: str, card: AnyCard | None, kind: str) -> Cost:
-        """Return what a card wants for usage of a kind of target."""
+        """Return the cost of usage by a price card; `kind` is the kind of target that produced it."""
         if card is not None and kind == _OURS and usage.cache_write_tokens:
             usage = _as_sold(usage, card)
         if card is not None and not is_billable(usage, operation):
@@ -126,7 +130,7 @@ class Settlement:
     def _believable(
         self, usage: Usage, method: CountMethod, attempt: Attempt, model: str, life: RequestState
     ) -> tuple[Usage, CountMethod]:
-        """Replace a reported count of zero by an estimate if there was a prompt, or if the answer says something."""
+        """Replace a reported count of zero by an estimate if the request had a prompt, or if the answer has text."""
         if method not in ("reported", "estimate") or attempt.is_free:
             return usage, method
         size, made = attempt.result.answer_bytes, UNKNOWN_USAGE
@@ -141,7 +145,7 @@ class Settlement:
         return usage, method
 
     def _stated_usage(self, attempt: Attempt, model: str, life: RequestState) -> tuple[Usage, CountMethod]:
-        """Return what the target reports, else what has passed, else an estimate."""
+        """Return the usage that the target reported, else what passed through the gateway, else an estimate."""
         result, progress = attempt.result, attempt.progress
         if result.usage.is_known:
             tokens_in = result.usage.input_tokens
@@ -166,12 +170,12 @@ class Settlement:
         return Usage(input_text=tokens_in).plus(made), "estimate"
 
     def _learn_sound(self, request: MediaRequest, model: str, usage: Usage, tenant: str) -> None:
-        """Learn how long the sound in a file is, for the next reservation."""
+        """Learn the duration of audio per byte, for the next reservation."""
         if request.sound_bytes and usage.milliseconds:
             self._estimator.learn(sound_of(model), request.sound_bytes, usage.milliseconds, tenant)
 
     def _said(self, size: int, model: str, life: RequestState) -> Usage:
-        """Estimate the output of a whole answer whose target did not count it."""
+        """Estimate the output tokens of a complete answer whose target did not report them."""
         return Usage(output_text=self._estimator.estimate(model, size, life.who.tenant))
 
     def _price(self, usage: Usage, attempt: Attempt, model: str, life: RequestState) -> Cost:
@@ -182,9 +186,9 @@ class Settlement:
 
 
 def _settle_plainly(attempt: Attempt, life: RequestState) -> bool:
-    """Settle text in and text out as its plan's rates say; return whether that is all there is to it.
+    """Settle a request of plain text by its plan's rates; return whether these cover all of its usage.
 
-    Its plan's forecast learns from it later, once for many, and the estimators by that.
+    The plan's forecast and the estimators learn from it later, together with other requests.
     """
     to, result = life.to, attempt.result
     rates = None if to is None else to.text_rates
@@ -205,9 +209,9 @@ def _settle_plainly(attempt: Attempt, life: RequestState) -> bool:
 
 
 def _as_sold(usage: Usage, card: AnyCard) -> Usage:
-    """Return usage of our own engines as the input it is, where its card has no price for keeping prompts.
+    """Count cache writes of our own engines as input, if the price card has no price for cache writes.
 
-    Whoever has made that card has not thought of it: the request must not become unpriced by a mark in its prompt.
+    Otherwise a cache mark in a prompt would make the whole request unpriced.
     """
     written: dict[Leaf, int | None] = {leaf: getattr(usage, leaf) for leaf in CACHE_WRITE_LEAVES}
     unsold = [leaf for leaf, count in written.items() if count and card.rate(leaf, usage.input_tokens) is None]
@@ -216,7 +220,7 @@ def _as_sold(usage: Usage, card: AnyCard) -> Usage:
 
 
 def _of_cut(progress: Progress) -> tuple[Usage, CountMethod]:
-    """Return what is known of a cut answer: what was reported, and the output that passed if that is more."""
+    """Return the usage of an answer that was cut: as reported, with the output that passed if that is more."""
     usage, method, reported = progress.usage, progress.count_method, progress.usage.output_tokens
     if reported is not None and reported >= progress.tokens:
         return usage, method
@@ -231,7 +235,7 @@ def _made_so_far(progress: Progress) -> Usage:
 
 
 def _has_prompt(request: AnyRequest | None) -> bool:
-    """Return whether a request brings anything to read. A chat does always: it has a message at least."""
+    """Return whether a request has text to read. A chat always has: it contains at least one message."""
     if isinstance(request, CompletionRequest):
         given = request.prompt
     elif isinstance(request, EmbeddingRequest):
@@ -247,7 +251,7 @@ def _model_of(attempt: Attempt, life: RequestState) -> str:
 
 
 def _joined(first: Usage, others: list[Usage]) -> Usage:
-    """Join what the parts of one answer used: the outputs of all, and the prompt once."""
+    """Add up the parts of one answer: the outputs of all, the prompt once."""
     for usage in others:
         first = first.plus(_outputs_of(usage))
     return first

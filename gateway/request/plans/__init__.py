@@ -1,1 +1,1 @@
-"""Plans: what is alike of all chats with one key for one model, so that it is worked out once and not per request."""
+"""Plans: what all chats of one key for one model have in common, computed once instead of for every request."""

@@ -1,7 +1,7 @@
-"""Answers a chat with a kept answer in the turn in which it comes, if there is one to the very same request.
+"""Answer a chat with a cached response within the event loop turn in which it arrives.
 
-If it would have to wait (none is there, it is being made, a limit has no room) nothing is taken, and the request goes
-on as any other.
+If that would have to wait (there is no cached response, it is being generated, a limit has no room), nothing is
+reserved and the request takes the usual path.
 """
 
 from typing import Final
@@ -30,7 +30,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 class CacheHits:
-    """Returns requests kept answers."""
+    """Answers requests with cached responses."""
 
     def __init__(self, stages: Stages, clock: Clock) -> None:
         self._stages = stages
@@ -39,13 +39,13 @@ class CacheHits:
         self._known = KnownQuestions()
 
     def known(self, sent: bytes, body: bytes) -> Question | None:
-        """Return what a body asks for that was answered with a kept answer before."""
+        """Return what a body asks for, if the same body was answered from the cache before; else `None`."""
         return self._known.find(sent, body)
 
     def answer(self, life: RequestState, plan: CachePlan, request: ChatRequest, question: Question | None) -> bool:
-        """Return a chat the kept answer to the same one; return whether it has it. Else nothing is taken.
+        """Answer a chat with a cached response; return whether there was one. Otherwise nothing is reserved.
 
-        `request` is as it was read, or its `question`'s, if that is known under this configuration.
+        `request` is the request as read, or that of its `question` if the body is known under this configuration.
         """
         exchange = life.exchange
         asked = exchange.headers.get(b"cache-control")
@@ -73,7 +73,7 @@ class CacheHits:
         return True
 
     def give_back(self, life: RequestState) -> None:
-        """Release what was taken for a hit that is none after all."""
+        """Release what was reserved for a cache hit that was not used after all."""
         if life.grant is not None:
             life.grant.reservation.undo()
             life.grant = life.reservation = None
@@ -83,7 +83,7 @@ class CacheHits:
         life.cache_outcome = ""
 
     def _reserve(self, life: RequestState, plan: CachePlan, name: bytes, kept: Kept) -> Cost | None:
-        """Reserve a hit's price at once and return it; `None`, with nothing taken, if that takes more than a look."""
+        """Reserve the price of a cache hit and return it; `None`, with nothing reserved, if that would have to wait."""
         entry, answer = kept
         known = plan.prices.get(name)
         if known is None or known[0] is not entry:

@@ -16,7 +16,7 @@ from gateway.request.stages import Stages
 
 
 class CachePlan:
-    """Where the kept answers of one key for one model are, and what their hits have in common."""
+    """The cache partition of one key and model, and what its cache hits have in common."""
 
     __slots__ = ("alike", "context", "key", "lines", "model", "policy", "prices", "snapshot", "template", "tenant")
 
@@ -45,7 +45,7 @@ class CachePlan:
 
 
 def cache_plan_of(stages: Stages, key: KeyEntry, model: ModelSpec, snapshot: Snapshot, now_ns: int) -> CachePlan | None:
-    """Return where hits of a key for a model are to be looked for; `None` if only the dispatcher can tell."""
+    """Return where to look for cached responses of a key and model; `None` if only the full path of stages can tell."""
     policy = model.cache
     if policy is None or model.sampling is not None or model.id in snapshot.routes:
         return None

@@ -1,4 +1,4 @@
-"""Expected usage of requests of one kind, learned from their ends within a tenth of a second."""
+"""Expected usage of requests of one plan, learned from their ends at most ten times a second."""
 
 from typing import Final
 
@@ -12,7 +12,9 @@ _FIRST_REPORTS: Final = 64  # of a tenant's requests for a model are all learned
 
 
 class Forecast:
-    """How many tokens a tenant's requests for a model take, as the estimators say. Times are Unix nanoseconds."""
+    """Expected tokens of a tenant's requests for a model, as the estimators predict them. Times are Unix
+    nanoseconds.
+    """
 
     __slots__ = (
         "_bytes_per_token",
@@ -42,19 +44,19 @@ class Forecast:
         self._look(0)
 
     def input_tokens(self, prompt_bytes: int, now_ns: int) -> int:
-        """Return the upper estimate of a prompt's tokens; `output_tokens` is then as fresh."""
+        """Return the upper estimate of a prompt's tokens. This also refreshes `output_tokens`."""
         if now_ns >= self._look_at_ns:
             self._look(now_ns)
         return upper_tokens(prompt_bytes, self._bytes_per_token, self._factor)
 
     def expected_input(self, prompt_bytes: int) -> int:
-        """Return the estimate of a prompt's tokens, to the nearest, as it was known at the last look."""
+        """Return the mean estimate of a prompt's tokens, from the last refresh."""
         return int(prompt_bytes / self._bytes_per_token + 0.5) or 1
 
     def learn(
         self, now_ns: int, prompt_bytes: int, tokens_in: int, tokens_out: int, finish_reason: str, choices: int
     ) -> None:
-        """Add what a request took, unless another was taken in just before. The first two are above zero."""
+        """Learn from a request's tokens, which are above zero, unless another one was learned from a moment ago."""
         if now_ns < self._until_ns:
             return
         learn_ratio(self._ratios, prompt_bytes, tokens_in)

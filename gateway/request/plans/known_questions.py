@@ -1,4 +1,4 @@
-"""Bodies that were answered with a kept answer: the next that is the same byte for byte need not be read again."""
+"""Bodies that were answered from the cache: the next identical body need not be parsed again."""
 
 from typing import Final
 
@@ -12,9 +12,9 @@ _ENTRY_BYTES: Final = 1000  # what one takes beside its body
 
 
 class Question:
-    """What a body asks for, without its messages, and its name within a context, which is one configuration's.
+    """What a body asks for, without its messages, and its cache key under one configuration.
 
-    Whatever looks at messages has looked at these under that configuration, and would say the same again.
+    Guardrails and rules that read messages have read these under that configuration, and would decide the same again.
     """
 
     __slots__ = ("context", "name", "request")
@@ -25,14 +25,14 @@ class Question:
         self.name = name
 
     def is_of(self, plan: CachePlan | None) -> bool:
-        """Return whether it was asked under the configuration that a plan was made of."""
+        """Return whether it was stored under the configuration of this plan."""
         return plan is not None and self.context is plan.context
 
 
 class KnownQuestions:
-    """Questions by credential, as it was sent, and body, so that none is found by another's key.
+    """Questions by credential and body, so that no other key finds them.
 
-    Two generations: the older is dropped when the newer is full, which is nearly the least recently used.
+    There are two generations. If the newer is full it becomes the older one, and that is dropped: nearly an LRU cache.
     """
 
     __slots__ = ("_newer", "_older", "_size")
@@ -43,7 +43,7 @@ class KnownQuestions:
         self._size = 0  # of the newer, in bytes
 
     def find(self, sent: bytes, body: bytes) -> Question | None:
-        """Return what a body asks for, if it came with this credential before."""
+        """Return what a body asks for, if the same credential sent the same body before."""
         if not self._newer and not self._older:
             return None  # nor is the body hashed, which where nothing is kept would be for nothing
         found = self._newer.get((sent, body))

@@ -65,7 +65,7 @@ class PlannedTarget:
 
 
 class RequestPlan:
-    """What a chat with one key for one model needs: its limits, its prices and its targets."""
+    """What all chats of one key for one model need: their limits, prices and targets."""
 
     __slots__ = (
         "snapshot",
@@ -130,9 +130,9 @@ class RequestPlan:
 
 
 class KeptPlan:
-    """A plan, or that there is none, and how long that holds (Unix nanoseconds).
+    """A plan, or the fact that there is none, and until when that is valid (Unix nanoseconds).
 
-    A model that keeps answers has a plan for those alone: what has no kept answer is understood stage by stage.
+    A model with a response cache has a plan for its cache hits only; its other requests run all stages.
     """
 
     __slots__ = ("operation", "until_ns", "stale_ns", "plan", "cache_plan")
@@ -155,7 +155,7 @@ class KeptPlan:
 def make_plan(
     stages: Stages, shapes: KeptShapes, key: KeyEntry, operation: Operation, model_name: str, now_ns: int
 ) -> KeptPlan:
-    """Create the plan of chats with a key for a model, if they can do without the stages that it leaves out."""
+    """Return the plan for chats of a key for a model, if they need none of the stages that a plan leaves out."""
     snapshot = stages.directory.snapshot
     model = snapshot.models.get(model_name)
     ends = (now_ns + _KEPT_NS, snapshot.prices.unchanged_around(now_ns)[1], key.expires_at_ns, key.revoked_at_ns)
@@ -216,7 +216,7 @@ def _open(
 
 
 def _is_open(stages: Stages, key: KeyEntry, operation: Operation, model: ModelSpec, snapshot: Snapshot) -> bool:
-    """Return whether nothing that the key or the model's route asks for changes a plain chat, or makes it wait."""
+    """Return whether the key and the model's route require nothing that changes a plain chat or makes it wait."""
     if model.sampling is not None or model.cache is not None or key.policy.max_reasoning_effort is not None:
         return False
     if key.policy.max_thinking_tokens is not None:
@@ -274,7 +274,7 @@ def _target(
 
 
 def _text_rates(card: AnyCard | None) -> tuple[int, int] | None:
-    """Return pico-USD per token of text in and of visible text out; `None` if usage of text alone needs more."""
+    """Return pico-USD per input and per output token of text; `None` if the price depends on more than these."""
     if card is None or card.request_pico_usd:
         return None
     rate_in, rate_out = card.rate("input_text", None), card.rate("output_text", None)  # `None` where size matters

@@ -1,4 +1,4 @@
-"""Understands a chat in the turn in which it comes: who asks for what, if its plan is known and nothing has to wait."""
+"""Understand a chat in the event loop turn in which it arrives, if its plan is known and nothing has to wait."""
 
 from collections.abc import Callable
 from typing import Final
@@ -30,7 +30,7 @@ _read_chat: Final = CHAT.read  # under its own name: every chat's way leads thro
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # tests do without it
 class PlannedRequests:
-    """Finds the plan of a request, and makes the request one of its plan."""
+    """Finds the plan of a request, and fills the request's state from it."""
 
     def __init__(self, stages: Stages, clock: Clock, plans: Plans, hits: CacheHits) -> None:
         self._stages = stages
@@ -39,7 +39,7 @@ class PlannedRequests:
         self._hits = hits
 
     def understand(self, life: RequestState) -> bool:
-        """Understand a request as its plan says; return whether that was possible. Else it is as it came."""
+        """Fill a request's state by its plan; return whether that was possible. If not, the state is unchanged."""
         exchange = life.exchange
         head = exchange.head
         if head.is_plain is None:
@@ -68,7 +68,7 @@ class PlannedRequests:
         return opened is not None and self._take(life, opened, request)
 
     def _understand_native(self, life: RequestState, head: RequestHead) -> bool:
-        """Understand a request that all targets of its model take as it is: that is known before it is read."""
+        """Understand a request that is passed through unchanged, because all targets of its model speak its API."""
         exchange, native = life.exchange, life.operation.native
         model = None if native is None else native.model_of_all(exchange, life.snapshot)
         if native is None or model is None:
@@ -103,7 +103,7 @@ class PlannedRequests:
     def _is_counted(
         self, life: RequestState, opened: RequestPlan, request: ChatRequest, priority: PriorityClass
     ) -> bool:
-        """Prepare the call of a chat for an engine host; return whether that was possible at once."""
+        """Render and count the prompt of a chat for an engine host; return whether that was possible at once."""
         if is_looked_into(request):
             return False
         prepared = prepare_at_once(self._stages, opened, life, request, life.exchange.head.context, priority)
@@ -114,7 +114,7 @@ class PlannedRequests:
 
     @staticmethod
     def _note_caller(life: RequestState, opened: RequestPlan, request: ChatRequest, context: RequestContext) -> None:
-        """Note who asks, and what the caller says of the request beside its body."""
+        """Store who the caller is, and what the headers say beside the body."""
         who = opened.identity
         if context.tags or request.user:
             who = who.with_caller((request.user or "")[:MAX_USER_LENGTH], context.tags)
@@ -124,7 +124,7 @@ class PlannedRequests:
 
 
 def _fits(opened: RequestPlan, request: ChatRequest, limit: int | None) -> bool:
-    """Return whether a plan may serve a request whose answer has this limit."""
+    """Return whether a plan may serve a request with this limit of its answer."""
     if limit is not None and opened.context_tokens is not None and limit > opened.context_tokens:
         return False  # to be refused
     # What a stream needs beyond its reservation may have to be asked for while it runs.
@@ -132,7 +132,9 @@ def _fits(opened: RequestPlan, request: ChatRequest, limit: int | None) -> bool:
 
 
 def _priority_of(context: RequestContext, opened: RequestPlan) -> PriorityClass | None:
-    """Return a request's priority; `None` if it is refused, or held back, where it is understood stage by stage."""
+    """Return a request's priority class; `None` if it is refused or held back, which the full path of stages
+    reports.
+    """
     own = opened.key.policy.priority
     if context is NO_CONTEXT:
         return own
@@ -144,7 +146,7 @@ def _priority_of(context: RequestContext, opened: RequestPlan) -> PriorityClass 
 
 
 def _look(head: RequestHead) -> None:
-    """Find out whether a head comes with a key and JSON, and what it says beside that."""
+    """Return whether the request's head has a key and a JSON body, and its other headers."""
     headers = head.headers
     content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     head.is_plain = content_type == b"application/json" and bool(head.authorization)
@@ -154,7 +156,7 @@ def _look(head: RequestHead) -> None:
 
 
 def _read(exchange: Exchange, read: Callable[[str, bytes], AnyRequest]) -> ChatRequest | None:
-    """Read a chat that is served at its provider's standard tier."""
+    """Parse a chat that asks for the provider's standard service tier."""
     try:
         request = read("application/json", exchange.body)
     except (TollkeeperError, RecursionError):

@@ -1,4 +1,4 @@
-"""The plans of keys for models: each worked out when it is first asked for, and made again within a second."""
+"""The plans by key and model: each is computed at its first request, and again every second."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ _MAX_PLANS: Final = 10_000
 
 
 class Plans:
-    """Plans by credential, API and model, of one snapshot. `ids` are those of requests."""
+    """Plans by credential, API and model, for one snapshot. `ids` generates request ids."""
 
     def __init__(self, stages: Stages, clock: Clock) -> None:
         self._stages = stages
@@ -31,7 +31,7 @@ class Plans:
         self._stale: tuple[bytes, str, str] | None = None  # a plan that is better made again
 
     def plan_for(self, sent: bytes, operation: Operation, model: str, now_ns: int) -> KeptPlan | None:
-        """Return the plan for a model of the key that was sent; `None` if that key is not known yet."""
+        """Return the plan of a key for a model; `None` if the key was not seen yet."""
         api = operation.api
         snapshot = self._directory.snapshot
         if self._known_of is not snapshot:
@@ -57,7 +57,7 @@ class Plans:
         return plan
 
     def prepare_next(self) -> None:
-        """Do what the next requests would have to do first, while nobody waits."""
+        """Do work in idle time that the next requests would otherwise have to do first."""
         self.ids.refill()
         self._let_counters_go()
         stale, self._stale = self._stale, None
@@ -65,7 +65,7 @@ class Plans:
             self.freshen(*stale, self._wall_ns())
 
     def freshen(self, sent: bytes, api: str, model: str, now_ns: int) -> None:
-        """Make a stale plan again."""
+        """Compute a stale plan again."""
         plan = self.known.get((sent, api, model))
         if plan is None or now_ns < plan.stale_ns:
             return
@@ -76,7 +76,7 @@ class Plans:
             self.known[sent, api, model] = made
 
     def _let_counters_go(self) -> None:
-        """Forget plans where the store looks for counters that nobody asks: plans would keep them alive."""
+        """Drop all plans if the counter store is about to drop unused counters: plans would keep these alive."""
         if self.generation != self._counters.generation:
             self.generation = self._counters.generation
             self._forget()

@@ -20,7 +20,7 @@ _MARK: Final = b'"cache_control"'  # as is what is kept of a prompt
 
 
 class PreparedCall:
-    """A call as its target will have it, and its prompt's tokens; `None` if no rule counts them."""
+    """A call as the target will get it, with the tokens of its prompt (`None` if no rule counts them)."""
 
     __slots__ = ("call", "tokens_in")
 
@@ -37,9 +37,9 @@ def prepare_at_once(
     context: RequestContext,
     priority: PriorityClass,
 ) -> PreparedCall | None:
-    """Prepare a chat's call under its id; `None` if that takes more than this turn, or is refused.
+    """Prepare a chat's call; `None` if that takes longer than this turn, or if it is refused.
 
-    Whoever is asked next says why.
+    The full path of stages then reports the reason.
     """
     tenant, body = opened.tenant, life.body
     trace = context.trace

@@ -1,4 +1,4 @@
-"""Encoders of records of similar chats; they outlive the plans, which are kept for a second."""
+"""Encoders for the records of similar chats. They outlive plans, which are kept for a second."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -93,7 +93,7 @@ _NOTHING: Final[tuple[object, ...]] = ()
 
 
 class RecordShape:
-    """Packs the records that differ from `example` only in what varies; `packed` is the example's own."""
+    """Packs records that differ from `example` only in the varying fields; `packed` is the packed example."""
 
     __slots__ = ("packed", "template")
 
@@ -103,7 +103,7 @@ class RecordShape:
 
 
 class KeptShapes:
-    """The shapes of records that were asked for last, each by all that its example says."""
+    """The most recently used record shapes, by the fields of their example."""
 
     __slots__ = ("_most", "_shapes")
 
@@ -112,7 +112,7 @@ class KeptShapes:
         self._shapes: dict[bytes, RecordShape] = {}
 
     def of(self, example: RequestRecord) -> RecordShape:
-        """Return the shape of the records that are like this one: the same one as long as it is kept."""
+        """Return the shape for records like this one; the same object as long as it is kept."""
         said = encode_record(example)
         found = self._shapes.pop(said, None) or RecordShape(example)
         self._shapes[said] = found  # to the end

@@ -1,4 +1,4 @@
-"""The packed record of requests that are alike: what differs from one to the next is filled in, the rest is bytes."""
+"""The packed record of similar requests: constant bytes, with the fields filled in that differ between requests."""
 
 from operator import itemgetter
 from typing import Final
@@ -13,14 +13,14 @@ _HEADER_BYTES: Final = 3
 
 
 def packed(value: object) -> msgspec.Raw:
-    """Return a value that is in many records as it is packed in each."""
+    """Return a value that many records share, packed once."""
     return msgspec.Raw(_encoder.encode(value))
 
 
 class RecordTemplate:
     """Packs request records that differ from `example` only in the fields named `varying`.
 
-    `fixed` are the runs of fields that are alike of all, packed, in the record's order.
+    `fixed` are the runs of constant fields, packed, in the order of the record.
     """
 
     __slots__ = ("_header", "_order", "_own_header_bytes", "fixed")
@@ -47,11 +47,9 @@ class RecordTemplate:
         self._own_header_bytes = 1 if len(order) < 16 else _HEADER_BYTES
 
     def pack(self, values: tuple[object, ...]) -> bytes:
-        """Return the record whose varying fields have these values, in the order they were named, as
-        `encode_record`.
-        """
+        """Return the packed record with these values of the varying fields, in the order of `varying`."""
         return self.pack_all(self._order(values + self.fixed))
 
     def pack_all(self, parts: tuple[object, ...]) -> bytes:
-        """Return the record whose varying fields and fixed runs are these, in the record's order."""
+        """Return the packed record with these varying fields and constant runs, in the order of the record."""
         return self._header + _encoder.encode(parts)[self._own_header_bytes :]

@@ -1,1 +1,1 @@
-"""The trying of candidates: which may be called now, how often, for how long, and what becomes of those that fail."""
+"""Attempts at targets: which may be called now, how often, for how long, and what happens after a failure."""

@@ -1,4 +1,4 @@
-"""Assemble an answer that comes by a stream for a caller that wants it whole: tokens are timed, nothing is sent yet."""
+"""Assemble a streamed answer for a caller that wants it complete: tokens are timed, nothing is sent before the end."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from gateway.request.clock import Clock
 
 
 class AssemblingSink:
-    """Stand before a reply that is sent whole. `finish` must follow a good answer."""
+    """Receives a stream in place of a reply that is sent complete. Call `finish` after a successful answer."""
 
     def __init__(self, reply: Sink, progress: Progress, clock: Clock) -> None:
         self._reply = reply
@@ -23,20 +23,20 @@ class AssemblingSink:
         self._is_passed_on = False
 
     def finish(self) -> None:
-        """Pass the answer on. Raise UpstreamBroken if there was none."""
+        """Pass the complete answer to the reply. Raise UpstreamBroken if the target sent none."""
         if not self._is_passed_on:
             self._is_passed_on = True
             self._reply.whole(self._answer.body())
 
     def event(self, data: bytes, deltas: tuple[Delta, ...], *, is_usage_only: bool) -> None:
-        """Accept an event."""
+        """Add an event to the answer."""
         now_ns = self._clock.monotonic_ns()
         for delta in deltas:
             self._progress.take(delta, now_ns)
         self._answer.take(data_of(data))
 
     def whole(self, body: bytes) -> None:
-        """Pass on a reply that came whole all the same."""
+        """Pass on a reply that the target sent complete although a stream was asked for."""
         self._is_passed_on = True
         self._reply.whole(body)
 
@@ -60,7 +60,7 @@ class AssemblingSink:
         self._reply.native()
 
     def served(self, model: str, version: str) -> None:
-        """Pass on what answers."""
+        """Pass on which model answers."""
         self._reply.served(model, version)
 
     def answered_at(self, tier: str) -> None:
@@ -77,15 +77,15 @@ class AssemblingSink:
         self._reply.piece(data)
 
     def report(self, usage: Usage, count_method: CountMethod) -> None:
-        """Pass on what is known of the usage."""
+        """Pass on the usage that the target has reported so far."""
         self._reply.report(usage, count_method)
 
     def account(self, result: Result) -> None:
-        """Pass on the account of a call that raises."""
+        """Pass on the result of a call that raises."""
         self._reply.account(result)
 
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
         """Do nothing: without streaming there is no backpressure from the client."""
 
     async def drained(self) -> None:
-        """Wait for nothing: the client takes nothing before the end."""
+        """Return at once: the client gets nothing before the end."""

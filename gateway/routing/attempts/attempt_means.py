@@ -13,7 +13,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class AttemptMeans:
-    """The neighbours of a trial. `random` gives a number from 0 to 1."""
+    """The dependencies of attempts. `random` returns a number from 0 to 1."""
 
     targets: TargetRegistry
     clock: Clock

@@ -1,4 +1,4 @@
-"""One try at one target: from its place in the request's life to what its target's health learns of it."""
+"""One attempt at one target, from the request's state to what the target's health learns from it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -28,7 +28,7 @@ from gateway.routing.health.target_health import TargetHealth, failure_words, is
 
 
 class AttemptRun:
-    """One attempt in progress. `finish` must follow, whatever came before."""
+    """One attempt in progress. Always call `finish` at its end."""
 
     __slots__ = (
         "_assembling",
@@ -81,27 +81,27 @@ class AttemptRun:
 
     @property
     def is_probe(self) -> bool:
-        """Return whether its first output decides over more than its request."""
+        """Return whether this attempt probes a target whose circuit is open."""
         return bool(self._probed)
 
     def note_output(self) -> None:
-        """Record a probe's first output: others need not wait for its end."""
+        """Record the first output of a probe, so that other requests need not wait for its end."""
         now_ns = self._clock.monotonic_ns()
         probed, self._probed = self._probed, ()
         took_ns = now_ns - self.attempt.began_ns
         self.health.end_probe(probed, now_ns, is_good=True, took_ns=took_ns, is_whole=self._is_whole)
 
     def receiver(self, reply: Sink) -> Sink:
-        """Return what is to receive the target's answer: the reply, or what assembles a whole answer for it."""
+        """Return what receives the target's answer: the reply, or a sink that assembles a complete answer for it."""
         if not self._is_by_stream:
             return reply
         self._assembling = AssemblingSink(reply, self.attempt.progress, self._clock)
         return self._assembling
 
     async def call(self, target: Target, call: ModelCall, sink: Sink, limits: TimeLimits | None) -> Result:
-        """Call the target, for a whole answer by a stream where the pool times tokens. `deliver` must follow.
+        """Call the target, for a complete answer by a stream if the pool times tokens. Call `deliver` afterwards.
 
-        A server that refuses the stream is asked again without one at once: nothing was computed.
+        A server that refuses the stream is called again without one: it has done no work.
         """
         if self._trace_parent:
             call.trace_parent = self._trace_parent
@@ -118,7 +118,7 @@ class AttemptRun:
         return result
 
     def deliver(self) -> None:
-        """Pass an assembled answer on to the reply. Raise UpstreamBroken if there was none."""
+        """Pass an assembled answer to the reply. Raise UpstreamBroken if there was none."""
         if self._assembling is not None:
             self._assembling.finish()
 
@@ -129,7 +129,9 @@ class AttemptRun:
         return await limits.call(target, call, sink, self.attempt.progress)
 
     async def follow(self, answer: Callable[[], Awaitable[Result]]) -> TollkeeperError | None:
-        """Accept the answer, or give what it failed with. Raises CancelledError, its client having left."""
+        """Await the call and store its answer; return the error if it failed. Raise CancelledError if the client
+        disconnected.
+        """
         attempt = self.attempt
         try:
             attempt.result = await answer()
@@ -145,26 +147,26 @@ class AttemptRun:
         return attempt.error
 
     def succeed(self, result: Result) -> None:
-        """Accept the account of an answer that came without a task."""
+        """Store the result of a call that was made without a task."""
         self.attempt.result, self.is_good = result, True
         self.finish()
 
     def fail(self, error: TollkeeperError) -> None:
-        """Record what a try failed with that was made without a task."""
+        """Store the error of an attempt that was made without a task."""
         self.attempt.error = error
         self.finish()
 
     def withdraw(self) -> None:
-        """Forget it: its target was not called after all."""
+        """Undo this attempt: its target was not called after all."""
         if self._placed is not None:
             self._placed.end(self.attempt.result, HedgeLost(f"{self.attempt.target.id!r} was not called"))
 
     def lose(self) -> None:
-        """Record that another was ahead: it was cancelled by us."""
+        """Record that another attempt won the race and the gateway cancelled this one."""
         self.attempt.error = HedgeLost(f"another target was ahead of {self.attempt.target.id!r}")
 
     def finish(self) -> None:
-        """Write down how it ended, and tell its target's health."""
+        """Record how the attempt ended, in the request's state and in the target's health."""
         attempt, now_ns = self.attempt, self._clock.monotonic_ns()
         attempt.ended_ns = now_ns
         attempt.result = attempt.progress.account or attempt.result
@@ -195,9 +197,10 @@ class AttemptRun:
 
     @property
     def _verdict(self) -> bool | None:
-        """Return whether the target is well; `None`: that was not seen, as where its client has left.
+        """Return whether the target is healthy; `None` if the attempt does not show it, for example because the client
+        disconnected.
 
-        A request that is refused for what it asks shows that the target is there.
+        A target that refuses a request because of its content is healthy.
         """
         error = self.attempt.error
         if self.is_good:

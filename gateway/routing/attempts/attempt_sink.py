@@ -1,4 +1,4 @@
-"""Stands between a target and the reply where someone has to see an answer's first output, or its pauses."""
+"""A sink between a target and the reply, for callers that must see the first output of an answer, or its pauses."""
 
 from collections.abc import Callable
 from typing import Final
@@ -16,12 +16,12 @@ _TOKEN_BY_TOKEN: Final = frozenset(("engine", "scripted"))  # also where the cal
 
 
 def shows_tokens(spec: TargetSpec, request: AnyRequest) -> bool:
-    """Return whether a target's first token is seen before its answer's end, the request being sent as it is."""
+    """Return whether the gateway sees a target's first token before the end of its answer."""
     return request.is_streamed or spec.kind in _TOKEN_BY_TOKEN
 
 
 def is_called_by_stream(health: TargetHealth, spec: TargetSpec, request: AnyRequest, body: bytes) -> bool:
-    """Return whether a target is asked for a whole answer by a stream, because its pool times tokens."""
+    """Return whether a complete answer is requested as a stream, because the pool times tokens."""
     return (
         health.pool.policy.times_tokens
         and not shows_tokens(spec, request)
@@ -32,7 +32,7 @@ def is_called_by_stream(health: TargetHealth, spec: TargetSpec, request: AnyRequ
 
 
 class AttemptSink:
-    """Hands everything on to `sink`; `on_output` is called before the first output, and after that never."""
+    """Passes everything to `sink`. `on_output` is called once, before the first output."""
 
     def __init__(self, sink: Sink, on_output: Callable[[], None]) -> None:
         self._sink = sink
@@ -102,7 +102,7 @@ class AttemptSink:
         self._sink.account(result)
 
     def attach_flow(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
-        """Pass on how to hold the producer back, taking note of whether it is."""
+        """Pass on the producer's pause and resume functions, and remember whether it is paused."""
 
         def held() -> None:
             self.is_paused = True
@@ -116,7 +116,7 @@ class AttemptSink:
         self._sink.attach_flow(held, let_go)
 
     async def drained(self) -> None:
-        """Wait until the client has taken enough."""
+        """Wait until the client has read enough."""
         await self._sink.drained()
 
     def _note_output(self) -> None:

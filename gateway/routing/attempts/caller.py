@@ -1,4 +1,4 @@
-"""Calls a request's candidates one after another, until one answers or none is left that may."""
+"""Call a request's candidates one after another until one answers, or no further one may be called."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from gateway.routing.health.health_book import HealthBook
 
 
 class Caller:
-    """Calls candidates; every try is an attempt in the request's life, with what it gave or failed with."""
+    """Calls candidates. Each call is an attempt in the request's state, with its answer or error."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Caller:
         sleep: Sleep = asyncio.sleep,
         note_sent: Callable[[RequestState], None] | None = None,
     ) -> None:
-        """`note_sent` is told of a request before each call of a target."""
+        """`note_sent` is called with the request before each call of a target."""
         self.health = health
         self._clock = clock
         self._means = AttemptMeans(targets, clock, health, health.random, sleep, note_sent)
@@ -60,9 +60,10 @@ class Caller:
             raise
 
     def may_fall_back(self, life: RequestState, reply: Reply, error: TollkeeperError) -> bool:
-        """Return whether another model may be asked after an error: it may help, and the pool's budget bears it.
+        """Return whether another model may be called after an error: it may help, and the pool's retry budget allows
+        it.
 
-        What a rollout's candidate fails is no charge on that budget.
+        Failures of a rollout's candidate do not use that budget.
         """
         if reply.has_begun or not (error.retryable or isinstance(error, UnsupportedParameter)):
             return False
@@ -73,7 +74,7 @@ class Caller:
 
 
 def tell_how_far(error: TollkeeperError, life: RequestState) -> None:
-    """Let an error that ends a stream say how much of the answer had passed."""
+    """Add to an error that ends a stream how much of the answer had passed."""
     if isinstance(life.request, MediaRequest):
         return  # it has no tokens
     tokens = sum([attempt.progress.tokens for attempt in life.answering_attempts])

@@ -1,4 +1,4 @@
-"""In which order a route's models are asked while some of them have nobody who may be called."""
+"""The order of a fallback chain while the targets of some of its models may not be called."""
 
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
@@ -18,9 +18,9 @@ LegT = TypeVar("LegT", bound=_Leg)
 
 
 def arranged(legs: Sequence[LegT], book: HealthBook, now_ns: int) -> list[LegT]:
-    """Return the legs with those last whose targets are all left alone, or rest; the others stay as they are.
+    """Return the chain with those models last whose targets all have open circuits or asked for a pause.
 
-    Where the first is one of these because its provider is out, the provider's playbook says who comes next.
+    If the first model is moved because its provider is down, the provider's playbook decides which comes next.
     """
     there = [leg for leg in legs if _is_there(leg.pool, book, now_ns)]
     if len(there) == len(legs):

@@ -1,4 +1,4 @@
-"""A hedged call: where the first token is late a second target is asked as well, and the one that is ahead answers."""
+"""A hedged call: if the first token is late, a second target is called too, and the first one with output answers."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Racer(msgspec.Struct, eq=False):
-    """One of the targets that are asked, and its call in progress."""
+    """One of the racing targets, with its call in progress."""
 
     run: AttemptRun
     sink: RacingSink
@@ -32,9 +32,9 @@ class Racer(msgspec.Struct, eq=False):
 
 
 class Race:
-    """One request's call of a target, and of a second where the first is late.
+    """One request's call of a target, and of a second one if the first is late.
 
-    `begin` begins an attempt at a target; `second` gives the target to ask as well, or `None` if none may be.
+    `begin` starts an attempt at a target; `second` returns the second target, or `None` if there is none.
     """
 
     def __init__(
@@ -97,7 +97,9 @@ class Race:
         return await winner.task
 
     async def _failure(self) -> TollkeeperError | None:
-        """Return what decides where all have failed before any output: what no other target can mend, else the last."""
+        """Return the error that decides if all calls failed before any output: one that no other target can mend, else
+        the last.
+        """
         last = None
         for racer in self._racers:
             error = await racer.task
@@ -134,7 +136,7 @@ class Race:
         return result
 
     async def _wait_for_output(self, seconds: float | None) -> None:
-        """Wait until one is ahead or all have failed, at most so long."""
+        """Wait until one call has output or all have failed, at most this long."""
         decided = asyncio.ensure_future(self._is_decided.wait())
         try:
             async with asyncio.timeout(seconds):

@@ -27,7 +27,7 @@ class RetryBudget:
         self._since_ns: int | None = None
 
     def spend(self, now_ns: int) -> bool:
-        """Accept one try; return whether there was one. `now_ns` is monotonic."""
+        """Take one attempt out of the budget; return whether there was one. `now_ns` is monotonic."""
         self._earn(now_ns)
         if self._spare >= 1:
             self._spare -= 1

@@ -1,4 +1,4 @@
-"""Holds one call to the times that its pool sets, whatever kind its target is."""
+"""Apply a pool's time limits to one call, whatever kind its target is."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from gateway.routing.attempts.attempt_sink import AttemptSink, shows_tokens
 
 
 class TimeLimits:
-    """The times of one request. `left_seconds` is what is left of the total; `None`: no total is set."""
+    """The time limits of one request. `left_seconds` is what is left of the total; `None`: there is no total limit."""
 
     def __init__(self, policy: FailurePolicy, left_seconds: float | None) -> None:
         self._policy = policy
         self._ends_at = None if left_seconds is None else asyncio.get_running_loop().time() + left_seconds
 
     async def call(self, target: Target, call: ModelCall, sink: Sink, progress: Progress) -> Result:
-        """Call a target. Raises UpstreamTimeout if one of the times is over, or what the call raises."""
+        """Call a target. Raise UpstreamTimeout if a limit is exceeded, else what the call raises."""
         loop = asyncio.get_running_loop()
         why = f"in total, the pool's total_seconds of {self._policy.total_seconds} for all tries"
         paced = AttemptSink(sink, lambda: None)

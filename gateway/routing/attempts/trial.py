@@ -1,4 +1,6 @@
-"""One request's way through its candidates: whom it tries, how often, for how long, and with what in reserve."""
+"""One request's attempts at the targets of a pool: in which order, how often, for how long, and with which retry
+budget.
+"""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -39,7 +41,7 @@ _OVERLOADED: Final = (UpstreamTimeout, UpstreamOverloaded)
 
 
 class Trial:
-    """One request at one pool."""
+    """The attempts of one request at one pool."""
 
     __slots__ = ("_begun", "_call", "_failure", "_life", "_limits", "_means", "_pool", "_reply")
 
@@ -62,7 +64,7 @@ class Trial:
         self._limits = TimeLimits(pool.policy, self._left_seconds()) if pool.policy.is_timed else None
 
     async def run(self, candidates: Sequence[TargetSpec]) -> None:
-        """Go through the candidates, and again as often as the pool's policy says. Raises the last failure."""
+        """Try the candidates, and all again as often as the pool's retry policy allows. Raise the last error."""
         for number in range(self._pool.policy.retries + 1):
             if number and not await self._pause(candidates, number):
                 break
@@ -74,7 +76,9 @@ class Trial:
         raise self._failure
 
     async def _go_through(self, candidates: Sequence[TargetSpec], *, is_again: bool) -> bool:
-        """Try each candidate that may be called; return whether one has answered. Raises what no other can mend."""
+        """Try each candidate that may be called; return whether one answered. Raise an error that no other target can
+        mend.
+        """
         call, was_tried = self._call, False
         raced: list[TargetSpec] = []
         for spec in self._turns(candidates):
@@ -101,7 +105,7 @@ class Trial:
     async def _call_anew(
         self, spec: TargetSpec, candidates: Sequence[TargetSpec], raced: list[TargetSpec], *, is_again: bool
     ) -> TollkeeperError | None:
-        """Call a target from the prompt on, in a race with another if it is late; return what it failed with."""
+        """Call a target with the whole prompt, racing another target if it is late; return the error, or `None`."""
         has_tried = bool(self._life.attempts) and self._begun is None
         reason: AttemptReason = "first" if not has_tried else "retry" if is_again else "fallback"
         late_seconds = None if self._reply.has_begun or self._begun is not None else self._late_after(spec)
@@ -113,7 +117,7 @@ class Trial:
         return turns(candidates, self._means.health, self._means.clock.monotonic_ns, is_begun=self._begun is not None)
 
     async def _try(self, spec: TargetSpec, reason: AttemptReason, *, resumes: bool) -> TollkeeperError | None:
-        """Call one target; return what it failed with."""
+        """Call one target; return its error, or `None`."""
         begun, self._begun = self._begun, None
         if begun is not None:  # it was called without a task, and has failed
             return begun.attempt.error
@@ -137,7 +141,9 @@ class Trial:
         return run
 
     def _take(self, error: TollkeeperError, spec: TargetSpec) -> None:
-        """Accept a failure, and what another target needs to go on from it. Raises one that no other can mend."""
+        """Store an error, and what another target needs to continue the answer. Raise an error that no other target can
+        mend.
+        """
         is_refused = isinstance(error, UnsupportedParameter)
         is_minor = is_final(error) or isinstance(error, EngineUnavailable | HostLost)  # a host's change is logged once
         _log.log(
@@ -158,7 +164,7 @@ class Trial:
         self._call.continuation = last.result.continuation
 
     def _may_go_on(self, *, resumes: bool, is_again: bool) -> bool:
-        """Return whether the pool's budget bears a further try: of what may add to an overload, not of the rest."""
+        """Return whether the pool's retry budget allows another attempt. Attempts that add no load need no budget."""
         assert self._failure is not None
         if not is_again and (resumes or not costs_a_retry(self._failure)):
             return True
@@ -167,7 +173,7 @@ class Trial:
     # hedging
 
     def _late_after(self, spec: TargetSpec) -> float | None:
-        """Return after how many seconds a first token is late; `None` if no second target is asked for that."""
+        """Return the seconds after which a first token is late; `None` if no second target is called for that."""
         hedge = self._pool.policy.hedge
         if hedge is None or self._pool.firsts.count < _LEAST_TIMES or not self._shows_tokens(spec):
             return None
@@ -188,7 +194,7 @@ class Trial:
         candidates: Sequence[TargetSpec],
         raced: list[TargetSpec],
     ) -> TollkeeperError | None:
-        """Call a target, and a second where the first is late. Those that were asked are added to `raced`."""
+        """Call a target, and a second one if the first is late. Add the targets that were called to `raced`."""
         health, clock = self._means.health, self._means.clock
 
         def second() -> TargetSpec | None:
@@ -210,7 +216,7 @@ class Trial:
     # time
 
     def _left_seconds(self) -> float | None:
-        """Return what is left of the total time of all tries; `None` if none is set."""
+        """Return what is left of the total time of all attempts; `None` if there is no limit."""
         total = self._pool.policy.total_seconds
         if total is None:
             return None

@@ -1,4 +1,4 @@
-"""In which order candidates are called: a probe that is due first, those that are away last or not at all."""
+"""The order in which candidates are called: a due probe first, unavailable targets last or not at all."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -44,7 +44,7 @@ def _ordered(candidates: Sequence[TargetSpec], book: HealthBook, now_ns: int) ->
 
 
 def meanwhile(provider: str, book: HealthBook) -> dict[str, int]:
-    """Return each provider's place among those that answer while one is out; none has one while that is not out."""
+    """Return each provider's place among the replacements of a provider that is down; empty if it is not down."""
     breaker = book.providers.get(provider)
     if breaker is None or breaker.is_calm:
         return {}

@@ -1,1 +1,1 @@
-"""An outage played through: the gateway's own failover code, in time that is only counted."""
+"""A simulated outage: the gateway's own failover code in virtual time."""

@@ -43,13 +43,13 @@ class PoolHealth:
         self.adopt(policy)
 
     def adopt(self, policy: FailurePolicy) -> None:
-        """Go by another policy from now on."""
+        """Use another failure policy from now on."""
         self.policy = policy
         self.budget.share, self.budget.per_second = policy.retry_share, policy.retries_per_second
         self.hedging.share = 0.0 if policy.hedge is None else policy.hedge.share
 
     def count_request(self) -> None:
-        """Count a request, a share of which may be tried again."""
+        """Count a request. A share of the requests may be retried."""
         self.budget.requests += 1
         self.hedging.requests += 1
 
@@ -61,7 +61,7 @@ class PoolHealth:
                 health.is_plain = not health.is_away
 
     def look(self, now_ns: int) -> None:
-        """Let old counts go, find targets that are much slower than their siblings, end rests that are over."""
+        """Decay old counts, find targets that are much slower than the others, and end pauses that are over."""
         breaker = self.policy.breaker
         if breaker is not None and breaker.slow_factor is not None and len(self.targets) > 1:
             self._leave_slow_ones(breaker.slow_factor, breaker.slow_seconds, breaker.least_requests, now_ns)
@@ -78,7 +78,7 @@ class PoolHealth:
             health.look(now_ns)
 
     def _leave_slow_ones(self, factor: float, least_seconds: float, least: int, now_ns: int) -> None:
-        """Open the breakers of targets that take many times as long as their siblings: of half the pool at most."""
+        """Open the circuits of targets that are many times slower than the others, of at most half the pool."""
         for is_whole in (False, True):
             means = {health.id: mean for health in self.targets.values() if (mean := health.mean_ns(is_whole, least))}
             for name, mean in means.items():

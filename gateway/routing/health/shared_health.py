@@ -1,4 +1,4 @@
-"""Gateways share failures of targets; a report from another gateway is verified before it counts."""
+"""Share failures of targets between gateways. A report of another gateway is verified by a probe before it counts."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ _LEAST_MILLISECONDS: Final = 3000  # a note outlives the turns in which the othe
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """Which gateway avoids a target or pool, for how long, and why."""
+    """Which gateway has opened a target's or pool's circuit, for how long, and why."""
 
     gateway: str
     opened: int
@@ -26,7 +26,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Board(Protocol):
-    """Where notes are left and read."""
+    """Where gateways leave and read each other's notes."""
 
     async def exchange(self, posted: Mapping[str, tuple[bytes, int]], wanted: Sequence[str]) -> dict[str, bytes]: ...
     async def close(self) -> None: ...
@@ -47,13 +47,13 @@ class SharedHealth:
         self.is_away = False
 
     async def run(self) -> None:
-        """Leave and read notes once a second, until cancelled."""
+        """Write and read notes once a second, until cancelled."""
         while True:
             await asyncio.sleep(until_beat(_TURN_SECONDS))
             await self.turn()
 
     async def turn(self) -> None:
-        """Leave and read notes once."""
+        """Write and read notes once."""
         breakers = self._breakers()
         try:
             notes = await self._board.exchange(self._posted(breakers), list(breakers))
@@ -68,7 +68,7 @@ class SharedHealth:
         self._book.look()
 
     async def close(self) -> None:
-        """Close the way to Redis."""
+        """Close the connection to Redis."""
         await self._board.close()
 
     def _breakers(self) -> dict[str, Breaker]:

@@ -65,7 +65,7 @@ class TargetHealth:
         self.wholes = self.wholes_ns = 0  # answers that came whole
 
     def ask(self, now_ns: int) -> Leave:
-        """Return whether it may be called now."""
+        """Return whether the target may be called now."""
         if not self.is_away:
             return Leave.YES
         leave = Leave.YES if self.breaker is None else self.breaker.ask(now_ns)
@@ -109,7 +109,7 @@ class TargetHealth:
         self.look(now_ns)
 
     def note_success(self, took_ns: int | None, *, is_whole: bool) -> None:
-        """Record an answer that was no probe: how long its first token, or the whole of it, took."""
+        """Record an answer that was not a probe: the time to its first token, or of the complete answer."""
         if self.breaker is not None:
             self.breaker.succeeded()
         if self.provider_breaker is not None:
@@ -117,7 +117,7 @@ class TargetHealth:
         self.note_time(took_ns, is_whole=is_whole)
 
     def note_time(self, took_ns: int | None, *, is_whole: bool) -> None:
-        """Record how long an answer took; `None`: not known."""
+        """Record how long an answer took; `None`: unknown."""
         if took_ns is None:
             return
         if is_whole:
@@ -130,7 +130,7 @@ class TargetHealth:
                 self.pool.firsts.add(took_ns)
 
     def note_failure(self, now_ns: int, error: TollkeeperError) -> None:
-        """Record a failure that was no probe."""
+        """Record a failure that was not a probe."""
         if self.breaker is not None:
             self.breaker.failed(now_ns, failure_words(error))
         if self.provider_breaker is not None:
@@ -138,13 +138,15 @@ class TargetHealth:
         self.look(now_ns)
 
     def rest(self, now_ns: int, seconds: float) -> None:
-        """Let it rest as long as it asks for; one without a breaker is called in its turn, and only retries wait."""
+        """Pause the target for as long as it asks (Retry-After). A target without a breaker is still called; only
+        retries wait.
+        """
         until_ns = now_ns + round(min(seconds, LONGEST_REST_SECONDS) * _SECOND_NS)
         self.rests_until_ns = max(self.rests_until_ns, until_ns)
         self.look(now_ns)
 
     def look(self, now_ns: int) -> None:
-        """Work out again whether there is any reason not to call it."""
+        """Compute again whether there is a reason not to call the target."""
         self.is_away = (
             (self.breaker is not None and not self.breaker.is_calm)
             or (self.provider_breaker is not None and not self.provider_breaker.is_calm)
@@ -153,7 +155,7 @@ class TargetHealth:
         self.is_plain = not (self.is_away or self.ignores_limit or self.pool.is_probe_due)
 
     def note_limit(self, now_ns: int, *, is_ignored: bool) -> None:
-        """Record that an answer went beyond the max_tokens that the target was told, or ended there by itself."""
+        """Record whether an answer exceeded the max_tokens that the target was sent, or ended there by itself."""
         if is_ignored == self.ignores_limit:
             return
         self.ignores_limit = is_ignored
@@ -171,14 +173,14 @@ class TargetHealth:
         return self.rests_until_ns > now_ns and self.breaker is not None
 
     def wants_probe(self, now_ns: int) -> bool:
-        """Return whether a probe is due, or a share of its turns, that only the caller gives it."""
+        """Return whether a probe is due, or a share of requests that only the caller can send it."""
         if self.rests_until_ns > now_ns:
             return False
         breakers = [one for one in (self.breaker, self.provider_breaker) if one is not None and not one.is_calm]
         return bool(breakers) and all(one.state == "recovering" or one.wants_probe(now_ns) for one in breakers)
 
     def wait_ns(self, now_ns: int) -> int:
-        """Return how long it may be called again, 0 if that is now or when a probe in progress has ended."""
+        """Return after how many nanoseconds it may be called again; 0: now, or when a probe in progress has ended."""
         breakers = [one for one in (self.breaker, self.provider_breaker) if one is not None and one.state == "open"]
         return max([one.until_ns - now_ns for one in breakers] + [self.rests_until_ns - now_ns, 0])
 
@@ -188,11 +190,11 @@ class TargetHealth:
         return spent / count if count >= least else None
 
     def forget_times(self) -> None:
-        """Forget how long answers took."""
+        """Discard the measured times of answers."""
         self.firsts = self.firsts_ns = self.wholes = self.wholes_ns = 0
 
     def turn(self) -> None:
-        """Halve what is known of its times, so that the latest counts most."""
+        """Halve the weight of measured times, so that recent ones count most."""
         self.firsts, self.firsts_ns = self.firsts // 2, self.firsts_ns // 2
         self.wholes, self.wholes_ns = self.wholes // 2, self.wholes_ns // 2
 
@@ -208,13 +210,13 @@ def is_fault(error: TollkeeperError) -> bool:
 
 
 def rest_asked(error: TollkeeperError) -> float | None:
-    """Return for how many seconds a target asks to be left alone by its error; `None` if it does not."""
+    """Return for how many seconds a target's error asks to pause (Retry-After); `None` if it does not."""
     if isinstance(error, UpstreamError) and not isinstance(error, EngineUnavailable):
         return error.retry_after_seconds
     return None
 
 
 def failure_words(error: TollkeeperError) -> str:
-    """Name a failure for operators: the error's code and the status that the target answered with, if it answered."""
+    """Describe a failure for operators: the error's code, and the target's HTTP status if it answered."""
     status = error.upstream_status
     return error.error_code if status is None else f"{error.error_code}, upstream status {status}"

@@ -1,4 +1,4 @@
-"""A request becomes what policies see of it: how long its prompt is, and the keys of its blocks."""
+"""What routing policies see of a request: the length of its prompt, and the keys of its blocks."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -26,9 +26,9 @@ class Finder(Protocol):
 async def ask_of(
     call: ModelCall, specs: Sequence[TargetSpec], targets: Finder | None, session: str, output_tokens: int
 ) -> Ask:
-    """Return what a request asks of a pool: of an engine host's prompt exactly, of others' by their bytes.
+    """Return a request's demand on a pool: exact token counts for engine hosts, estimates from bytes for other servers.
 
-    Counting a prompt keeps it for the call, which makes it once.
+    A prompt that is counted here is kept for the call, so that it is rendered once.
     """
     is_whole = not getattr(call.request, "stream", False)
     if targets is not None:

@@ -25,7 +25,7 @@ Place = tuple[str, str]  # a host's URL, a model's name there
 
 @dataclass(slots=True)
 class _Mirror:
-    """One model of one host. `state` is unknown, asked, exact or load_only."""
+    """The mirrored cache of one model on one host. `state` is unknown, asked, exact or load_only."""
 
     state: str = "unknown"
     why: str = ""
@@ -43,14 +43,14 @@ class _Mirror:
 
 @dataclass(slots=True)
 class _Due:
-    """Answers of a host that are still to come; of them the last is used, which is as of the latest moment."""
+    """A host's answers that have not arrived yet. The last one is used, because it is the most recent."""
 
     answers: int = 0
     is_partway: bool = False  # a part of one has come
 
 
 class CacheMirror:
-    """Follows caches by (host's URL, model), for all pools. It is a KvListener."""
+    """Mirrors caches by (host URL, model), for all pools. Implements KvListener."""
 
     def __init__(self) -> None:
         self._mirrors: dict[Place, _Mirror] = {}
@@ -61,7 +61,7 @@ class CacheMirror:
     # what the router calls
 
     def follow(self, fleet: Fleet, served: Mapping[str, Place]) -> None:
-        """Mirror these caches for a pool from now on, by replica's name; those that it follows already go on."""
+        """Mirror these caches for a pool from now on, by replica name. Caches that it mirrors already continue."""
         before = {name: place for place, one in self._mirrors.items() for user, name in one.users if user is fleet}
         for name, place in before.items():
             if served.get(name) != place:
@@ -74,7 +74,7 @@ class CacheMirror:
                 self._restart(place, mirror)
 
     def drop(self, fleet: Fleet) -> None:
-        """Mirror nothing for a pool any more."""
+        """Stop mirroring caches for a pool."""
         for place, mirror in list(self._mirrors.items()):
             for user, name in list(mirror.users):
                 if user is fleet:
@@ -95,7 +95,7 @@ class CacheMirror:
     # what hosts' connections call
 
     def on_kv_host(self, url: str, ask: Callable[[str], None]) -> None:
-        """Start with a host that has introduced itself; one whose models changed is asked where it has to be."""
+        """Start mirroring a host that has connected. If its models changed, request the content of its caches."""
         self._asks[url] = ask
         for place, due in self._due.items():
             if place[0] == url:  # an ask may have been refused, as of a model not loaded yet: no answer will come
@@ -106,7 +106,7 @@ class CacheMirror:
                 self._restart(place, mirror)
 
     def on_kv_lost(self, url: str) -> None:
-        """Forget what a host had: it comes back with an empty cache, or not at all."""
+        """Discard a host's mirror: the host returns with an empty cache, or not at all."""
         self._asks.pop(url, None)
         self._due = {place: due for place, due in self._due.items() if place[0] != url}
         for place, mirror in self._mirrors.items():
@@ -114,7 +114,7 @@ class CacheMirror:
                 self._forget(mirror, "unknown", "")
 
     def on_kv_events(self, url: str, packed: Sequence[bytes]) -> None:
-        """Apply events in their order."""
+        """Apply events in order."""
         for one in packed:
             try:
                 record = decode_record(one)
@@ -128,7 +128,9 @@ class CacheMirror:
                 self._take(url, record)
 
     def on_kv_blocks(self, url: str, blocks: KvBlocks) -> None:
-        """Receive a part of what a cache holds; with the last, the mirror is exact. Of several asks the last counts."""
+        """Receive a part of a cache's content. After the last part the mirror is exact. Of several requests the last
+        counts.
+        """
         place = (url, blocks.model)
         mirror, due = self._mirrors.get(place), self._due.get(place)
         if due is None:
@@ -153,7 +155,7 @@ class CacheMirror:
                 self._take(url, record)
 
     def on_kv_refused(self, url: str, model: str, why: str) -> None:
-        """Show why a cache is not known: it is asked for again when the host says hello, or loads its model."""
+        """Record why a cache is not mirrored. It is requested again when the host reconnects or loads its model."""
         mirror = self._mirrors.get((url, model))
         if mirror is not None and mirror.state == "asked":
             mirror.why = f"the host refused to report its cache: {why}"
@@ -189,7 +191,7 @@ class CacheMirror:
                 fleet.note_cache(name, record.event, record.block_hashes)
 
     def _refuse(self, place: Place, mirror: _Mirror, why: str) -> None:
-        """Drop a mirror that cannot be right, and ask for what the cache holds, unless that has not helped."""
+        """Discard a mirror that cannot be right, and request the cache's content again unless that failed before."""
         if mirror.state == "load_only":
             return
         _log.warning("cache is not mirrored", extra={"host": place[0], "model": place[1], "reason": why})
@@ -206,7 +208,7 @@ class CacheMirror:
             ask(place[1])
 
     def _leave(self, place: Place, fleet: Fleet, name: str) -> None:
-        """Mirror a cache no more for one of a pool's replicas."""
+        """Stop mirroring a cache for one of a pool's replicas."""
         mirror = self._mirrors[place]
         mirror.users = [(user, known) for user, known in mirror.users if user is not fleet or known != name]
         if not mirror.users:

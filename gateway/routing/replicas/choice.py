@@ -1,4 +1,4 @@
-"""The chosen order of targets for a request, and the count of those in use."""
+"""The ranked targets of a request, and the count of requests at each replica."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from gateway.routing.replicas.regret import Sample
 
 
 class Placed:
-    """A request at one replica. `end` it once."""
+    """A request at one replica. Call `end` once."""
 
     __slots__ = ("_choice", "_clock", "_hold", "_progress", "_replica")
 
@@ -32,7 +32,7 @@ class Placed:
         self._choice.fleet.first_token(self._replica, hold, now_ns)
 
     def end(self, result: Result, error: TollkeeperError | None) -> None:
-        """Record the try's end."""
+        """Record the end of the attempt."""
         self._progress.on_first = None
         now_ns = self._clock.monotonic_ns()
         sample = self._choice.sample
@@ -50,7 +50,7 @@ class Placed:
 
 
 class Choice:
-    """A request's candidates, best first. `fleet` `None`: nothing is counted."""
+    """A request's candidates, best first. Without a `fleet` nothing is counted."""
 
     __slots__ = ("_ask", "_clock", "_sight", "candidates", "fleet_or_none", "sample")
 
@@ -72,7 +72,7 @@ class Choice:
 
     @property
     def fleet(self) -> Fleet:
-        """Return the pool's replicas. Only where they are counted."""
+        """Return the pool's replicas, if requests are counted."""
         assert self.fleet_or_none is not None
         return self.fleet_or_none
 

@@ -1,4 +1,4 @@
-"""The credits of pools that are asked in turn: what each target has saved up towards being asked first."""
+"""The credits of pools with weighted round robin: what each target has saved up towards its next turn."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ class CreditBook:
         self._by_shares: dict[str, dict[_Shares, dict[str, int]]] = {}
 
     def of(self, pool: PoolSpec) -> dict[str, int]:
-        """Return the credits of a pool's targets as they stand."""
+        """Return the current credits of a pool's targets."""
         latest = self._latest.get(pool.id)
         if latest is not None and latest[0] is pool.targets:
             return latest[1]
@@ -31,7 +31,7 @@ class CreditBook:
         return credits
 
     def follow(self, pools: Mapping[str, PoolSpec]) -> None:
-        """Forget pools that are gone, and what was saved up under weights that hold no more."""
+        """Drop pools that are gone, and credits under weights that are no longer configured."""
         self._latest.clear()
         for name, known in list(self._by_shares.items()):
             pool = pools.get(name)

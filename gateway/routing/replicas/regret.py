@@ -14,7 +14,7 @@ _MOST_ALTERNATIVES: Final = 8
 
 
 class Sample:
-    """One request's predictions, in nanoseconds of its time to first token by replica, and their outcome."""
+    """One request's predicted time to first token in nanoseconds, by replica, and the measured one."""
 
     __slots__ = ("_cached", "_chosen", "_outcome", "_policy", "_predicted", "_tokens")
 
@@ -29,7 +29,9 @@ class Sample:
         self._outcome: dict[str, object] = {}
 
     def note(self, replica: str, hold: Hold, usage: Usage, now_ns: int) -> None:
-        """Record the truth: who answered, when its first token came, and how much it had cached."""
+        """Record the outcome: which replica answered, when its first token came, and how much of the prompt was
+        cached.
+        """
         ttft_ns = (hold.first_ns or now_ns) - hold.began_ns
         self._outcome = {"replica": replica, "ttft_ms": _ms(ttft_ns), "cached_tokens": usage.cache_read_text}
         predicted = self._predicted.get(replica)
@@ -40,7 +42,7 @@ class Sample:
         self._outcome["regret_ms"] = _ms(max(ttft_ns - best, 0.0))  # had the best prediction come true
 
     def facts(self) -> dict[str, object]:
-        """Return what a record says of it."""
+        """Return the sample as the record stores it."""
         ranked = sorted(self._predicted, key=self._predicted.__getitem__)
         shown = ranked[:_MOST_ALTERNATIVES]
         if self._chosen in self._predicted and self._chosen not in shown:

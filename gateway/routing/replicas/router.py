@@ -57,7 +57,7 @@ class Router:
 
     @staticmethod
     def is_plain(pool: PoolSpec) -> bool:
-        """Return whether `choose` is all there is to it: there is one target, or they are asked in turn."""
+        """Return whether `choose` is enough for this pool: it has one target, or uses weighted round robin."""
         return len(pool.targets) == 1 or pool.policy == PLAIN_POLICY
 
     def choose(self, model: ModelSpec, snapshot: Snapshot, within: frozenset[str] | None = None) -> list[TargetSpec]:
@@ -118,7 +118,7 @@ class Router:
         output_tokens: int,
         is_whole: bool,
     ) -> Choice:
-        """Choose among servers that do not tell their tokens, by the text of a request's body: without waiting."""
+        """Rank servers that do not report their tokens, by the text of a request's body, without waiting."""
         ask = estimated_ask(body, cache_salt, conversation_id, output_tokens, is_whole=is_whole)
         return self.place(model, pool, ask)
 
@@ -169,7 +169,7 @@ class Router:
             self._follow(fleet, pool, fleet.model if model is None else model.id)
 
     def status(self) -> dict[str, object]:
-        """Return what GET /ready shows: the replicas of every pool that is chosen from by a policy, and the caches."""
+        """Return what GET /ready shows: the replicas of every pool with a routing policy, and the mirrored caches."""
         now_ns = self._clock.monotonic_ns()
         return {
             "pools": {name: fleet.status(now_ns) for name, fleet in sorted(self._fleets.items())},
@@ -177,7 +177,7 @@ class Router:
         }
 
     def _fleet(self, pool: PoolSpec, model: ModelSpec) -> Fleet | None:
-        """Return a pool's replicas; `None` if the pool is gone, or asked in turn now."""
+        """Return a pool's replicas; `None` if the pool is gone, or uses weighted round robin now."""
         current = pool if self._pools is None else self._pools.get(pool.id)
         if current is None or current.policy == PLAIN_POLICY:
             return None
@@ -190,7 +190,9 @@ class Router:
         return fleet
 
     def _follow(self, fleet: Fleet, pool: PoolSpec, model: str) -> None:
-        """Be a pool as it is now; what is known of the replicas that stay is kept, also where the policy is another."""
+        """Apply a pool's current configuration. What is known of remaining replicas is kept, also under another
+        policy.
+        """
         if fleet.policy_name != pool.policy:
             fleet.policy, fleet.policy_name = policy_named(pool.policy, self._draw), pool.policy
         if fleet.spec != pool:
@@ -202,7 +204,7 @@ class Router:
             fleet.served = served
 
     def _look(self, fleet: Fleet, now_ns: int) -> None:
-        """Look at what engine hosts say of themselves."""
+        """Read the state that engine hosts report."""
         fleet.looked_ns = now_ns
         fleet.index.sweep()
         if self._hosts is None:

@@ -1,1 +1,1 @@
-"""Rollouts at a gateway: assignment to arms, results of both, shadow requests, rollback."""
+"""Rollouts at a gateway: assignment to arms, results of both arms, shadow requests, rollback."""

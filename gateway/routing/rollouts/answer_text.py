@@ -1,4 +1,4 @@
-"""The text of an answer, found in the bytes that its client was sent: what refusals are told by, and likeness."""
+"""The text of an answer, extracted from the bytes that its client was sent, to detect refusals and compare answers."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -91,7 +91,7 @@ def _parts(holder: dict[str, Any]) -> Iterator[str]:
 
 
 def _called(call: dict[str, Any]) -> Iterator[str]:
-    """Yield a tool's name and what it is called with, in any API's words, whole or a piece of it."""
+    """Yield the names and arguments of tool calls, in any API's format, complete or in pieces."""
     yield from _named(call)
     for name in ("arguments", "partial_json"):
         if isinstance(call.get(name), str):

@@ -1,4 +1,4 @@
-"""Leads requests of a route to one arm of its rollout: the same conversation, user or key always to the same."""
+"""Assign requests of a route to one arm of its rollout: the same conversation, user or key always to the same arm."""
 
 from contracts.rules.holds import HeldFor, hold_on
 from contracts.serving.configuration import Snapshot
@@ -13,7 +13,9 @@ _LABEL = "candidate"
 
 
 class Arms:
-    """Puts the candidate before the incumbent on the ways of those who are its; where it fails that answers."""
+    """Puts the candidate before the incumbent in the fallback chain of the candidate's share; the incumbent answers if
+    it fails.
+    """
 
     def __init__(self, book: RolloutBook) -> None:
         self._book = book
@@ -21,7 +23,7 @@ class Arms:
         self._beside: dict[Leg, Leg | None] = {}
 
     def enter(self, life: RequestState, way: Way) -> None:
-        """Report which arm a request is of, where its way begins with the incumbent of a live rollout."""
+        """Assign a request to an arm, if its fallback chain begins with the incumbent of a running rollout."""
         spec = life.snapshot.rollouts.get(way.route.id)
         if spec is None or not spec.rules.takes(life.who.tenant):
             return
@@ -51,7 +53,7 @@ class Arms:
         return self._beside[incumbent]
 
     def _is_frozen(self, spec: RolloutSpec, life: RequestState) -> bool:
-        """Return whether an objective in danger freezes canaries: then nobody takes part, and nothing is compared."""
+        """Return whether an SLO in danger freezes canaries: then no request takes part and nothing is compared."""
         if not life.snapshot.holds:
             return False
         who = HeldFor(life.who.tenant, spec.route, (spec.incumbent, spec.candidate))

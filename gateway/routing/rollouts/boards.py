@@ -1,4 +1,4 @@
-"""Shared state of rollouts between gateways: in the control database, or in a local file."""
+"""Shared state of rollouts between gateways, in the control database or in a local file."""
 
 import logging
 from collections.abc import Callable
@@ -15,7 +15,9 @@ _log = logging.getLogger(__name__)
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """What the other gateways see, and what copies have cost today: here before a restart, and at each of them."""
+    """What the other gateways measured, and what shadow copies cost today, also before a restart and at other
+    gateways.
+    """
 
     observed: list[Observed] = []
     incumbent_before: ArmTally | None = None  # that this gateway had told of before it was started again; once
@@ -24,32 +26,34 @@ class Shared(msgspec.Struct, frozen=True):
 
 
 class RolloutBoard(Protocol):
-    """Calls block. What changes a rollout acts on the term that was seen: of several gateways one comes first."""
+    """Blocking calls. A change names the term that was read, so that of several gateways only the first one changes
+    it.
+    """
 
     @property
     def can_step(self) -> bool:
-        """Return whether a rollout goes on to its next step here."""
+        """Return whether this gateway may start the next step of a rollout."""
 
     def exchange(self, spec: RolloutSpec, observed: Observed, day: str, shadow_pico_usd: int) -> Shared:
-        """Return what this gateway sees and return what others do. Raises ControlUnavailable."""
+        """Publish what this gateway measured and return what others did. Raise ControlUnavailable."""
 
     def stopped(self, spec: RolloutSpec) -> str:
-        """Return why a rollout was stopped here before this process began; empty if it was not."""
+        """Return why a rollout was stopped here before this process started; empty if it was not."""
 
     def roll_back(self, spec: RolloutSpec, reason: str) -> None:
-        """Roll back to the incumbent, and say so where people look. Raises ControlUnavailable."""
+        """Roll back to the incumbent and raise an alert. Raise ControlUnavailable."""
 
     def go_on(self, spec: RolloutSpec) -> None:
-        """Accept the next step, or promote the candidate after the last. Raises ControlUnavailable."""
+        """Start the next step, or promote the candidate after the last one. Raise ControlUnavailable."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class FileBoard:
-    """The board of a gateway that runs from a YAML file: nobody else's, and no steps.
+    """The state of rollouts for a gateway that runs from a YAML file: of this gateway alone, without steps.
 
-    What was rolled back stays so over restarts, until the rollout's entry in the configuration is another.
+    A rollback survives restarts, until the rollout's entry in the configuration changes.
     """
 
     can_step = False
@@ -60,7 +64,7 @@ class FileBoard:
         self._told: dict[str, str] = {}  # the day that was last told of, by rollout
 
     def exchange(self, spec: RolloutSpec, observed: Observed, day: str, shadow_pico_usd: int) -> Shared:
-        """Keep what copies have cost today."""
+        """Store what shadow copies cost today."""
         kept = self._read()
         before = kept.shadow.get(spec.id, _Spent())
         own = before.pico_usd if before.day == day else 0
@@ -73,12 +77,12 @@ class FileBoard:
         return Shared(own_shadow_pico_usd=own)
 
     def stopped(self, spec: RolloutSpec) -> str:
-        """Return why it was rolled back, as it is configured now."""
+        """Return why the rollout, as configured now, was rolled back."""
         found = self._read().rolled_back.get(spec.id, _RolledBack())
         return found.reason if found.entry == _entry(spec) else ""
 
     def roll_back(self, spec: RolloutSpec, reason: str) -> None:
-        """Write it down, once."""
+        """Store the rollback, once."""
         kept, entry = self._read(), _entry(spec)
         if spec.id not in kept.rolled_back or kept.rolled_back[spec.id].entry != entry:
             kept.rolled_back[spec.id] = _RolledBack(entry, reason, self._now().isoformat())
