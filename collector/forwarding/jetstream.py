@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from math import ceil
 from typing import Final
 
 import nats.errors
@@ -71,7 +72,7 @@ class JetStreamDestination:
             self._client = Client()  # known from here on: one that fails to connect has to be closed as well
             await self._client.connect(
                 self._url,
-                connect_timeout=self._answer_seconds,
+                connect_timeout=ceil(self._answer_seconds),
                 allow_reconnect=False,
                 error_cb=_ignore,
                 name="tollkeeper collector",

@@ -1,5 +1,6 @@
 """The caller's address: the peer's, or that reported by trusted reverse proxies."""
 
+from functools import lru_cache
 from typing import Final
 
 from backends.network.network_addresses import (
@@ -38,6 +39,13 @@ class TrustedProxies:
                 break
         return address
 
+    def text_of(self, peer: str, forwarded_for: str) -> str:
+        """Return the caller's address as text; the peer's as it stands if it cannot be told."""
+        if not self._networks or not forwarded_for:
+            return _plain(peer)
+        address = self.caller_of(peer, forwarded_for)
+        return peer if address is None else str(address)
+
     def _trusts(self, address: Address | None) -> bool:
         return address is not None and is_within(address, self._networks)
 
@@ -56,6 +64,12 @@ class AddressRanges:
                 self._parsed.clear()  # snapshots come and go; what is in use is parsed again
             networks = self._parsed[ranges] = _readable(ranges)
         return address is not None and is_within(address, networks)
+
+
+@lru_cache(maxsize=4096)  # every request of a connection comes from the same
+def _plain(peer: str) -> str:
+    address = address_of(peer)
+    return peer if address is None else str(address)
 
 
 def _readable(ranges: tuple[str, ...]) -> Networks:

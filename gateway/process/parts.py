@@ -155,8 +155,7 @@ def caller_address(settings: GatewaySettings) -> Callable[[Exchange], str]:
     proxies = TrustedProxies(settings.trusted_proxies)
 
     def address_of(exchange: Exchange) -> str:
-        address = proxies.caller_of(exchange.address, exchange.header(b"x-forwarded-for"))
-        return exchange.address if address is None else str(address)
+        return proxies.text_of(exchange.address, exchange.header(b"x-forwarded-for"))
 
     return address_of
 

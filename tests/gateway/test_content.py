@@ -9,6 +9,7 @@ import pytest
 from contracts.recording.records import ContentRecord
 from contracts.recording.redaction import Redactor
 from gateway.records.content import ContentKeeper, _Said, read_redactor
+from tests.gateway.exposition_parser import Page
 
 MAIL = "ada@example.org"
 KEPT = {"tenants": [{"id": "acme", "keeps_content": True}]}
@@ -72,6 +73,8 @@ async def test_plain_chats_of_such_a_tenant_are_seen_and_kept(start_gateway, kit
         answer = await gateway.ask(gateway.request(json.dumps(CHAT).encode()))
         assert answer.status == 200 and answer.json["choices"][0]["message"]["content"] == MAIL
     await eventually(lambda: len(content(gateway)) == 2)
+    page = Page((await gateway.ask(b"GET /metrics HTTP/1.1\r\nHost: gateway\r\n\r\n")).body)
+    assert [page.value(f"tollkeeper_content_{name}_total") for name in ("kept", "dropped")] == [2, 0]
     assert all("[email]" in said.completion and MAIL not in said.completion for said in content(gateway))
 
 
@@ -86,6 +89,8 @@ async def test_what_cannot_be_redacted_is_counted_and_not_written(start_gateway,
     assert answer.status == 200
     keeper: ContentKeeper = gateway.gateway.recorder.content
     await eventually(lambda: keeper.dropped == 1)
+    page = Page((await gateway.ask(b"GET /metrics HTTP/1.1\r\nHost: gateway\r\n\r\n")).body)
+    assert page.value("tollkeeper_content_dropped_total") == 1
     assert content(gateway) == [] and MAIL.encode() not in on_disk(gateway)
 
 

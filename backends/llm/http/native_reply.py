@@ -60,8 +60,8 @@ class NativeReader(ReplyReader):
     def account(self) -> Result:
         """Return the account of an answer that is concluded, with the usage as the provider reported it."""
         said = _joined(self._said_usages)
-        kept = said.decode("utf-8", "replace") if len(said) <= _MAX_USAGE_BYTES else ""
-        return msgspec.structs.replace(super().account(), provider_usage=kept)
+        self.stated_cost = said.decode("utf-8", "replace") if len(said) <= _MAX_USAGE_BYTES else ""
+        return super().account()
 
     def take_event(self, event: bytes) -> None:
         """Accept one complete server-sent event. Raise UpstreamBroken on an error, or on what cannot be read."""

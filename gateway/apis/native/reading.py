@@ -120,7 +120,8 @@ class NativeReading:
                 refusal = error
         fields = chat.chat_fields if refusal is _UNTRANSLATED else None
         native = NativeBody(api=self.api, path=readers.path, body=body, head=head, refusal=refusal, fields=fields)
-        return msgspec.structs.replace(chat, native=native)
+        msgspec.structs.force_setattr(chat, "native", native)  # nobody has seen it yet; to copy it takes much longer
+        return chat
 
     def _head_of(self, exchange: Exchange) -> str:
         lines = ""

@@ -97,6 +97,22 @@ class LeaseGrant:
         """Return what counts of this gateway: settled by its name, and reserved."""
         return self.settled_before + self.own + self.ledger.reserved
 
+    def note_taken(self, amount: int, *, is_leased: bool) -> None:
+        """Record that an amount was reserved. With `is_leased` it counts as a budget's consumption."""
+        now_ns = self.changed_ns = self._clock.now_ns()
+        self.pace.take(amount, now_ns)
+        if is_leased:
+            reserved = self.ledger.reserved - amount
+            self.consumption.note(amount, self.own + reserved, reserved, now_ns)
+        self._link.active[self] = None
+        self._link.takes += 1
+
+    def note_settled(self) -> None:
+        """Record that a reservation has ended."""
+        self.changed_ns = self._clock.now_ns()
+        self.give_up_excess()
+        self._link.active[self] = None
+
     def pack(self, keys: Keys, need: int, is_seek: bool) -> list[object]:
         """Return the line to send. From this moment on no more is used than will surely be left."""
         mono_ns = self._clock.now_ns()

@@ -69,24 +69,16 @@ class LeasedEscrow(EscrowCounter):
 
     def room(self, now_ns: int, claimant: str = "") -> int:
         """Return how much could be taken at this moment of what was granted. May be negative."""
-        mono_ns = self._link.clock.now_ns(now_ns)
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         if self._ceiling >= UNLIMITED:
             return super().room(now_ns, claimant)
-        return self.grant.room(mono_ns)
+        return self.grant.room(self._link.clock.now_ns(now_ns))
 
     def take(self, amount: int, now_ns: int, claimant: str = "") -> Mark:
         """Reserve `amount` now. The caller has checked that it fits."""
         mark = super().take(amount, now_ns, claimant)
-        grant = self.grant
-        grant.changed_ns = self._link.clock.now_ns(now_ns)
-        grant.pace.take(amount, grant.changed_ns)
-        if self.is_leased:
-            reserved = grant.ledger.reserved - amount
-            grant.consumption.note(amount, grant.own + reserved, reserved, grant.changed_ns)
-        self._link.active[grant] = None
-        self._link.takes += 1
+        self.grant.note_taken(amount, is_leased=self.is_leased)
         return mark
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
@@ -94,9 +86,7 @@ class LeasedEscrow(EscrowCounter):
         super().settle(mark, taken, charged, now_ns)
         grant = self._grants.get(id(mark))
         if grant is not None:
-            grant.changed_ns = self._link.clock.now_ns(now_ns)
-            grant.give_up_excess()
-            self._link.active[grant] = None
+            grant.note_settled()
 
     def state(self, now_ns: int) -> CounterState:
         """Return how the counter stands for all gateways, as far as is known."""
@@ -179,8 +169,9 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
         """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
         super().settle(mark, taken, charged, now_ns)
         if mark is self._period:
-            total = self.grant.total
-            self.on_total(self.grant, total - charged, total)
+            grant = self.grant
+            total = grant.total
+            self.on_total(grant, total - charged, total)
 
     def state(self, now_ns: int) -> CounterState:
         """Return how the budget stands for all gateways, as far as is known; nothing is used where it does not bind."""

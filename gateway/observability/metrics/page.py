@@ -255,6 +255,14 @@ class MetricsPage:
             "Requests whose caller proved nothing; they are not recorded.",
             recorder.unauthenticated_requests,
         )
+        content = recorder.content
+        if content is not None:
+            yield counter("tollkeeper_content_kept_total", "Exchanges whose content was kept, redacted.", content.kept)
+            yield counter(
+                "tollkeeper_content_dropped_total",
+                "Exchanges whose content was to be kept and was dropped: too many waited, or the journal had no room.",
+                content.dropped,
+            )
         yield gauge("tollkeeper_journal_bytes", "Bytes of records not yet with a collector.", journal.pending_bytes)
         yield gauge("tollkeeper_journal_max_bytes", "Where admission stops.", journal.max_bytes)
         yield counter(
