@@ -23,7 +23,7 @@ from contracts.serving.sampling import SamplingPolicy, SamplingValues
 _log = logging.getLogger(__name__)
 
 _MAC_BYTES: Final = 32
-_FORM: Final = f"1/{SCHEMA_HEAD}"
+_FORM: Final = f"2/{SCHEMA_HEAD}"
 _LEAST_BETWEEN_SECONDS: Final = 5.0  # of two writings
 _SEEN_SECONDS: Final = 20.0
 
@@ -47,7 +47,10 @@ class KeptSnapshot:
 
 
 class SnapshotKeeper:
-    """Keeps the last snapshot in two files: the snapshot itself, and when the database last said that it holds."""
+    """Keeps the last snapshot in two files: the snapshot itself, and when the database last said that it holds.
+
+    A process that ends between the two writings leaves a snapshot that is newer than what the second file names.
+    """
 
     def __init__(
         self,
@@ -76,7 +79,7 @@ class SnapshotKeeper:
         now = self._monotonic()
         try:
             if self._waiting is not None and now - self._kept_at >= _LEAST_BETWEEN_SECONDS:
-                packed = msgspec.msgpack.encode((_FORM, self._waiting), enc_hook=_plain)
+                packed = msgspec.msgpack.encode((_FORM, self._wall(), self._waiting), enc_hook=_plain)
                 self._write(self._file, packed)
                 self._digest = hashlib.sha256(packed).digest()
                 self._waiting, self._kept_at, self._seen_at = None, now, float("-inf")
@@ -94,14 +97,19 @@ class SnapshotKeeper:
     def read(self) -> KeptSnapshot | None:
         """Return the snapshot that was kept; `None` without one that is whole, signed and of this release."""
         packed, told = self._read(self._file), self._read(self._seen_file)
-        if packed is None or told is None:
+        if packed is None:
             return None
         try:
-            seen = msgspec.msgpack.decode(told, type=_Seen)
-            form, raw = msgspec.msgpack.decode(packed, type=tuple[str, msgspec.Raw])
-            if form != _FORM or seen.digest != hashlib.sha256(packed).digest():
-                _log.warning("kept snapshot is of another release, or older than what is known of it")
+            form, kept_at, raw = msgspec.msgpack.decode(packed, type=tuple[str, float, msgspec.Raw])
+            if form != _FORM:
+                _log.warning("kept snapshot is of another release")
                 return None
+            seen = _Seen(b"", kept_at) if told is None else msgspec.msgpack.decode(told, type=_Seen)
+            if seen.digest != hashlib.sha256(packed).digest():
+                if kept_at < seen.at_unix:
+                    _log.warning("kept snapshot is older than what is known of it")
+                    return None
+                seen.at_unix = kept_at
             snapshot = msgspec.msgpack.decode(raw, type=Snapshot, dec_hook=_made)
         except (msgspec.MsgspecError, ValueError) as error:
             _log.error("kept snapshot cannot be read", extra={"reason": type(error).__name__})

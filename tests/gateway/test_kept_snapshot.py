@@ -103,6 +103,39 @@ def test_what_is_not_signed_or_was_changed_is_not_used(tmp_path: Path, caplog: p
     assert keeper(older).read() is None
 
 
+def test_a_process_that_ends_between_the_two_writings_leaves_the_newer_snapshot(tmp_path: Path) -> None:
+    (tmp_path / "gateway.yaml").write_text(EVERYTHING)
+    source, now, folder = FileSource(tmp_path / "gateway.yaml", b"pepper"), [1000.0], tmp_path / "snapshot"
+
+    def timed() -> SnapshotKeeper:
+        return SnapshotKeeper(folder, b"secret", wall=lambda: now[0], monotonic=lambda: now[0])
+
+    def revision_and_age() -> tuple[int, float]:
+        found = timed().read()
+        assert found is not None
+        return found.snapshot.revision, found.age_seconds
+
+    kept = timed()
+    kept.keep(source.load(1))
+    kept.seen()
+    seen = (folder / "seen").read_bytes()
+    (folder / "seen").unlink()
+    now[0] += 3
+    assert revision_and_age() == (1, 3.0), "the first that was ever kept"
+    kept.keep(source.load(2))
+    now[0] += 7
+    kept.seen()
+    (folder / "seen").write_bytes(seen)
+    now[0] += 4
+    assert revision_and_age() == (2, 4.0)
+    now[0] = 999.0
+    later = timed()
+    later.keep(source.load(3))
+    later.seen()
+    (folder / "seen").write_bytes(seen)
+    assert timed().read() is None, "by its own time it is older than what the database has said"
+
+
 def test_it_is_written_at_intervals_and_its_age_is_that_of_the_last_look(tmp_path: Path) -> None:
     (tmp_path / "gateway.yaml").write_text(EVERYTHING)
     source, now = FileSource(tmp_path / "gateway.yaml", b"pepper"), [1000.0]
