@@ -46,7 +46,7 @@ class StoreLocation:
             if facts["from"] != {"url": configured.url, "database": configured.database}:
                 return configured
             new = {name: str(facts["to"][name]) for name in ("url", "database", "user", "password")}
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # no data directory: its owner says so
             return configured
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ConfigurationError(

@@ -87,7 +87,7 @@ def test_a_signal_ends_a_server_that_sleeps(number: signal.Signals, loop: str) -
     try:
         assert poll_within(lambda: answers(port), 60), "it serves"
         process.send_signal(number)
-        assert process.wait(60) != 0, "uvicorn raises the signal again when it has ended"
+        process.wait(60)  # its status says how the signal was handled before uvicorn, as by nohup
     finally:
         process.kill()
 
