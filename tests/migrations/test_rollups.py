@@ -51,7 +51,7 @@ def test_what_adds_up_text_adds_up_every_kind_of_its_side(store: Any, plain: Lea
     client.close()
     named = {name: set(re.findall(r"\b(?:tokens|units)_\w+", text)) for name, text in texts}
     adding = {name: columns for name, columns in named.items() if column_of(plain) in columns}
-    assert {"requests_day_from_requests", "requests.price_state"} <= set(adding), "this test sees nothing"
+    assert {"requests_minute_from_requests", "requests.price_state"} <= set(adding), "this test sees nothing"
     left_out = {name: sorted({*map(column_of, leaves)} - columns) for name, columns in adding.items()}
     assert {name: columns for name, columns in left_out.items() if columns} == {}
 

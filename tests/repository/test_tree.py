@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SKIPPED_FOLDERS = frozenset(
-    {".git", ".venv", ".venv-providers", ".venv-vllm", ".tollkeeper", "__pycache__", "node_modules", "results"}
-)
+IGNORED = (line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line.endswith("/"))
+SKIPPED_FOLDERS = frozenset({".git", "node_modules", "results", *IGNORED})
 SOURCE_SUFFIXES = frozenset({".py", ".sql", ".sh", ".css", ".js", ".html", ".xml", ".yaml", ".yml", ".toml", ".md"})
 DOCUMENT_SUFFIXES = frozenset({".md", ".txt", ".toml", ".yaml", ".yml"})
 
