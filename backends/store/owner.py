@@ -3,6 +3,7 @@
 A comment is not copied with rows: a store that is copied, restored or moved gets its own when it is migrated.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from backends.store.tables import HISTORY, AskedStore
@@ -21,7 +22,16 @@ class CommandedStore(AskedStore, Protocol):
 
 def read_owner(client: AskedStore, database: str) -> str:
     """Return the id of the installation that a database belongs to, "" if it names none or may not be looked at."""
-    rows = client.query(_ASKED, {"database": database, "table": HISTORY})
+    return owner_in(client.query(*owner_question(database)))
+
+
+def owner_question(database: str) -> tuple[str, dict[str, object]]:
+    """Return the statement that asks for a database's owner, and its parameters."""
+    return _ASKED, {"database": database, "table": HISTORY}
+
+
+def owner_in(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return the id in the answer to `owner_question`, "" if it names none."""
     comment = str(rows[0]["comment"]) if rows else ""
     return comment.removeprefix(_BEGINS) if comment.startswith(_BEGINS) else ""
 

@@ -9,6 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from analytics.app import create_app
+from analytics.reach import BoundStore, Reach
 from analytics.settings import AnalyticsSettings
 from backends.secrets.installation_id import INSTALLATION_ID, installation_id, keep_installation_id
 from backends.secrets.secret_files import SecretFiles
@@ -17,7 +18,7 @@ from backends.store.location import StoreLocation
 from backends.store.owner import read_owner
 from collector.app import Collector
 from collector.settings import CollectorSettings
-from contracts.errors import ConfigurationError, ForeignStore
+from contracts.errors import ConfigurationError, ForeignStore, PermissionDenied
 from migrations.settings import MigrationSettings
 from migrations.store import check_store, migrate_store, read_migrations
 from tests.migrations.test_command import run
@@ -50,6 +51,17 @@ def test_a_store_is_refused_to_another_installation_until_that_adopts_it(
     for address in (others, reader_of(others_data, migrated_store.url)):  # the reader may look, too
         with pytest.raises(ForeignStore, match=rf"another installation \({ours}; this one is {OTHER}\)"):
             StoreClient(address).query("SELECT 1")
+    question = "SELECT count() AS found FROM requests WHERE tenant = {tenant:String} AND team = {team:String}"
+    lead, asked = Reach("acme", "search"), {"tenant": "acme", "team": "search"}
+    own = MigrationSettings(data=migrated_store.data, store_url=migrated_store.url).store_address
+    assert own.installation == ours
+    bound = BoundStore(own, lead)  # who sees one team alone may not ask for the owner; the client itself does
+    assert bound.query(question, asked) == [{"found": 0}]
+    with pytest.raises(PermissionDenied):
+        bound.query("SELECT 1")
+    bound.close()
+    with pytest.raises(ForeignStore):
+        BoundStore(others, lead).query(question, asked)
     for attempt in (check_store, partial(migrate_store, say=lambda line: None)):
         with pytest.raises(ForeignStore, match="TOLLKEEPER_STORE_URL .*--adopt-store"):
             attempt(others, read_migrations(), wait_seconds=0)
