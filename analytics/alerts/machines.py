@@ -127,7 +127,7 @@ def _unexplained(gpu: GpuHour, hour: datetime) -> Finding:
 def _last(
     by_minute: Mapping[int, tuple[str, float, float]], end_minute: int, rule: Rule
 ) -> list[tuple[str, float, float]]:
-    """Release the rule's minutes to the end; fewer where the engine made no step in one: then it is not full."""
+    """Return the rule's last minutes; fewer if the engine made no step in one of them, since then it is not full."""
     wanted = range(end_minute - int(rule.settings["minutes"]), end_minute)
     return [by_minute[minute] for minute in wanted if minute in by_minute]
 

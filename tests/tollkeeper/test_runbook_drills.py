@@ -17,9 +17,15 @@ from typer.testing import CliRunner
 from algorithms.abuse.incident import Incident
 from algorithms.abuse.sighting import Sighting
 from analytics.alerts.abuse import abuse
-from analytics.alerts.machines import telemetry_loss
+from analytics.alerts.machines import gpu_faults, ledger_mismatches, saturation, telemetry_loss
 from analytics.alerts.sources import Look
-from analytics.alerts.spending import bill_mismatches, budget_thresholds, spend_anomalies, unpriced_usage
+from analytics.alerts.spending import (
+    bill_mismatches,
+    budget_forecasts,
+    budget_thresholds,
+    spend_anomalies,
+    unpriced_usage,
+)
 from analytics.anomaly.spend import anomalies_of_today
 from analytics.reconciliation.report import Reconciler
 from backends.control.abuse_incidents import list_incidents, write_incidents
@@ -31,7 +37,8 @@ from backends.store.columns import arrow_batch
 from contracts.access.identity import Identity
 from contracts.metering.usage import Usage
 from contracts.recording.moments import unix_ns
-from contracts.recording.names import ENGINE_STEPS, REQUESTS
+from contracts.recording.names import ENGINE_STEPS, GPU_SAMPLES, REQUESTS
+from contracts.recording.records import DeviceRecord, StepRecord
 from contracts.rules.alerts import Finding, Rule
 from contracts.rules.periods import period_bounds
 from gateway.config.database_source import DatabaseSource
@@ -195,6 +202,149 @@ def test_drill_of_records_that_are_missing(other_store: Any, monkeypatch: pytest
     status, report = check(other_store, monkeypatch, tmp_path)
     gaps = [one["detail"] for one in report["findings"] if one["kind"] == "sequence_gap"]
     assert status == 1 and "engine engine/1: 1 of 1-4 missing: 2-2" in gaps
+
+
+def test_drill_of_a_budget_that_will_be_exceeded(data: Path) -> None:
+    tenant = f"tenant-{uuid4().hex[:12]}"
+    on_machine(data, "tenants", "create", tenant)
+    forever = ("--usd", "10", "--period", "total", "--ends-at", "2044-12-01T00:00:00Z", "--json")
+    budget = json.loads(on_machine(data, "budgets", "create", "--tenant", tenant, *forever))["id"]
+    database = ControlDatabase(f"sqlite:///{data.parent / 'control.db'}")
+
+    def found(used: int) -> list[Finding]:
+        """Look when half of the budget's time has passed."""
+        with database.session() as session:
+            publish_states(session, "gateway", [GatewayState(budget, "", 0, used)], datetime.now(UTC))
+            standings = load_standings(session, NOON - timedelta(days=40))
+        (standing,) = standings
+        assert standing.end_ns is not None
+        middle = datetime.fromtimestamp((standing.counts_since_ns + standing.end_ns) / 2e9, UTC)
+        rule = Rule.of("pace", "budget_forecast", "", (), {"after_percent": 10})
+        return list(budget_forecasts(Look(None, middle, standings=standings), [rule])["pace"])  # type: ignore[arg-type]
+
+    assert found(5 * USD) == []
+    (alert,) = found(8 * USD)
+    assert alert.summary == f"{tenant} will have used 16 USD of 10 USD at the end of this budget, at this pace"
+    show, _, raise_it = steps("budget-forecast", {"BUDGET": budget, "TENANT": tenant, "AMOUNT": "20"})
+    assert "8" in on_machine(data, *show)
+    on_machine(data, *raise_it)
+    assert found(8 * USD) == []
+    database.close()
+
+
+def test_drill_of_a_gpu_with_a_fault(store: Any, data: Path) -> None:
+    device, now = f"GPU-{uuid4()}", datetime.now(UTC)
+    looks = [
+        DeviceRecord(
+            host=device,
+            sequence=number,
+            at_ns=unix_ns(now - timedelta(minutes=5 - number)),
+            device=device,
+            device_model="H200",
+            temperature_celsius=celsius,
+            ecc_uncorrected=errors,
+            xid=xid,
+        )
+        for number, (celsius, errors, xid) in enumerate([(60.0, 3, None), (89.0, 3, None), (90.0, 4, 79)])
+    ]
+    client = store.client()
+    rule = Rule.of("gpus", "gpu_fault", "", (), {})
+
+    def found() -> dict[str, str]:
+        every = gpu_faults(Look(client, now), [rule])["gpus"]
+        return {str(one.facts["fault"]): one.summary for one in every if one.facts["device"] == device}
+
+    client.insert_arrow("gpu_samples", arrow_batch(GPU_SAMPLES, looks[:2]), deduplication_token=f"{device}-1")
+    assert found() == {}
+    client.insert_arrow("gpu_samples", arrow_batch(GPU_SAMPLES, looks[2:]), deduplication_token=f"{device}-2")
+    assert set(found()) == {"xid", "memory", "heat"}
+    assert found()["xid"] == f"GPU {device} (H200) of {device}: fault 79 (XID)"
+    client.close()
+    on_machine(data, "pools", "create", "gpus")
+    address = ("--kind", "engine", "--url", "unix:///run/engine.sock")
+    for target in ("sound", "faulty"):
+        on_machine(data, "targets", "create", target, "--pool", "gpus", *address)
+    names = {"TARGET": "faulty", "POOL": "gpus", "ADDRESS": "unix:///run/engine.sock", "XID": "XID"}
+    remove, add = steps("gpu-fault", names)
+    source = DatabaseSource(f"sqlite:///{data.parent / 'control.db'}")
+    on_machine(data, *remove)
+    assert [target.id for target in source.load().pools["gpus"].targets] == ["sound"]
+    on_machine(data, *add)
+    assert {target.id for target in source.load().pools["gpus"].targets} == {"sound", "faulty"}
+    source.close()
+
+
+def test_drill_of_a_saturated_engine(store: Any, data: Path) -> None:
+    engine, now = f"engine/{uuid4().hex[:12]}", datetime.now(UTC)
+    client = store.client()
+    rule = Rule.of("full", "saturation", "", (), {"minutes": 3})
+
+    def found() -> list[str]:
+        every = saturation(Look(client, now), [rule])["full"]
+        return [one.summary for one in every if one.facts["engine"] == engine]
+
+    def worked(minutes: range, used: int) -> None:
+        made = [
+            StepRecord(
+                engine=engine,
+                sequence=minute,
+                started_at_ns=unix_ns(now - timedelta(minutes=minute)),
+                busy_ns=1000,
+                model="tiny",
+                replica=engine,
+                running=4,
+                waiting=0,
+                kv_blocks_used=used,
+                kv_blocks_total=100,
+            )
+            for minute in minutes
+        ]
+        token = f"{engine}-{used}"
+        client.insert_arrow("engine_steps", arrow_batch(ENGINE_STEPS, made), deduplication_token=token)
+
+    worked(range(1, 6), 89)
+    assert found() == []
+    worked(range(1, 6), 90)  # the most of a minute counts
+    assert found() == [
+        f"tiny on {engine} is saturated for 3 minutes: its KV cache is 90% full; first tokens will be late"
+    ]
+    client.close()
+    on_machine(data, "tenants", "create", "acme")
+    of_all = ("--metric", "tokens", "--window", "minute", "--amount", "900000", "--json")
+    limit = json.loads(on_machine(data, "limits", "create", "--tenant", "acme", *of_all))["id"]
+    _, listed, lower = steps("saturation", {"TENANT": "acme", "LIMIT": limit, "AMOUNT": "50000"})
+    assert limit in on_machine(data, *listed)
+    on_machine(data, *lower)
+    source = DatabaseSource(f"sqlite:///{data.parent / 'control.db'}")
+    assert [one.amount for one in source.load().limits if one.id == limit] == [50_000]
+    source.close()
+
+
+def test_drill_of_books_that_do_not_match(other_store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
+    began_ns = unix_ns(hour + timedelta(minutes=20))
+    replica = f"replica-{uuid4().hex[:8]}"
+    sound, short = (
+        recorded(number, started_at_ns=began_ns + number, replica=replica, engine_output_tokens=made)
+        for number, made in enumerate((6, 4))
+    )  # each has 3 tokens on the bill, one overrun and two computed again
+    client = other_store.client()
+    rule = Rule.of("books", "ledger_mismatch", "", (), {})
+
+    def found() -> list[str]:
+        every = ledger_mismatches(Look(client, hour + timedelta(minutes=90)), [rule])["books"]
+        return [one.summary for one in every if one.facts.get("replica") == replica]
+
+    client.insert_arrow("requests", arrow_batch(REQUESTS, [sound]), deduplication_token=f"{replica}-1")
+    assert found() == []
+    client.insert_arrow("requests", arrow_batch(REQUESTS, [short]), deduplication_token=f"{replica}-2")
+    assert found() == [
+        f"replica {replica} made 10 tokens in the hour from {hour:%Y-%m-%d %H:00} UTC, and 12 are booked"
+    ]
+    client.close()
+    assert steps("ledger-mismatch", {}) == [["store", "check"]]
+    status, report = check(other_store, monkeypatch, tmp_path)
+    assert status in (0, 1) and "findings" in report
 
 
 def test_drill_of_usage_without_a_price(store: Any, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
