@@ -20,6 +20,7 @@ from contracts.control import Model, Pool, Target
 from contracts.pricing.prices import PriceCard
 from contracts.rules.alerts import Rule
 from tests.tollkeeper.test_books_command import CALENDAR, Books, refused, said
+from tests.tollkeeper.test_runbook_drills import steps
 
 NOW = datetime.now(UTC)
 LAST_MONTH = NOW.replace(day=1, hour=0, minute=0, second=0, microsecond=0) - timedelta(days=5)
@@ -72,7 +73,8 @@ def test_a_replacement_that_cannot_be_is_refused_by_name(books: Books, arguments
     assert set(cards_of(books)) & {"old", "new"} == {"old"}
 
 
-def test_a_changed_list_price_is_told_with_its_cost_and_replaced_by_the_schedule(books: Books) -> None:
+def sold_at_twice(books: Books) -> PriceCard:
+    """Return the card of a model whose imported input price is twice what the list says; one request used it."""
     model = f"claude-{uuid4().hex[:8]}"
     sold = Sold(model, "anthropic", "anthropic/claude-sonnet-4-5", "litellm")
     listed = next(card for card in listed_cards(sold, None) if card.is_valid_at(NOW))
@@ -85,8 +87,25 @@ def test_a_changed_list_price_is_told_with_its_cost_and_replaced_by_the_schedule
         session.add(Model(id=model, pool_id=model, created_at=NOW))
         create_price(session, CALENDAR, as_new_price(old))
     books.used(books.request(LAST_MONTH, model, 1, "was", provider="anthropic"))
-    store = books.reader()
+    return old
 
+
+def test_drill_of_a_list_price_that_has_changed(books: Books) -> None:
+    old = sold_at_twice(books)
+    _, shown, replaced, *_ = steps("price-change", {"DATE": "", "VERSION": "", "TEXT": "", "OLD": "", "NEW": ""})
+    (change,) = said(*shown, *books.place)["changes"]
+    assert (change["model"], change["change"]) == (old.model, "input_text 6 -> 3")
+    assert cards_of(books)[old.version].valid_to is None
+    said(*replaced, *books.place)
+    assert cards_of(books)[old.version].valid_to is not None
+    store = books.reader()
+    look = Look(store, datetime.now(UTC), prices=PriceWatch(books.database, PriceSchedule()))
+    rules = [Rule.of("prices", "price_change", "", (), {"least_usd": 0})]
+    assert price_changes_told(look, rules) == {"prices": []}
+
+
+def test_a_changed_list_price_is_told_with_its_cost_and_replaced_by_the_schedule(books: Books) -> None:
+    old, store = sold_at_twice(books), books.reader()
     watch = PriceWatch(books.database, PriceSchedule())
     assert watch.chore(store, lambda: NOW)() == 0  # it only tells
     look = Look(store, NOW, prices=watch)
