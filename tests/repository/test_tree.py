@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-IGNORED = (line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line.endswith("/"))
-SKIPPED_FOLDERS = frozenset({".git", "node_modules", "results", *IGNORED})
+IGNORED = frozenset(line for line in (ROOT / ".gitignore").read_text().splitlines() if line.endswith("/"))
+SKIPPED_FOLDERS = frozenset({".git", ".venv", "__pycache__", "node_modules", "results"})
 SOURCE_SUFFIXES = frozenset({".py", ".sql", ".sh", ".css", ".js", ".html", ".xml", ".yaml", ".yml", ".toml", ".md"})
 DOCUMENT_SUFFIXES = frozenset({".md", ".txt", ".toml", ".yaml", ".yml"})
 
@@ -19,12 +19,17 @@ LOCAL_PATH = re.compile(r"(?<![\w.$}~-])/(?:work|root|home|Users)/[\w.]")
 
 def files(suffixes: frozenset[str]) -> Iterator[Path]:
     for folder, folders, names in os.walk(ROOT):
-        folders[:] = sorted(name for name in folders if not is_skipped(name))  # os.walk then leaves the others out
+        folders[:] = sorted(
+            name for name in folders if not is_skipped(Path(folder, name))
+        )  # os.walk then leaves the others out
         yield from (Path(folder, name) for name in sorted(names) if Path(name).suffix in suffixes)
 
 
-def is_skipped(folder: str) -> bool:
-    return folder in SKIPPED_FOLDERS or folder.endswith(("_cache", ".egg-info"))
+def is_skipped(folder: Path) -> bool:
+    """Return whether a folder's files are nobody's to check: what Git ignores, each where .gitignore says."""
+    if f"/{folder.relative_to(ROOT)}/" in IGNORED or f"{folder.name}/" in IGNORED:
+        return True
+    return folder.name in SKIPPED_FOLDERS or folder.name.endswith(("_cache", ".egg-info"))
 
 
 def lines_with(pattern: re.Pattern[str], suffixes: frozenset[str]) -> list[str]:

@@ -11,7 +11,7 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests, Embeddi
 from bench.fleet.fleet import key_of
 
 
-class Suite(ChatModelIntegrationTests):  # installed for `make langchain` alone
+class Suite(ChatModelIntegrationTests):  # type: ignore[misc]  # installed for `make langchain` alone
     """What both of OpenAI's APIs have in common."""
 
     more: ClassVar[dict[str, Any]] = {}
@@ -51,7 +51,7 @@ class TestResponses(Suite):
     more: ClassVar[dict[str, Any]] = {"use_responses_api": True}
 
 
-class TestEmbeddings(EmbeddingsIntegrationTests):  # as above
+class TestEmbeddings(EmbeddingsIntegrationTests):  # type: ignore[misc]  # as above
     """Embeddings."""
 
     url: ClassVar[str] = ""
