@@ -376,7 +376,8 @@ class Limiter:
             if tokens:
                 life.charges = [(0, tokens)]
             return
-        set_ns = self._clock.wall_ns() - now_ns
+        # Both clocks are read here: what was done since `now_ns` would else be added to each offset.
+        set_ns = self._clock.wall_ns() - self._clock.steady_ns()
         life.charges = [
             (max(portion.at_ns + set_ns - life.started_at_ns, 0), portion.charged_tokens)
             for portion in reservation.portions

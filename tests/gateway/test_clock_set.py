@@ -148,7 +148,7 @@ async def test_charges_on_records_stand_where_they_were_made(start, wall):
     assert (await gateway.chat()).status == 200
     assert (await gateway.chat(user="ada")).status == 200
     for record in gateway.requests():
-        assert max(record.charge_offsets_ns) < record.duration_ns + 10**9  # two clocks, read one after the other
+        assert max(record.charge_offsets_ns) <= record.duration_ns
 
 
 async def test_a_restart_with_a_clock_set_back_does_not_empty_windows(start, wall, tmp_path):
