@@ -8,14 +8,14 @@ from gateway.limits.reservation import Reservation
 
 
 class Grant(msgspec.Struct):
-    """What an admitted request holds. `max_output` is the most tokens a choice may have, where that had to be cut."""
+    """The reservations of an admitted request. `max_output`: maximum tokens of a choice, if it was lowered."""
 
     reservation: Reservation
     rates: Rates
     input_tokens: int
     output_tokens: int  # reserved, over all choices
     max_output: int | None = None
-    clipped_by: str = ""  # the rule that cut `max_output`
+    clipped_by: str = ""  # the rule that lowered `max_output`
     headers: Headers = ()
 
 

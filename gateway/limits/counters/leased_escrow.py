@@ -1,7 +1,7 @@
-"""Slots, conversations and budgets that several gateways share: this one uses what it was granted beforehand.
+"""Concurrency slots, conversations and budgets shared by several gateways: each uses what it was granted in advance.
 
-They count as in memory (`escrow.py`, `budget.py`), except that the ceiling is what this gateway was granted. Grants
-bind to the gateway's life: one that cannot renew it stops using them before others may take them.
+They count as in memory (`escrow.py`, `budget.py`), but their ceiling is what this gateway was granted. Grants belong to
+the gateway's session: a gateway that cannot renew it stops using them before others may.
 """
 
 from collections.abc import Sequence
@@ -20,25 +20,27 @@ _KEEP_BUDGET_SECONDS: Final = 400 * _DAY_SECONDS
 
 
 class LeasedEscrow(EscrowCounter):
-    """What all counters on grants do alike. Comes before a counter in memory among the bases, and replaces its room."""
+    """Common behaviour of counters with grants. Precedes an in-memory counter among the base classes and overrides
+    `room`.
+    """
 
     __slots__ = ()
 
     takes_at_once = False
     has_slots = False
-    is_leased = False  # what is granted outlasts this gateway's life, so that it covers a minute without Redis
+    is_leased = False  # grants outlast this gateway's session, so that they cover a minute without Redis
     keep_seconds = _DAY_SECONDS
     _link: Link
-    _grants: dict[int, LeaseGrant]  # by the identity of its ledger, which it holds
+    _grants: dict[int, LeaseGrant]  # by the identity of its ledger, to which it holds a reference
 
     @property
     def is_counting_only(self) -> bool:
-        """Return whether it never refuses, and so needs no grants."""
+        """Return whether the counter never refuses, and so needs no grants."""
         return self._ceiling >= UNLIMITED
 
     @property
     def grant(self) -> LeaseGrant:
-        """Return the grant of the time that is under way."""
+        """Return the grant of the current period."""
         grant = self._grants.get(id(self._ledger))
         if grant is None or grant.ledger is not self._ledger:
             grant = self._grants[id(self._ledger)] = LeaseGrant(
@@ -47,18 +49,18 @@ class LeasedEscrow(EscrowCounter):
         return grant
 
     def adopt(self, rule: Any, now_ns: int) -> None:
-        """Go on under a changed rule. If less is allowed now, what is granted and not in use is given back."""
+        """Continue under a changed rule. If it allows less, grants that are not in use are returned."""
         before = {grant: self.amount_of(grant.ledger) for grant in self._grants.values()}
         super().adopt(rule, now_ns)  # type: ignore[misc]  # the counter in memory that stands beside this base
         for grant, amount in before.items():
             grant.forget_grants(keeps_lease=self.amount_of(grant.ledger) >= amount)
 
     def grants(self) -> list[LeaseGrant]:
-        """Return the grants of all stretches of time that may still move."""
+        """Return the grants of all periods that may still change."""
         return list(self._grants.values())
 
     def key_of(self, ledger: Ledger) -> str:
-        """Return the key of a stretch of time."""
+        """Return the key of a period in Redis."""
         rule = self.rule
         kind = "conversation" if rule.scope.level == "conversation" else "held"
         return f"{self._link.prefix}{rule.metric}.{kind}:{rule.id}:{self.subject}"
@@ -68,7 +70,7 @@ class LeasedEscrow(EscrowCounter):
         return self.rule.amount
 
     def room(self, now_ns: int, claimant: str = "") -> int:
-        """Return how much could be taken at this moment of what was granted. May be negative."""
+        """Return how much of the grant can be taken now. May be negative."""
         if now_ns >= self._until_ns:
             self._turn(now_ns)
         if self._ceiling >= UNLIMITED:
@@ -82,21 +84,21 @@ class LeasedEscrow(EscrowCounter):
         return mark
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        """Settle a reservation of `taken` made under `mark`: charge `charged` (0 to `taken`) and release the rest."""
         super().settle(mark, taken, charged, now_ns)
         grant = self._grants.get(id(mark))
         if grant is not None:
             grant.note_settled()
 
     def state(self, now_ns: int) -> CounterState:
-        """Return how the counter stands for all gateways, as far as is known."""
+        """Return the counter's state over all gateways, as far as known."""
         own = super().state(now_ns)
         grant = self.grant
         used = grant.used + grant.others
         return CounterState(own.amount, used, own.reserved, own.reset_seconds)
 
     def is_idle(self, now_ns: int) -> bool:
-        """Return whether nothing is granted, reserved, or still to be told."""
+        """Return whether nothing is granted, reserved, or waiting to be reported."""
         idle = super().is_idle(now_ns)
         for name, grant in list(self._grants.items()):
             if grant.ledger is not self._ledger and grant.is_settled():
@@ -107,18 +109,18 @@ class LeasedEscrow(EscrowCounter):
         """Record the total that all gateways have settled."""
 
     def earmark(self, amount: int) -> list[tuple[Ledger, int]]:
-        """Set an amount aside for a request that will take it in a moment."""
+        """Set an amount aside for a request that will take it shortly."""
         self._ledger.reserved += amount
         return [(self._ledger, amount)]
 
     def release(self, aside: Sequence[tuple[Ledger, int]]) -> None:
-        """Put back what was set aside."""
+        """Release what was set aside."""
         for ledger, amount in aside:
             ledger.reserved -= amount
 
 
 class LeasedConcurrency(LeasedEscrow, ConcurrencyCounter):
-    """Slots, of which this gateway uses those it was granted."""
+    """Concurrency slots, of which this gateway uses those granted to it."""
 
     __slots__ = ("_grants", "_link")
 
@@ -131,7 +133,7 @@ class LeasedConcurrency(LeasedEscrow, ConcurrencyCounter):
 
 
 class LeasedConversation(LeasedEscrow, ConversationCounter):
-    """One conversation, which may come to one gateway and to another. It ends when nothing was charged for a day."""
+    """One conversation, whose requests may reach several gateways. It is forgotten after a day without a charge."""
 
     __slots__ = ("_grants", "_link")
 
@@ -141,7 +143,7 @@ class LeasedConversation(LeasedEscrow, ConversationCounter):
 
 
 class LeasedBudget(LeasedEscrow, BudgetCounter):
-    """One budget. `settled` is this gateway's part; `on_settled` is told of the totals of all gateways."""
+    """One budget. `settled` is this gateway's part; `on_settled` receives the totals of all gateways."""
 
     __slots__ = ("_grants", "_link", "_tell_total")
 
@@ -162,11 +164,11 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
 
     @property
     def settled_by_all(self) -> int:
-        """Return what all gateways have settled in the period under way, as far as is known."""
+        """Return what all gateways have settled in the current period, as far as known."""
         return self.grant.total
 
     def settle(self, mark: Mark, taken: int, charged: int, now_ns: int) -> None:
-        """End a reservation of `taken` made under `mark`: `charged` (0 to `taken`) stays, the rest is given back."""
+        """Settle a reservation of `taken` made under `mark`: charge `charged` (0 to `taken`) and release the rest."""
         super().settle(mark, taken, charged, now_ns)
         if mark is self._period:
             grant = self.grant
@@ -174,7 +176,7 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
             self.on_total(grant, total - charged, total)
 
     def state(self, now_ns: int) -> CounterState:
-        """Return how the budget stands for all gateways, as far as is known; nothing is used where it does not bind."""
+        """Return the budget's state over all gateways, as far as known. If it is not in effect, nothing is used."""
         state = super().state(now_ns)
         if self._period is None:
             return CounterState(state.amount, 0, 0, None)
@@ -217,6 +219,6 @@ class LeasedBudget(LeasedEscrow, BudgetCounter):
             self._tell_total(self, before + self._adjusted, after + self._adjusted)
 
     def key_of(self, ledger: Ledger) -> str:
-        """Return the key of a period, which carries its start."""
+        """Return the key of a period in Redis, which contains its start."""
         start_ns = ledger.period_start_ns if isinstance(ledger, PeriodLedger) else "unbound"
         return f"{self._link.prefix}{self.rule.metric}.{self.rule.period}.{start_ns}:{self.rule.id}:{self.subject}"

@@ -1,4 +1,4 @@
-"""Which price card holds for a request: looked up once, and remembered until some card begins or ends."""
+"""Finds the price card that applies to a request: looked up once, and cached until a card starts or ends."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -12,19 +12,19 @@ _NONE: Final = PriceBook()
 
 
 class KnownCards:
-    """The cards of a snapshot's price book that hold at present, by model, tenant, seller, region and service tier."""
+    """The currently valid cards of a snapshot's price book, by model, tenant, provider, region and service tier."""
 
     def __init__(self) -> None:
         self._book = _NONE
-        self._from_ns = self._until_ns = 0  # between these no card begins or ends
+        self._from_ns = self._until_ns = 0  # between these times no card starts or ends
         self._cards: dict[tuple[str, str, str, str, str], AnyCard | None] = {}
 
     def card_for(
         self, model: str, tenant: str, seller: str, region: str, at_ns: int, snapshot: Snapshot, *, tier: str
     ) -> AnyCard | None:
-        """Return the card that held at a moment (Unix nanoseconds), at a service tier; `None` if none did.
+        """Return the card that was valid at a time (Unix nanoseconds) for a service tier; `None` if none was.
 
-        `region` is that of the target that answers.
+        `region` is the region of the target that answers.
         """
         if snapshot.prices is not self._book or not self._from_ns <= at_ns < self._until_ns:
             self._book = snapshot.prices

@@ -1,7 +1,7 @@
-"""Estimates of output that stay what they were until they are clearly wrong.
+"""Output estimates that stay constant until they are clearly wrong.
 
-A refused request is kept a place of the size it asked for. Were its estimate to have grown by a few tokens when it
-comes back, the place would be too small for it, and the wait it was told untrue.
+A refused request gets a retry slot of the size that it requested. If its estimate had grown by a few tokens at the
+retry, the slot would be too small, and the stated retry time would be wrong.
 """
 
 from collections import OrderedDict
@@ -9,12 +9,12 @@ from typing import Final
 
 from gateway.limits.estimates.output_estimates import Lengths, OutputEstimator
 
-_TOLERANCE: Final = 0.2  # of what was said before; what an answer lacks by it, it is given while it runs
+_TOLERANCE: Final = 0.2  # relative; an answer that needs more extends its reservation while it runs
 _MAX_PAIRS: Final = 8192
 
 
 class SteadyEstimates:
-    """What an OutputEstimator says, changed only where it differs by more than a fifth from what was said before."""
+    """The estimates of an OutputEstimator, changed only if they differ by more than a fifth from the last value."""
 
     def __init__(self, estimator: OutputEstimator) -> None:
         self._estimator = estimator
@@ -25,7 +25,7 @@ class SteadyEstimates:
         self._estimator.learn(tenant, model, output_tokens, finish_reason, choices)
 
     def lengths(self, tenant: str, model: str) -> list[Lengths]:
-        """Return what the estimator has learned of a pair, and goes on to learn."""
+        """Return what the estimator has learned about a pair; it continues to learn."""
         return self._estimator.lengths(tenant, model)
 
     def estimate(self, tenant: str, model: str, max_tokens: int | None = None, choices: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""The queues of all pools of a snapshot; what waits in one lives through changes of its configuration."""
+"""The queues of all pools of a snapshot; waiting requests survive changes of the configuration."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from gateway.request.clock import Clock
 
 
 class PoolQueues:
-    """Returns a pool's queue. `room_of` says what a pool's engine hosts have room for, `None`: ask nobody."""
+    """The queues by pool. `room_of` returns the capacity that a pool's engine hosts report; `None`: do not ask."""
 
     def __init__(self, clock: Clock, room_of: RoomOf | None = None) -> None:
         self._clock = clock
@@ -16,12 +16,12 @@ class PoolQueues:
         self._queues: dict[str, PoolQueue] = {}
 
     def get(self, pool: str) -> PoolQueue:
-        """Return a pool's queue; for a pool that has gone meanwhile one in which nobody waits."""
+        """Return a pool's queue; for a pool that was removed meanwhile, a queue in which nothing waits."""
         found = self._queues.get(pool)
         return found if found is not None else PoolQueue(pool, None, self._clock)
 
     def sync(self, snapshot: Snapshot) -> None:
-        """Follow a snapshot: change living queues, open new ones, let everybody in where a pool has gone."""
+        """Follow a snapshot: change existing queues, open new ones, admit everything if a pool was removed."""
         for pool in self._queues.keys() - snapshot.pools.keys():
             self._queues.pop(pool).reconfigure(None)
         for name, pool_spec in snapshot.pools.items():
@@ -36,5 +36,5 @@ class PoolQueues:
         return (queue for queue in self._queues.values() if queue.spec is not None)
 
     def state(self) -> dict[str, object]:
-        """Return what GET /ready shows: every pool that has a queue."""
+        """Return the state that GET /ready shows: every pool that has a queue."""
         return {queue.pool: queue.state() for queue in self.with_spec()}
