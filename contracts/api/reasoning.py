@@ -4,13 +4,13 @@ from typing import Final, get_args
 
 from contracts.api.chat import ChatRequest, ReasoningEffort
 
-EFFORTS: Final[tuple[ReasoningEffort, ...]] = get_args(ReasoningEffort)  # the least first
+EFFORTS: Final[tuple[ReasoningEffort, ...]] = get_args(ReasoningEffort)  # lowest first
 
 
 def clip_effort(asked: ReasoningEffort | None, cap: ReasoningEffort | None) -> ReasoningEffort | None:
-    """Return the effort a model is to be told: what was asked, at most the cap; `None`: tell it nothing.
+    """Return the effort to send to a model: the requested one, at most the cap; `None`: send none.
 
-    If nothing was asked the cap itself is told, as the model's own default may lie above it.
+    Without a requested effort the cap itself is sent, because the model's default may be higher.
     """
     if cap is None or asked is None:
         return asked if cap is None else cap
@@ -18,9 +18,9 @@ def clip_effort(asked: ReasoningEffort | None, cap: ReasoningEffort | None) -> R
 
 
 def asked_effort(request: ChatRequest) -> ReasoningEffort | None:
-    """Return the effort that a request asks for, in its own field or, which counts for more, for the chat template.
+    """Return the effort that a request asks for, in its own field or, with precedence, for the chat template.
 
-    `None` if it asks for none, or for one that has no place in the order.
+    Return `None` if it asks for none, or for one that is not in `EFFORTS`.
     """
     stated = (request.chat_template_kwargs or {}).get("reasoning_effort", request.reasoning_effort)
     return next((effort for effort in EFFORTS if effort == stated), None)

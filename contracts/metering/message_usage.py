@@ -1,4 +1,4 @@
-"""Usage as Anthropic's Messages API has it: input in three disjoint kinds, output with its thinking inside."""
+"""Usage in the format of Anthropic's Messages API: input in three disjoint kinds, output including its thinking."""
 
 from contracts.metering.usage import Usage
 
@@ -6,10 +6,9 @@ MessageUsage = dict[str, object]
 
 
 def input_usage(usage: Usage) -> MessageUsage:
-    """Return the input leaves. What is not known is left out, but for `input_tokens`, which must be there and is 0
-    then.
+    """Return the input leaves. Unknown ones are omitted, except `input_tokens`, which is required and is then 0.
 
-    `input_tokens` is the input that was neither read from a cache nor written to one.
+    `input_tokens` is input that was neither read from a cache nor written to one.
     """
     read, written = usage.cache_read_tokens, usage.cache_write_tokens
     found: MessageUsage = {"input_tokens": (usage.input_tokens or 0) - (read or 0) - (written or 0)}
@@ -25,9 +24,7 @@ def input_usage(usage: Usage) -> MessageUsage:
 
 
 def message_usage(usage: Usage) -> MessageUsage:
-    """Return all leaves. Example: output_text 5 and output_reasoning 7 -> output_tokens 12, thinking_tokens 7 of
-    them.
-    """
+    """Return all leaves. Example: output_text 5 and output_reasoning 7 -> output_tokens 12, thinking_tokens 7."""
     found = input_usage(usage) | {"output_tokens": usage.output_tokens or 0}
     if usage.output_reasoning is not None:
         found["output_tokens_details"] = {"thinking_tokens": usage.output_reasoning}

@@ -1,4 +1,4 @@
-"""Moments as integers: Unix nanoseconds of a UTC datetime, exactly."""
+"""Times as integers: Unix nanoseconds of a UTC datetime, exactly."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -13,5 +13,5 @@ def unix_ns(moment: datetime) -> int:
 
 
 def utc_moment(nanoseconds: int) -> datetime:
-    """Convert Unix nanoseconds to a UTC datetime, cut to its microsecond."""
+    """Convert Unix nanoseconds to a UTC datetime, truncated to microseconds."""
     return EPOCH + nanoseconds // 1_000 * _MICROSECOND

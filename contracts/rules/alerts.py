@@ -1,4 +1,4 @@
-"""Rules that raise alerts, and the fields of a notice: words, bounds and checks."""
+"""Alert rules and the fields of a notification: words, bounds and checks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ RuleKind = Literal[
 Event = Literal["firing", "resolved", "test", "report"]
 
 RULE_KINDS: Final[tuple[RuleKind, ...]] = get_args(RuleKind)
-# What an engine, a GPU or the collector did is nobody's but the platform's.
+# Engines, GPUs and the collector belong to the platform only.
 PLATFORM_KINDS: Final = frozenset(
     {"saturation", "gpu_fault", "telemetry_loss", "ledger_mismatch", "bill_mismatch", "price_change"}
 )
@@ -33,7 +33,7 @@ PLATFORM_KINDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NumberSetting:
-    """A setting of a rule: a number within bounds, both included, and what it is if nobody says."""
+    """A numeric setting of a rule: its bounds, both inclusive, and its default."""
 
     default: float
     least: float
@@ -81,11 +81,11 @@ _MAX_TEXT: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule whose settings have been checked. An empty `tenant` covers all tenants, each on its own.
+    """A rule whose settings have been checked. An empty `tenant` covers all tenants, each evaluated separately.
 
-    `settings` are numbers by name, with defaults filled in; `thresholds` are of budget_threshold, in percent, empty
-    for the budget's own; `slo` is of slo_burn, empty for all of the rule's tenant.
-    Raises InvalidRequest naming the field.
+    `settings` are numbers by name, with defaults filled in; `thresholds` belong to budget_threshold, in percent, empty
+    for the budget's own; `slo` belongs to slo_burn, empty for all of the rule's tenant. Raises InvalidRequest naming
+    the field.
     """
 
     id: str
@@ -95,7 +95,7 @@ class Rule:
     settings: Mapping[str, float] = field(default_factory=dict)
     thresholds: tuple[int, ...] = ()
     slo: str = ""
-    owner: str = ""  # who looks after its alerts
+    owner: str = ""  # who handles its alerts
     runbook: str = ""  # URL; empty: the documentation's page for the kind
     budget: str = ""  # of budget_threshold: only this one
 
@@ -103,7 +103,7 @@ class Rule:
     def of(
         cls, rule_id: str, kind: str, tenant: str, channels: tuple[str, ...], stated: Mapping[str, object]
     ) -> "Rule":
-        """Build a rule from what was stated of it. Raises InvalidRequest."""
+        """Build a rule from its stated settings. Raises InvalidRequest."""
         known = next((name for name in RULE_KINDS if name == kind), None)
         if known is None:
             raise InvalidRequest(f"kind {kind!r} is unknown; known: {', '.join(RULE_KINDS)}", param="kind")
@@ -125,7 +125,7 @@ class Rule:
 
 
 def settings_of(kind: RuleKind) -> Mapping[str, NumberSetting]:
-    """Return the numbers that a kind of rule can be told."""
+    """Return the numeric settings of a kind of rule."""
     return {**_SETTINGS[kind], **_REPEAT}
 
 
@@ -161,8 +161,9 @@ def _thresholds(value: object) -> tuple[int, ...]:
 class Finding:
     """A condition that holds now, for one subject.
 
-    `fingerprint` names the subject within its rule and stays the same while the condition holds. `facts` are plain
-    values for machines, money as decimal text. `ends_quietly`: its end is no news (a budget's next period begins).
+    `fingerprint` identifies the subject within its rule and stays the same while the condition holds. `facts` are plain
+    values for machines, money as decimal text. `ends_quietly`: its end needs no notification (a budget's next period
+    starts).
     """
 
     fingerprint: str
@@ -173,7 +174,7 @@ class Finding:
     facts: Mapping[str, object] = field(default_factory=dict)
     ends_quietly: bool = False
     title: str = ""  # a few words; empty: the summary
-    condition: str = ""  # what the rule asks
-    value: str = ""  # what was found
-    bound: str = ""  # what it was held against
-    level: int = 0  # of urgency: a rise of it is sent again
+    condition: str = ""  # what the rule checks
+    value: str = ""  # the measured value
+    bound: str = ""  # the bound that it is compared with
+    level: int = 0  # of urgency: an increase is sent again

@@ -20,4 +20,4 @@ class AttemptMeans:
     health: HealthBook
     random: Callable[[], float]
     sleep: Sleep
-    note_sent: Callable[[RequestState], None] | None = None  # told before each call
+    note_sent: Callable[[RequestState], None] | None = None  # called before each call

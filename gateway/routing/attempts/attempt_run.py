@@ -50,9 +50,9 @@ class AttemptRun:
         reason: AttemptReason,
         health: TargetHealth,
         clock: Clock,
-        began_ns: int | None = None,  # none: now
+        began_ns: int | None = None,  # `None`: now
         *,
-        is_planned: bool = False,  # nothing of its pool looks at tokens but a stream's
+        is_planned: bool = False,  # no part of the pool uses token times, except those of streams
     ) -> None:
         self._clock = clock
         self.health = health
@@ -92,7 +92,7 @@ class AttemptRun:
         self.health.end_probe(probed, now_ns, is_good=True, took_ns=took_ns, is_whole=self._is_whole)
 
     def receiver(self, reply: Sink) -> Sink:
-        """Return what receives the target's answer: the reply, or a sink that assembles a complete answer for it."""
+        """Return the sink for the target's answer: the reply, or one that assembles a complete answer for it."""
         if not self._is_by_stream:
             return reply
         self._assembling = AssemblingSink(reply, self.attempt.progress, self._clock)
@@ -114,7 +114,7 @@ class AttemptRun:
                 raise
         self._is_whole = True
         result = await self._send(target, call, sink, limits)
-        self.health.refuses_streams = True  # it was the stream indeed
+        self.health.refuses_streams = True  # the stream was the reason
         return result
 
     def deliver(self) -> None:
@@ -193,7 +193,7 @@ class AttemptRun:
         elif error is not None and self._verdict is False:
             health.note_failure(now_ns, error)
         elif isinstance(error, HedgeLost):
-            health.note_time(now_ns - attempt.began_ns, is_whole=self._is_whole)  # it would have taken longer still
+            health.note_time(now_ns - attempt.began_ns, is_whole=self._is_whole)  # it would have taken even longer
 
     @property
     def _verdict(self) -> bool | None:
@@ -218,5 +218,5 @@ class AttemptRun:
 
 
 def is_final(error: TollkeeperError) -> bool:
-    """Return whether no other target can mend it: what this one cannot do another may."""
+    """Return whether no other target can correct an error: what this target cannot do, another may."""
     return not error.retryable and not isinstance(error, UnsupportedParameter)

@@ -1,4 +1,4 @@
-"""The order of a fallback chain while the targets of some of its models may not be called."""
+"""Orders a fallback chain while the targets of some of its models may not be called."""
 
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
@@ -20,7 +20,7 @@ LegT = TypeVar("LegT", bound=_Leg)
 def arranged(legs: Sequence[LegT], book: HealthBook, now_ns: int) -> list[LegT]:
     """Return the chain with those models last whose targets all have open circuits or asked for a pause.
 
-    If the first model is moved because its provider is down, the provider's playbook decides which comes next.
+    If the first model is moved because its provider is down, the provider's playbook decides which one comes next.
     """
     there = [leg for leg in legs if _is_there(leg.pool, book, now_ns)]
     if len(there) == len(legs):

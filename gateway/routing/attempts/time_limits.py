@@ -1,4 +1,4 @@
-"""Apply a pool's time limits to one call, whatever kind its target is."""
+"""Applies a pool's time limits to one call, for every kind of target."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from gateway.routing.attempts.attempt_sink import AttemptSink, shows_tokens
 
 
 class TimeLimits:
-    """The time limits of one request. `left_seconds` is what is left of the total; `None`: there is no total limit."""
+    """The time limits of one request. `left_seconds` is the rest of the total time; `None`: there is no total limit."""
 
     def __init__(self, policy: FailurePolicy, left_seconds: float | None) -> None:
         self._policy = policy
@@ -61,7 +61,7 @@ class TimeLimits:
         def look_for_more(seen: tuple[int, int] | None) -> None:
             assert between is not None
             at = progress.last_at_ns
-            # While a slow client holds the target back no token can come: that counts from the look after.
+            # While a slow client blocks the target, no token can arrive: the time counts from the next check.
             now = None if at is None or sink.is_paused else (at, sink.pauses)
             if now is not None and now == seen:
                 expire(f"between two tokens, the pool's between_tokens_seconds of {between}")

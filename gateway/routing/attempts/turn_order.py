@@ -10,11 +10,11 @@ from gateway.routing.health.health_book import HealthBook
 def turns(
     candidates: Sequence[TargetSpec], book: HealthBook, clock: Callable[[], int], *, is_begun: bool
 ) -> Iterator[TargetSpec]:
-    """Yield the candidates that may be called, in the order to call them. `is_begun`: the first is in progress already.
+    """Yield the candidates that may be called, in order. `is_begun`: the first is in progress already.
 
-    They come as they are if nothing is wrong. Each is looked at when its turn comes: what has failed meanwhile, at
-    others' requests, is left out. Where all are away, the pool's policy says whether they are called all the same.
-    `clock` gives monotonic nanoseconds.
+    Without failures their order is unchanged. Each is checked when its turn comes: one that has failed meanwhile, for
+    any request, is skipped. If all are unavailable, the pool's policy decides whether they are called anyway. `clock`
+    returns monotonic nanoseconds.
     """
     first = candidates[0]
     rest: Sequence[TargetSpec] = candidates
@@ -44,7 +44,7 @@ def _ordered(candidates: Sequence[TargetSpec], book: HealthBook, now_ns: int) ->
 
 
 def meanwhile(provider: str, book: HealthBook) -> dict[str, int]:
-    """Return each provider's place among the replacements of a provider that is down; empty if it is not down."""
+    """Return each provider's rank among the replacements of a provider that is down; empty if it is not down."""
     breaker = book.providers.get(provider)
     if breaker is None or breaker.is_calm:
         return {}

@@ -1,4 +1,4 @@
-"""What routing policies see of a request: the length of its prompt, and the keys of its blocks."""
+"""What routing policies know of a request: the length of its prompt, and the keys of its blocks."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,7 +10,7 @@ from backends.llm.base import CachingTarget, ModelCall, PromptBlocks, Target
 from contracts.engine.block_keys import chain, root_key
 from contracts.serving.configuration import TargetSpec
 
-# Of servers that do not tell their tokens, prompts are known by their text: 256 bytes are some 64 tokens.
+# For servers that do not report tokens, prompts are identified by their text: 256 bytes are about 64 tokens.
 _TEXT_BYTES: Final = 256
 _TEXT_TOKENS: Final = 64
 _MOST_TEXT_BYTES: Final = 131_072  # half a millisecond of hashing
@@ -28,7 +28,7 @@ async def ask_of(
 ) -> Ask:
     """Return a request's demand on a pool: exact token counts for engine hosts, estimates from bytes for other servers.
 
-    A prompt that is counted here is kept for the call, so that it is rendered once.
+    A prompt that is counted here is stored for the call, so that it is rendered once.
     """
     is_whole = not getattr(call.request, "stream", False)
     if targets is not None:
@@ -46,10 +46,10 @@ def _exact(blocks: PromptBlocks, session: str, output_tokens: int, *, is_whole: 
 
 
 def estimated_ask(body: bytes, cache_salt: str, session: str, output_tokens: int, *, is_whole: bool) -> Ask:
-    """Return what a request asks of servers that do not tell their tokens, with keys of its text.
+    """Return a request's demand on servers that do not report tokens, with keys of its text.
 
-    They begin with the messages: what comes before them differs from client to client, not by turn. The tenant's salt
-    goes into them, so that no tenant's prompts are looked for in another's.
+    The text starts with the messages: what precedes them differs between clients, not between turns. The tenant's salt
+    is included, so that no tenant's prompts are matched with another's.
     """
     start = max(body.find(_MESSAGES), 0)
     text = body[start : start + _MOST_TEXT_BYTES]
@@ -59,6 +59,6 @@ def estimated_ask(body: bytes, cache_salt: str, session: str, output_tokens: int
     return Ask(tokens, found, _TEXT_TOKENS, output_tokens, session, is_whole)
 
 
-@lru_cache(maxsize=4096)  # as many as there are tenants that ask at once
+@lru_cache(maxsize=4096)  # as many as tenants with concurrent requests
 def _root_of(cache_salt: str) -> bytes:
     return root_key(cache_salt)
