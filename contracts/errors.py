@@ -64,7 +64,9 @@ class TollkeeperError(Exception):
 class GatewayFault(TollkeeperError):
     """An internal error of the gateway: its log has it under the request's id, and no target is at fault."""
 
-    def __init__(self, message: str = "the gateway failed; the request id helps its operators find out why") -> None:
+    def __init__(
+        self, message: str = "the gateway failed; give its operators the request id to find the cause"
+    ) -> None:
         super().__init__(message)
 
 

@@ -148,7 +148,7 @@ def load_objectives(session: Session, *, tenant: str = "") -> list[Objective]:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What an objective asks of others while it is in danger."""
+    """A hold that an objective sets while it is at risk."""
 
     slo: str
     hook: str

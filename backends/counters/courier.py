@@ -253,7 +253,7 @@ class Courier:
             self._life, self._lease, self._data, self.is_joined = life, lease, data, True
             self._recipient.on_granted_life(keeps_lease=keeps_lease)
             if has_lost:
-                _log.warning("the shared counters have lost their data; all gateways tell them what they know")
+                _log.warning("the shared counters have lost their data; all gateways report their counts again")
                 self._recipient.on_lost_data()
         self._recipient.on_answer(answer)
         return True

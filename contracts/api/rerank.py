@@ -84,7 +84,7 @@ def check_sides(request: PairRequest) -> None:
     sides = (len(request.left), len(request.right))
     for field, count in zip(request.fields, sides, strict=True):
         if not count:
-            raise InvalidRequest(f"{field} is empty; give at least one text", param=field)
+            raise InvalidRequest(f"{field} is empty; send at least one text", param=field)
         if count > MAX_TEXTS:
             raise InvalidRequest(f"{field} has {count} entries; at most {MAX_TEXTS} are allowed", param=field)
     if sides[0] not in (1, sides[1]):

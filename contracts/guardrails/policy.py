@@ -64,14 +64,14 @@ class GuardrailPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 "a name is 1 to 63 of a-z, 0-9, '.', '_' and '-', and begins with a letter or digit", about=about
             )
         if not 1 <= len(self.stages) <= MAX_STAGES:
-            raise ConfigurationError(f"it has {len(self.stages)} stages; give 1 to {MAX_STAGES}", about=about)
+            raise ConfigurationError(f"it has {len(self.stages)} stages; use 1 to {MAX_STAGES}", about=about)
         names = [stage.name for stage in self.stages]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ConfigurationError(f"it has two stages {twice!r}; verdicts could not be told apart", about=about)
         for what, given in (("tenants", self.tenants), ("routes", self.routes)):
             if len(given) > MAX_NAMES:
-                raise ConfigurationError(f"it names {len(given)} {what}; {MAX_NAMES} is the most", about=about)
+                raise ConfigurationError(f"it names {len(given)} {what}; the maximum is {MAX_NAMES}", about=about)
             if not all(given):
                 raise ConfigurationError(f"one of {what} is empty; leave the list empty to mean all", about=about)
 

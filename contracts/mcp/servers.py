@@ -99,7 +99,9 @@ class McpServerSpec:
                 f"max_concurrent must be 1 to 10000, not {self.max_concurrent}", about=about, param="max_concurrent"
             )
         if len(self.tools) > MAX_TERMS:
-            raise ConfigurationError(f"it has {len(self.tools)} entries in tools; {MAX_TERMS} is the most", about=about)
+            raise ConfigurationError(
+                f"it has {len(self.tools)} entries in tools; the maximum is {MAX_TERMS}", about=about
+            )
         try:
             _check_bounds(self.price_pico_usd, self.timeout_seconds, self.max_result_bytes)
         except ConfigurationError as error:
@@ -119,7 +121,7 @@ class McpServerSpec:
             )
         if self.settings:
             raise ConfigurationError(
-                "a program of a tool host takes no headers and no tls; set what it needs in the tool host's file",
+                "a program of a tool host has no headers and no tls; configure it in the tool host's file",
                 about=about,
                 param=next(iter(self.settings)),
             )
@@ -132,12 +134,14 @@ class McpServerSpec:
 
     def _check_oauth(self, about: str) -> None:
         if self.is_stdio:
-            raise ConfigurationError("a program of a tool host takes no oauth", about=about, param="oauth")
+            raise ConfigurationError("a program of a tool host has no oauth", about=about, param="oauth")
         headers = self.settings.get("headers")
         names = {str(name).lower() for name in headers} if isinstance(headers, Mapping) else set()
         if self.key_ref or "authorization" in names:
             raise ConfigurationError(
-                "oauth brings the access token: leave out key and the header authorization", about=about, param="oauth"
+                "oauth supplies the access token: leave out key and the header authorization",
+                about=about,
+                param="oauth",
             )
         for name in (CLIENT_SECRET, REFRESH_TOKEN):
             reference = self.credential(name)
@@ -199,7 +203,7 @@ class ToolRule:
             raise ConfigurationError(f"effect is allow or deny, not {self.effect!r}", about=about, param="effect")
         if not 1 <= len(self.tools) <= MAX_PATTERNS:
             raise ConfigurationError(
-                f"it has {len(self.tools)} patterns in tools; give 1 to {MAX_PATTERNS}", about=about, param="tools"
+                f"it has {len(self.tools)} patterns in tools; use 1 to {MAX_PATTERNS}", about=about, param="tools"
             )
         if (self.team or self.project or self.key) and not self.tenant:
             raise ConfigurationError("a team, project or key needs its tenant", about=about, param="tenant")

@@ -397,7 +397,7 @@ class PriceBook:
         for card in cards:
             if card.version in versions:
                 raise ConfigurationError(
-                    f"two cards have the version {card.version!r}; rows of usage name a card by its version alone, "
+                    f"two cards have the version {card.version!r}; usage rows identify a card by its version alone: "
                     "give each its own"
                 )
             if card.version.endswith(BATCH_MARK):
@@ -458,7 +458,7 @@ def _check_disjoint(cards: list[AnyCard]) -> None:
         both = f"price cards {earlier.version!r} and {later.version!r} of model {earlier.model!r} overlap"
         if earlier.valid_from == later.valid_from:  # no end of the first could come before the start of the second
             raise ConfigurationError(
-                f"{both}: both begin at {later.valid_from.isoformat()}; remove one of them or let it begin later, "
+                f"{both}: both start at {later.valid_from.isoformat()}; remove one of them or let it start later, "
                 "after the other's valid_to"
             )
         raise ConfigurationError(f"{both}; end the first with valid_to <= {later.valid_from.isoformat()}")

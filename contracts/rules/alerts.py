@@ -44,30 +44,34 @@ class NumberSetting:
 _SETTINGS: Final[Mapping[RuleKind, Mapping[str, NumberSetting]]] = {
     "budget_threshold": {},
     "budget_forecast": {
-        "at_percent": NumberSetting(100, 1, 1000, "of the amount, at the period's end at the present pace"),
-        "after_percent": NumberSetting(10, 0, 99, "of the period must have passed: a first hour is no pace"),
+        "at_percent": NumberSetting(
+            100, 1, 1000, "percent of the amount, forecast for the period's end at the current rate"
+        ),
+        "after_percent": NumberSetting(10, 0, 99, "percent of the period that must have passed before forecasting"),
     },
-    "spend_anomaly": {"least_usd": NumberSetting(1, 0, 1e9, "differences below are not told")},
+    "spend_anomaly": {"least_usd": NumberSetting(1, 0, 1e9, "smallest difference that raises an alert, in USD")},
     "slo_burn": {},
     "saturation": {
-        "kv_percent": NumberSetting(90, 1, 100, "of an engine's KV blocks in use, at the most of a minute"),
-        "waiting": NumberSetting(8, 1, 1e6, "requests waiting in an engine, the mean of a minute"),
-        "minutes": NumberSetting(3, 1, 60, "in a row"),
+        "kv_percent": NumberSetting(90, 1, 100, "percent of an engine's KV blocks in use, maximum within a minute"),
+        "waiting": NumberSetting(8, 1, 1e6, "requests waiting in an engine, mean over a minute"),
+        "minutes": NumberSetting(3, 1, 60, "consecutive minutes above the bounds"),
     },
-    "gpu_fault": {"temperature_celsius": NumberSetting(90, 30, 130, "and above is a fault")},
-    "telemetry_loss": {"records": NumberSetting(1, 1, 1e9, "missing in an hour, at the least")},
+    "gpu_fault": {"temperature_celsius": NumberSetting(90, 30, 130, "GPU temperature from which it is a fault, in °C")},
+    "telemetry_loss": {"records": NumberSetting(1, 1, 1e9, "minimum number of records missing in an hour")},
     "ledger_mismatch": {
-        "tokens": NumberSetting(1, 1, 1e9, "between engine and bills in an hour, at the least"),
-        "unexplained_percent": NumberSetting(0.5, 0.01, 100, "of a GPU's wall clock in an hour, at the least"),
+        "tokens": NumberSetting(1, 1, 1e9, "minimum difference between engine and bills in an hour, in tokens"),
+        "unexplained_percent": NumberSetting(
+            0.5, 0.01, 100, "minimum percent of a GPU's wall clock in an hour that is unexplained"
+        ),
     },
-    "unpriced_usage": {"requests": NumberSetting(1, 1, 1e9, "without a price in a day, at the least")},
+    "unpriced_usage": {"requests": NumberSetting(1, 1, 1e9, "minimum number of requests without a price in a day")},
     "bill_mismatch": {
-        "unknown_usd": NumberSetting(1, 0, 1e9, "USD of a provider's month that no cause explains, more than this"),
+        "unknown_usd": NumberSetting(1, 0, 1e9, "unexplained USD of a provider's month above which it alerts"),
     },
     "price_change": {
-        "least_usd": NumberSetting(0, 0, 1e9, "USD a month at last month's usage, up or down, at the least"),
+        "least_usd": NumberSetting(0, 0, 1e9, "minimum change in USD a month at last month's usage, up or down"),
     },
-    "abuse": {"sightings": NumberSetting(1, 1, 1e9, "requests above a policy's limit, at the least")},
+    "abuse": {"sightings": NumberSetting(1, 1, 1e9, "minimum number of requests above a policy's limit")},
 }
 _REPEAT: Final = {
     "repeat_hours": NumberSetting(0, 0, 720, "hours after which an alert that is still open is sent again; 0: never")

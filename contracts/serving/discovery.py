@@ -45,7 +45,7 @@ def check_discovery(spec: TargetSpec) -> None:
             )
         return
     if not isinstance(where, str) or not where:
-        raise ConfigurationError(f"target {spec.id!r}, discover: give a text such as dns:_http._tcp.vllm.example")
+        raise ConfigurationError(f"target {spec.id!r}, discover: use a text such as dns:_http._tcp.vllm.example")
     if ADDRESS not in spec.url:
         raise ConfigurationError(
             f"target {spec.id!r} discovers endpoints; its url must have {ADDRESS} where host and port go, such as "

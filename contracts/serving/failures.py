@@ -149,7 +149,7 @@ class Playbook:
         if not self.provider:
             raise ConfigurationError("a playbook needs the name of a provider")
         if self.provider in self.then:
-            raise ConfigurationError(f"playbook {self.provider!r}: the provider that is out cannot answer meanwhile")
+            raise ConfigurationError(f"playbook {self.provider!r}: the provider that is down cannot answer meanwhile")
         twice = [name for place, name in enumerate(self.then) if name in self.then[:place]]
         if twice:
             raise ConfigurationError(f"playbook {self.provider!r}: then names {twice[0]!r} twice")
@@ -189,11 +189,11 @@ def _built(kind: type, what: str, given: object, standard: Mapping[str, Any] = _
     known = {one.name for one in fields(kind)}
     for name in given:
         if name not in known:
-            raise ConfigurationError(f"{what}: there is no field {str(name)[:60]!r}; known: {', '.join(sorted(known))}")
+            raise ConfigurationError(f"{what}: field {str(name)[:60]!r} is unknown; known: {', '.join(sorted(known))}")
     try:
         return kind(**{**standard, **given})
     except TypeError as error:
-        raise ConfigurationError(f"{what}: a value is of a type that it does not take") from error
+        raise ConfigurationError(f"{what}: a value has the wrong type") from error
 
 
 def _refuse_infinite(policy: "BreakerPolicy | HedgePolicy | FailurePolicy", what: str) -> None:

@@ -18,11 +18,11 @@ def fault_of(rollout: RolloutSpec, serving: Serving) -> ConfigurationError | Non
     if route is None:
         known = ", ".join(sorted(serving.routes)) or "none"
         return ConfigurationError(
-            f"{where} is on route {rollout.route!r}, which is not there; known: {known}", param="route"
+            f"{where} is on route {rollout.route!r}, which does not exist; known: {known}", param="route"
         )
     if route.cascade is not None:
         return ConfigurationError(
-            f"{where} is on route {route.id!r}, a cascade, which asks its models in their order; choose another route",
+            f"{where} is on route {route.id!r}, a cascade, which tries its models in order; choose another route",
             param="route",
         )
     entries = [entry for entry in route.choose if entry.model == rollout.incumbent]

@@ -133,9 +133,9 @@ class RolloutRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def __post_init__(self) -> None:
         """Raise ConfigurationError if the steps are invalid."""
         if len(self.steps) > MAX_STEPS:
-            raise ConfigurationError(f"a rollout has {len(self.steps)} steps; {MAX_STEPS} is the most")
+            raise ConfigurationError(f"a rollout has {len(self.steps)} steps; the maximum is {MAX_STEPS}")
         if not self.steps and self.shadow is None:
-            raise ConfigurationError("a rollout needs steps, or a shadow, or both: it would do nothing")
+            raise ConfigurationError("a rollout needs steps, a shadow, or both; otherwise it does nothing")
         percents = [step.percent for step in self.steps]
         if any(later <= earlier for earlier, later in zip(percents, percents[1:], strict=False)):
             shown = ", ".join(f"{percent:g}" for percent in percents)
@@ -169,7 +169,9 @@ class RolloutSpec(msgspec.Struct, frozen=True, kw_only=True):
                 f"rollout {self.id!r}: incumbent and candidate are both {self.incumbent!r}", param="candidate"
             )
         if self.rules.steps and not 0 <= self.step < len(self.rules.steps):
-            raise ConfigurationError(f"rollout {self.id!r} has {len(self.rules.steps)} steps and stands at {self.step}")
+            raise ConfigurationError(
+                f"rollout {self.id!r} has {len(self.rules.steps)} steps and is at step {self.step}"
+            )
 
     @property
     def is_live(self) -> bool:

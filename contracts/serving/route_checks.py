@@ -73,7 +73,7 @@ def _faults_of(route: RouteSpec, serving: Serving) -> Iterator[RouteFault]:
         if entry.model and entry.model not in serving.models:
             what, known = f"model {entry.model!r}, which is not served", set(serving.models)
         elif entry.route and entry.route not in serving.routes:
-            what, known = f"route {entry.route!r}, which is not there", set(serving.routes) - {route.id}
+            what, known = f"route {entry.route!r}, which does not exist", set(serving.routes) - {route.id}
         else:
             continue
         where = (*place, "model" if entry.model else "route")
@@ -107,7 +107,7 @@ class _Walk:
             if following.id in way:
                 message = f"route {self._start!r} comes to a loop: {' -> '.join(further)}"
             elif len(further) > MAX_DEPTH:
-                message = f"route {self._start!r} leads over {' -> '.join(further)}; {MAX_DEPTH} routes is the most"
+                message = f"route {self._start!r} leads over {' -> '.join(further)}; the maximum is {MAX_DEPTH} routes"
             else:
                 inner = meet(meet(regions, entry.regions), following.regions)
                 yield from self.faults_behind(following, inner, further, at_start)

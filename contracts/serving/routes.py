@@ -212,7 +212,7 @@ class RouteSpec(RouteRules, frozen=True, kw_only=True):
         if not self.choose:
             raise ConfigurationError("choose has no entries, so the route is a dead end", about=about)
         if len(self.entries) > MAX_ENTRIES:
-            raise ConfigurationError(f"it has {len(self.entries)} entries; {MAX_ENTRIES} is the most", about=about)
+            raise ConfigurationError(f"it has {len(self.entries)} entries; the maximum is {MAX_ENTRIES}", about=about)
         names = [entry.name for entry in self.choose]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -254,16 +254,16 @@ def _check_semantic(about: str, entries: tuple[RouteEntry, ...], semantic: Seman
         intent = entry.when.intent
         if intent is not None and intent not in known:
             raise ConfigurationError(
-                f"{entry.name!r} is for the intent {intent!r}; the route knows {', '.join(known) or 'none'}",
+                f"{entry.name!r} needs the intent {intent!r}; the route knows {', '.join(known) or 'none'}",
                 about=about,
             )
         if entry.when.complexity is not None and (semantic is None or semantic.complexity is None):
             raise ConfigurationError(
-                f"{entry.name!r} is for a complexity, which needs semantic.complexity", about=about
+                f"{entry.name!r} has a condition on complexity, which needs semantic.complexity", about=about
             )
     if semantic is not None and all(entry.when.intent or entry.when.complexity for entry in entries):
         raise ConfigurationError(
-            "it is a dead end if it cannot tell what a prompt is about; add an entry for no intent", about=about
+            "it is a dead end for prompts that cannot be classified; add an entry without an intent", about=about
         )
 
 

@@ -92,7 +92,7 @@ class SamplingPolicy:
                     set_fields[name] = value
                 elif is_pinned and any(one != value for one in said):
                     raise UnsupportedValue(
-                        f"{name} cannot be set for the model {request.model!r}, which has a fixed value of its own; "
+                        f"{name} cannot be set for the model {request.model!r}, which has a fixed value for it; "
                         "leave it out",
                         param=name,
                     )

@@ -109,7 +109,7 @@ def _check(spec: SemanticSpec) -> None:
     told_by: dict[str, str] = {}
     for intent in spec.intents:
         if spec.names.count(intent.name) > 1:
-            raise ConfigurationError(f"semantic has two intents named {intent.name!r}; names are told apart")
+            raise ConfigurationError(f"semantic has two intents named {intent.name!r}; names must be unique")
         if len(intent.examples) < LEAST_EXAMPLES:
             raise ConfigurationError(
                 f"intent {intent.name!r} has {len(intent.examples)} examples, its description counted; "
@@ -120,16 +120,16 @@ def _check(spec: SemanticSpec) -> None:
             told_by.setdefault(example, intent.name)
             if told_by[example] != intent.name:
                 raise ConfigurationError(
-                    f"intents {told_by[example]!r} and {intent.name!r} share an example; it can tell only one of them"
+                    f"intents {told_by[example]!r} and {intent.name!r} share an example; remove it from one of them"
                 )
     if any(example in told_by for example in spec.others):
-        raise ConfigurationError("semantic.others holds an example of an intent; it can be only one of both")
+        raise ConfigurationError("semantic.others holds an example of an intent; an example can be only one of the two")
     count = len(told_by) + len(spec.others)
     if spec.complexity is not None:
         count += len(spec.complexity.simple) + len(spec.complexity.complex)
         _check_complexity(spec.complexity)
     if count > MAX_EXAMPLES:
-        raise ConfigurationError(f"semantic has {count} examples; a route may have {MAX_EXAMPLES}")
+        raise ConfigurationError(f"semantic has {count} examples; the maximum of a route is {MAX_EXAMPLES}")
 
 
 def _check_threshold(whose: str, threshold: float | None) -> None:

@@ -21,7 +21,7 @@ def spoken_apis(spec: TargetSpec) -> frozenset[str]:
     if given is None or spec.kind != _KIND:
         return _CHAT
     if not isinstance(given, list | tuple | set | frozenset) or not given:
-        raise ConfigurationError(f"target {spec.id!r}, apis: give a list of {', '.join(_NAMES)}")
+        raise ConfigurationError(f"target {spec.id!r}, apis: use a list of {', '.join(_NAMES)}")
     for name in given:
         if name not in _NAMES:
             raise ConfigurationError(f"target {spec.id!r}, apis: {str(name)[:60]!r} is none of {', '.join(_NAMES)}")

@@ -102,7 +102,7 @@ class ConfiguredKey(AccessEntry):
 
     key: str = Field(default="", description="env:NAME or file:PATH; a file gateway also takes the key itself")
     id: str = ""
-    name: str = Field(default="", max_length=200, description="For people; identifies a key without an id")
+    name: str = Field(default="", max_length=200, description="Display name; identifies a key without an id")
     tenant: Annotated[_Payer, Field(min_length=1)]
     team: str = ""
     project: str = ""
@@ -130,7 +130,7 @@ class ConfiguredTenant(Entry):
     """A tenant's share under contention and its calendar. Tenants not listed have the defaults."""
 
     id: Annotated[_Payer, Field(min_length=1)]
-    name: str = Field(default="", max_length=200, description="For people; left out: the id")
+    name: str = Field(default="", max_length=200, description="Display name (default: the id)")
     is_active: bool = Field(default=True, description="false refuses all its keys")
     weight: int = Field(default=1, ge=1, le=1000)
     time_zone: _TimeZone = "UTC"
@@ -169,7 +169,7 @@ class ConfiguredBudget(Entry):
     currency: Currency = "USD"
     is_hard: bool = True
     thresholds: Thresholds = []
-    channels: list[_Name] = Field(default=[], max_length=20, description="Alert channels; the control plane's alone")
+    channels: list[_Name] = Field(default=[], max_length=20, description="Alert channels; only with a control plane")
     starts_at: AwareDatetime | None = None
     ends_at: AwareDatetime | None = None
     webhook_url: WebhookUrl = ""
@@ -196,7 +196,7 @@ class ConfiguredPool(Entry):
 
     name: _Name
     policy: PolicyName = "cost"
-    region: str = Field(default="", description="Region of its targets that name none")
+    region: str = Field(default="", description="Region of its targets without their own")
     targets: list[ConfiguredTarget] = Field(min_length=1)
     queue: QueueFields | None = None
     failures: FailureFields | None = None
@@ -237,7 +237,7 @@ class ConfiguredRollout(Entry):
     steps: Annotated[list[StepFields], Field(max_length=MAX_STEPS)] | None = Field(
         default=None, description="Rising shares, in place of percent"
     )
-    promotes: bool = Field(default=False, description="The last step's end puts the candidate in the route")
+    promotes: bool = Field(default=False, description="Replace the incumbent on the route after the last step")
     guards: GuardFields = GuardFields()
     shadow: ShadowFields | None = None
     tenants: Words = []

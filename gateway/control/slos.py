@@ -1,4 +1,4 @@
-"""Objectives over HTTP: what is promised, to whom, and what is held back while a promise is in danger."""
+"""Service level objectives over HTTP, and the holds that objectives at risk set."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -122,7 +122,7 @@ def delete(slo_id: SloPath, author: Admin, database: Database) -> Deleted:
     return Deleted(id=slo_id)
 
 
-@router.get("/v1/policy-holds", summary="List current holds of objectives in danger")
+@router.get("/v1/policy-holds", summary="List current holds of objectives at risk")
 def holds(author: Admin, database: Database) -> Page[HoldOut]:
     with database.session() as session:
         rows = slos.list_holds(session, author.at, tenant=author.tenant_id)

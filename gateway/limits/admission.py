@@ -39,7 +39,7 @@ class Admission:
         """
         if self.in_flight >= self._max_concurrent:
             raise Unavailable(
-                f"the gateway is serving its limit of {self._max_concurrent} concurrent requests",
+                f"the gateway is at its limit of {self._max_concurrent} concurrent requests",
                 code="overloaded",
                 retry_after_seconds=1.0,
             )
@@ -58,7 +58,7 @@ class Admission:
             return "the disk that holds the gateway's journal is full; requests are refused until it has free space"
         if self._journal.is_broken:
             return "the disk that holds the gateway's journal cannot be written; see the gateway's log"
-        return "the journal has reached its bound because the collector is away; nothing is admitted until it drains"
+        return "the journal is full because the collector is unreachable; requests are refused until it drains"
 
     def settle(self, ticket: Ticket) -> None:
         """Take a ticket back. A second call does nothing."""

@@ -29,9 +29,9 @@ def is_unseen(life: RequestState) -> bool:
 
 def beyond_limit(limit: int, rule: str) -> LimitExceeded:
     """Return the error that ends an answer whose target ignores `max_tokens`; `rule` is the rule that lowered it."""
-    clipped = f", to which rule {rule!r} clipped it" if rule else ""
+    clipped = f", lowered by rule {rule!r}" if rule else ""
     return LimitExceeded(
-        f"the answer has reached max_tokens, {limit}{clipped}; the model's server did not stop there",
+        f"the answer has reached max_tokens ({limit}{clipped}); the model's server did not stop there",
         code="output_limit_reached",
     )
 

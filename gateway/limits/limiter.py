@@ -313,7 +313,7 @@ class Limiter:
         thinking_end = None
         if thinking_cap is not None:
             why = LimitExceeded(
-                f"the answer's reasoning has used its cap of {thinking_cap} tokens, which this key's policy sets",
+                f"the answer's reasoning has reached the key's cap of {thinking_cap} tokens",
                 code="thinking_tokens_exceeded",
             )
             thinking_end = (thinking_cap, why)

@@ -231,7 +231,7 @@ def _shed_what_is_held(life: RequestState, now_ns: int) -> None:
     hold = hold_on(life.snapshot.holds, "shed_batch", who, now_ns)
     if hold is not None:
         raise LimitExceeded(
-            f"requests of class batch to {life.model.id!r} are held back while objective {hold.slo!r} is in danger; "
+            f"requests of class batch to {life.model.id!r} are held back while objective {hold.slo!r} is at risk; "
             f"try again in {RETRY_SECONDS:g} s, or ask in another class",
             code="batch_held",
             retry_after_seconds=RETRY_SECONDS,

@@ -32,14 +32,14 @@ class ConditionFields(_Fields):
     hours: str = Field(default="", max_length=20, description="Such as 08:00-18:00, or 22:00-06:00")
     time_zone: str = Field(default="UTC", max_length=64)
     min_budget_left: Share | None = Field(
-        default=None, description="Share that every budget covering the request must still have"
+        default=None, description="Minimum remaining share of every budget that covers the request"
     )
-    max_cost_usd: Usd | None = Field(default=None, description="What the request may cost at most, as reserved")
+    max_cost_usd: Usd | None = Field(default=None, description="Upper bound of the request's maximum cost, as reserved")
     ttft_objective_ms: Milliseconds | None = Field(
-        default=None, description="The model's recent answers must start within this"
+        default=None, description="Maximum time to first token of the model's recent answers, in ms"
     )
-    slo_headroom: Share | None = Field(default=None, description="Share of the objective that must be to spare")
-    intent: Word | None = Field(default=None, description="What `semantic` reads the prompt as")
+    slo_headroom: Share | None = Field(default=None, description="Share of the objective that must be left as headroom")
+    intent: Word | None = Field(default=None, description="The prompt's class by `semantic`")
     complexity: Complexity | None = None
 
 
@@ -69,13 +69,17 @@ class CascadeFields(_Fields):
 class RouteFields(_Fields):
     """Where a name leads. See `contracts.serving.routes.RouteSpec`."""
 
-    choose: list[RouteEntryFields] = Field(max_length=MAX_ENTRIES, description="They share the requests by weight")
-    fallbacks: list[RouteEntryFields] = Field(default=[], max_length=MAX_ENTRIES, description="Then these, in order")
-    regions: Words = Field(default=[], description="Nothing of a request leaves these")
+    choose: list[RouteEntryFields] = Field(
+        max_length=MAX_ENTRIES, description="Entries that share the requests by weight"
+    )
+    fallbacks: list[RouteEntryFields] = Field(
+        default=[], max_length=MAX_ENTRIES, description="Entries that follow, in order"
+    )
+    regions: Words = Field(default=[], description="Requests never leave these regions")
     latency_budget_ms: Milliseconds | None = Field(
         default=None, description="Entries that are predicted to take longer go last"
     )
-    refuses_unmatched: bool = Field(default=False, description="Refuse what meets no entry's condition")
+    refuses_unmatched: bool = Field(default=False, description="Refuse requests that meet no entry's conditions")
     cascade: CascadeFields | None = None
     semantic: dict[str, Any] | None = Field(default=None, description="How intents and complexity are classified")
     cache: CacheFields | None = None

@@ -45,7 +45,7 @@ _RECONNECT_SECONDS: Final = 1.0
 # event loop, not by the clock, because a delay of this process is not a fault of Redis.
 _SILENT_SECONDS: Final = 2.0  # with 2 s until the next heartbeat of an idle gateway, below 5
 _LEASES_LOOKED_AT_SECONDS: Final = 1.0  # while Redis is unreachable
-_LOST: Final = "the shared counters have lost their data; all gateways tell them what they know"
+_LOST: Final = "the shared counters have lost their data; all gateways report their counts again"
 
 
 class RedisStore:

@@ -96,7 +96,7 @@ class WindowFile:
             beside.replace(self._path)
         except OSError as error:
             if not self.is_broken:
-                _log.error("windows cannot be written", extra={"reason": error.strerror})
+                _log.error("rate limit windows cannot be written", extra={"reason": error.strerror})
             self.is_broken = True
             return
         self.is_broken = False
@@ -107,6 +107,6 @@ class WindowFile:
         except FileNotFoundError:
             return []
         except (OSError, msgspec.MsgspecError) as error:
-            _log.error("windows of the last run cannot be read", extra={"reason": type(error).__name__})
+            _log.error("rate limit windows of the last run cannot be read", extra={"reason": type(error).__name__})
             return []
         return found.kept if found.version == _VERSION else []

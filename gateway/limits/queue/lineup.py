@@ -178,5 +178,5 @@ class Lineup:
 
 def _key(standing: Standing) -> tuple[float, int]:
     entry = standing.entry
-    assert entry is not None, "whoever was found in a line stands in it"
+    assert entry is not None, "a standing found in a line has an entry there"
     return entry[:2]

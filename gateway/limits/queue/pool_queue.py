@@ -166,7 +166,7 @@ class PoolQueue:
         wait = self._rate.wait_seconds(ahead, self._monotonic_ns())
         error = QueueFull(
             f"pool {self.pool!r} is overloaded: {reason} ({self.fair.waiting} waiting, class {request.priority}); "
-            f"at its present pace it has room in about {wait:.1f} s",
+            f"estimated wait: {wait:.1f} s",
             retry_after_seconds=wait,
             should_retry=False if wait > _LONGEST_AUTOMATIC_WAIT_SECONDS else None,
         )

@@ -163,7 +163,7 @@ class AttemptRun:
 
     def lose(self) -> None:
         """Record that another attempt won the race and the gateway cancelled this one."""
-        self.attempt.error = HedgeLost(f"another target was ahead of {self.attempt.target.id!r}")
+        self.attempt.error = HedgeLost(f"another target answered before {self.attempt.target.id!r}")
 
     def finish(self) -> None:
         """Record how the attempt ended, in the request's state and in the target's health."""

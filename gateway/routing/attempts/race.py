@@ -155,4 +155,6 @@ def _tell_of_bug(racer: Racer) -> None:
     if bug is not None:
         attempt = racer.run.attempt
         attempt.error = GatewayFault()
-        _log.error("a hedged call failed by a fault of the gateway", exc_info=bug, extra={"target": attempt.target.id})
+        _log.error(
+            "a hedged call failed because of a fault of the gateway", exc_info=bug, extra={"target": attempt.target.id}
+        )

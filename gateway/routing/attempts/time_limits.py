@@ -21,7 +21,7 @@ class TimeLimits:
     async def call(self, target: Target, call: ModelCall, sink: Sink, progress: Progress) -> Result:
         """Call a target. Raise UpstreamTimeout if a limit is exceeded, else what the call raises."""
         loop = asyncio.get_running_loop()
-        why = f"in total, the pool's total_seconds of {self._policy.total_seconds} for all tries"
+        why = f"in total: the pool's total_seconds for all attempts is {self._policy.total_seconds}"
         paced = AttemptSink(sink, lambda: None)
         timers: list[asyncio.TimerHandle] = []
         try:
@@ -35,7 +35,7 @@ class TimeLimits:
                 if shows_tokens(target.spec, call.request):
                     self._watch(loop, paced, progress, expire, timers)
                 elif (whole := self._policy.whole_answer_seconds) is not None:
-                    why_whole = f"to its whole answer, the pool's whole_answer_seconds of {whole}"
+                    why_whole = f"for its complete answer: the pool's whole_answer_seconds is {whole}"
                     timers.append(loop.call_later(whole, expire, why_whole))
                 return await target.call(call, paced)
         except TimeoutError as error:
@@ -56,7 +56,7 @@ class TimeLimits:
 
         def look_for_first() -> None:
             if not sink.has_output:
-                expire(f"to its first token, the pool's first_token_seconds of {first}")
+                expire(f"for its first token: the pool's first_token_seconds is {first}")
 
         def look_for_more(seen: tuple[int, int] | None) -> None:
             assert between is not None
@@ -64,7 +64,7 @@ class TimeLimits:
             # While a slow client blocks the target, no token can arrive: the time counts from the next check.
             now = None if at is None or sink.is_paused else (at, sink.pauses)
             if now is not None and now == seen:
-                expire(f"between two tokens, the pool's between_tokens_seconds of {between}")
+                expire(f"between two tokens: the pool's between_tokens_seconds is {between}")
             else:
                 timers[-1] = loop.call_later(between, look_for_more, now)
 

@@ -44,7 +44,7 @@ class DrillPlan:
     def __post_init__(self) -> None:
         for name in ("outage_seconds", "after_seconds", "requests_per_second"):
             if not 0 < getattr(self, name) <= 3600:
-                raise ConfigurationError(f"drill: {name} is {getattr(self, name)}; give more than 0, at most 3600")
+                raise ConfigurationError(f"drill: {name} is {getattr(self, name)}; use more than 0 and at most 3600")
 
 
 @dataclass(slots=True)

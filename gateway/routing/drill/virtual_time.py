@@ -19,7 +19,7 @@ class _Clock(selectors.SelectSelector):
         ready = super().select(0)
         if not ready:
             if timeout is None:
-                raise RuntimeError("everything waits for something that no clock brings")
+                raise RuntimeError("deadlock: no pending timer can wake any task")
             self.now += max(timeout, 0.0)
         return ready
 

@@ -100,4 +100,4 @@ def named_fault(name: str) -> Fault:
     for fault in FAULTS:
         if fault == name:
             return fault
-    raise ConfigurationError(f"there is no fault {name!r}; known: {', '.join(FAULTS)}")
+    raise ConfigurationError(f"fault {name!r} is unknown; known: {', '.join(FAULTS)}")

@@ -130,7 +130,7 @@ class Breaker:
         if is_good is None:
             self._lost_probes += is_lost
             if self._lost_probes >= _MOST_LOST:
-                self.open(now_ns, f"another target was ahead of {self._lost_probes} probes in a row", doubled=True)
+                self.open(now_ns, f"another target answered before {self._lost_probes} probes in a row", doubled=True)
             return
         if is_good and took_ns is not None and self.slow_bar_ns is not None and took_ns > self.slow_bar_ns:
             is_good, why = False, self.why

@@ -24,9 +24,9 @@ class HealthChanges:
         """Record that a breaker has opened or closed. `name` is "pool/target" or "provider NAME"."""
         is_called = breaker.is_calm
         if is_called:
-            _log.info("called again", extra={"target": name})
+            _log.info("circuit closed", extra={"target": name})
         else:
-            _log.warning("left alone for a while", extra={"target": name, "reason": breaker.why})
+            _log.warning("circuit opened", extra={"target": name, "reason": breaker.why})
         self._kept.append(
             {
                 "at_ms": self._wall_ns() // _MILLISECOND_NS,

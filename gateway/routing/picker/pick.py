@@ -219,7 +219,7 @@ def ask_of_body(fields: Mapping[str, Any], body: bytes, session: str) -> Ask:
 def _model_of(fields: Mapping[str, Any], snapshot: Snapshot) -> ModelSpec:
     name = fields.get("model")
     if not isinstance(name, str) or not name:
-        raise InvalidRequest("the request names no model; give a JSON body with `model`", param="model")
+        raise InvalidRequest("the request names no model; send a JSON body with `model`", param="model")
     model = snapshot.models.get(name)
     if model is None:
         raise UnknownModel(f"model {name[:100]!r} is not in the picker's configuration")

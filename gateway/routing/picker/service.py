@@ -31,7 +31,9 @@ class PickerService:
         self._settings = settings
         clock = clock or Clock()
         if settings.gateway_config is None or not settings.gateway_config.exists():
-            raise ConfigurationError("TOLLKEEPER_GATEWAY_CONFIG names no file that is there; name the one with pools")
+            raise ConfigurationError(
+                "TOLLKEEPER_GATEWAY_CONFIG names no existing file; set it to the configuration file with pools"
+            )
         source = FileSource(settings.gateway_config, b"", has_callers=False)
         self._found = DiscoveringSource(source, source.load(), settings.kubernetes_api)
         self.router = Router(clock)

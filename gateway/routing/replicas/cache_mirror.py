@@ -180,7 +180,7 @@ class CacheMirror:
         elif record.sequence < mirror.sequence:
             return  # the content was reported after this event
         elif record.event == "stored" and record.block_size != mirror.block_size:
-            why = f"an event is of blocks of {record.block_size} tokens, its cache's have {mirror.block_size}"
+            why = f"an event has blocks of {record.block_size} tokens, the cache has blocks of {mirror.block_size}"
             self._refuse(place, mirror, why)
         else:
             mirror.sequence += 1

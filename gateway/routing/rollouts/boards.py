@@ -100,7 +100,9 @@ class FileBoard:
         except FileNotFoundError:
             return _Kept()
         except (OSError, msgspec.MsgspecError, UnicodeError):
-            _log.warning("rollouts' file cannot be read; none counts as rolled back", extra={"path": str(self._path)})
+            _log.warning(
+                "the rollouts file cannot be read; no rollout counts as rolled back", extra={"path": str(self._path)}
+            )
             return _Kept()
 
     def _write(self, kept: "_Kept") -> None:

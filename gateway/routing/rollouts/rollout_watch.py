@@ -49,10 +49,12 @@ class RolloutWatch:
                     await self.look(spec)
                 except TollkeeperError as error:
                     if not self.is_away:
-                        _log.warning("rollouts cannot be agreed on", extra={"reason": error.message})
+                        _log.warning(
+                            "rollouts cannot be synchronised with other gateways", extra={"reason": error.message}
+                        )
                     self.is_away = True
                 except Exception:  # an unexpected error of one rollout must not stop the others
-                    _log.exception("a rollout cannot be watched", extra={"rollout": spec.id})
+                    _log.exception("a rollout cannot be evaluated", extra={"rollout": spec.id})
 
     async def look(self, spec: RolloutSpec) -> None:
         """Evaluate one rollout now. Raises ControlUnavailable after harm has been stopped here."""

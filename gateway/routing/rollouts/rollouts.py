@@ -69,7 +69,7 @@ class Rollouts:
         try:
             await self._look(life, exchange, reply)
         except Exception:  # the request succeeded and is recorded, whatever fails here
-            _log.exception("a rollout cannot be told of a request", extra={"request_id": life.id_text})
+            _log.exception("a request cannot be added to its rollout", extra={"request_id": life.id_text})
 
     async def _look(self, life: RequestState, exchange: Exchange, reply: Reply | None) -> None:
         spec = life.rollout

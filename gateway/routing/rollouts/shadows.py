@@ -183,7 +183,7 @@ class Shadows:
             known = life.cost.total_pico_usd
             cost = 0 if not life.attempts else held if known is None else known
         except Exception:  # an error of a copy must not affect anything else
-            _log.exception("copy failed by a fault of the gateway", extra={"rollout": spec.id})
+            _log.exception("a shadow copy failed because of a fault of the gateway", extra={"rollout": spec.id})
         finally:
             if purse.day == day:
                 purse.settle(held, cost)

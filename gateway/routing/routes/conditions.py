@@ -32,9 +32,9 @@ def why_not(condition: Condition, asked: Asked) -> str:
 def why_not_read(condition: Condition, reading: Reading) -> str:
     """Return which condition on intent or complexity the prompt does not meet; empty if it meets all."""
     if condition.intent is not None and condition.intent != reading.intent:
-        return f"the prompt reads as {reading.intent or 'no'} intent, not as {condition.intent}"
+        return f"the prompt's intent is {reading.intent or 'none'}, not {condition.intent}"
     if condition.complexity is not None and condition.complexity != reading.complexity:
-        return f"the prompt reads as {reading.complexity or 'of unknown complexity'}, not as {condition.complexity}"
+        return f"the prompt's complexity is {reading.complexity or 'unknown'}, not {condition.complexity}"
     return ""
 
 
@@ -72,7 +72,7 @@ def why_too_slow(condition: Condition, model: ModelSpec, standing: Standing) -> 
     bound_ms, ttft_seconds = objective_ms * (1 - (condition.slo_headroom or 0)), standing.ttft_seconds(model)
     if ttft_seconds is None or ttft_seconds * 1000 <= bound_ms:
         return ""
-    return f"its answers begin after {ttft_seconds * 1000:.0f} ms; the objective leaves {bound_ms:.0f} ms"
+    return f"its time to first token is {ttft_seconds * 1000:.0f} ms; the objective allows {bound_ms:.0f} ms"
 
 
 def _why_not_now(condition: Condition, at_ns: int) -> str:

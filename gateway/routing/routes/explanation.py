@@ -41,10 +41,12 @@ class RequestFields(BaseModel):
     conversation: str = Field(default="", max_length=100)
     intent: str | None = Field(default=None, max_length=100)
     complexity: Complexity | None = None
-    budget_left: dict[str, Share] = Field(default={}, description="The least share left of a budget, by model")
-    cost_usd: dict[str, Usd] = Field(default={}, description="What the request may cost at most, by model")
+    budget_left: dict[str, Share] = Field(default={}, description="Smallest remaining share of a budget, by model")
+    cost_usd: dict[str, Usd] = Field(default={}, description="Maximum cost of the request, by model")
     ttft_seconds: dict[str, Seconds] = Field(default={}, description="Recent times to first token, by model")
-    answer_seconds: dict[str, Seconds] = Field(default={}, description="How long the answer would take, by model")
+    answer_seconds: dict[str, Seconds] = Field(
+        default={}, description="Predicted time of the complete answer, by model"
+    )
 
 
 class ExplainedEntry(BaseModel):
@@ -53,7 +55,7 @@ class ExplainedEntry(BaseModel):
     route: str
     entry: str
     among: Literal["choose", "fallbacks"]
-    share: float | None = Field(description="Of requests like this one: for how many it is first; null: for none")
+    share: float | None = Field(description="Share of requests like this one for which it is first; null: none")
     state: Literal["used", "skipped"]
     why: str = Field(description="Why it is skipped")
 
@@ -64,9 +66,11 @@ class ExplainedLeg(BaseModel):
     entry: str
     model: str
     pool: str
-    regions: list[str] | None = Field(description="Where it may be served; null: anywhere")
+    regions: list[str] | None = Field(description="Regions where it may be served; null: anywhere")
     targets: list[str]
-    may_be_late: bool = Field(description="Put last: it is predicted to take longer than the route's latency budget")
+    may_be_late: bool = Field(
+        description="Put last because it is predicted to take longer than the route's latency budget"
+    )
 
 
 class Explanation(BaseModel):

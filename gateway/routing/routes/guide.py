@@ -137,7 +137,7 @@ def _said(order: Order) -> dict[str, object]:
 
 def _nowhere(route: RouteSpec, order: Order) -> InvalidRequest | Unavailable:
     reasons = [f"{label}: {reason}" for label, reason in list(order.skipped.items())[:_MOST_NAMED]]
-    message = f"no entry of the route {route.id!r} takes this request ({'; '.join(reasons)})"
+    message = f"no entry of the route {route.id!r} accepts this request ({'; '.join(reasons)})"
     if order.may_pass:
         return Unavailable(message, code="no_route")
     return InvalidRequest(message, code="no_route", param="model")

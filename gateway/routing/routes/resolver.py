@@ -115,7 +115,7 @@ class Resolver:
         hold = hold_on(asked.holds, "freeze_canaries", HeldFor(asked.tenant, asked.route, fork.models), asked.at_ns)
         if hold is None:
             return branches
-        why = f"frozen while objective {hold.slo!r} is in danger"
+        why = f"frozen while objective {hold.slo!r} is at risk"
         found.skipped |= {branch.label: why for branch in branches if is_canary(branch.label)}
         return others
 

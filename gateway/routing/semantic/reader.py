@@ -77,7 +77,7 @@ class SemanticReader:
         try:
             return lesson.read(text, embedding)
         except Exception:  # a prompt's unusual text must not fail its request: the default answers it
-            _log.exception("prompt cannot be read", extra={"route": route_id})
+            _log.exception("prompt cannot be classified", extra={"route": route_id})
             return _UNAVAILABLE
 
     def sync(self, routes: Mapping[str, RouteSpec]) -> None:
@@ -126,7 +126,7 @@ class SemanticReader:
                 break
             except (EmbedderUnavailable, ImportError) as error:
                 reason = error.message if isinstance(error, EmbedderUnavailable) else str(error)
-                _log.warning("route cannot be learned yet", extra={"route": name, "reason": reason})
+                _log.warning("semantic route cannot be trained yet", extra={"route": name, "reason": reason})
             await asyncio.sleep(_AGAIN_SECONDS)
         self._lessons[name] = lesson
         del self._learning[name]

@@ -183,7 +183,7 @@ def test_a_policy_is_read_as_it_was_stated():
         ({"then": 5}, "'far': then is 5; it must be a list"),
         ({"then": ["near", 5]}, r"'far': then is \['near', 5\]; it must be a list"),
         ({"outage": "long"}, "'far': outage is 'long'; it must be a mapping"),
-        ({"outage": {"patience": 3}}, "'far': outage: there is no field 'patience'"),
+        ({"outage": {"patience": 3}}, "'far': outage: field 'patience' is unknown"),
     ],
 )
 def test_a_playbook_says_what_is_wrong_with_its_rules(rules, said):
