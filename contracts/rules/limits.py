@@ -113,7 +113,7 @@ class LimitSpec:
             )
         if self.metric == "concurrency" and self.window is not None:
             raise ConfigurationError(
-                "concurrency is counted at one time and has no window", about=about, param="window"
+                "concurrency takes no window; leave it out", about=about, param="window"
             )
         if self.scope.level == "conversation":
             if self.window is not None or self.metric == "concurrency":
@@ -181,7 +181,7 @@ class BudgetSpec:
         if list(self.thresholds) != sorted(set(self.thresholds)):
             raise ConfigurationError("thresholds must rise, each once", about=about, param="thresholds")
         if self.starts_at_ns is not None and self.ends_at_ns is not None and self.ends_at_ns <= self.starts_at_ns:
-            raise ConfigurationError("it ends before it starts", about=about, param="ends_at")
+            raise ConfigurationError("it ends before it begins", about=about, param="ends_at")
 
     @property
     def is_windowed(self) -> bool:

@@ -221,7 +221,7 @@ class RouteSpec(RouteRules, frozen=True, kw_only=True):
             raise ConfigurationError(f"latency_budget_ms must be 1 or more, not {self.latency_budget_ms}", about=about)
         if all(entry.when != ALWAYS for entry in self.entries) and not self.refuses_unmatched:
             raise ConfigurationError(
-                "it is a dead end for requests that meet none of its conditions; add an entry without, or say "
+                "it is a dead end for requests that meet none of its conditions; add one without conditions, or set "
                 "refuses_unmatched: true",
                 about=about,
             )
