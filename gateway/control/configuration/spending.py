@@ -116,7 +116,7 @@ class StandardCosts(_Dated[StandardCostBody]):
 
 
 class Rates(_Dated[RateBody]):
-    """What a GPU's hour costs, what a currency is worth, a tenant's terms."""
+    """The price of a GPU hour, an exchange rate, or a tenant's invoice terms."""
 
     section, noun, entry = "rates", "rate", RateBody
 
