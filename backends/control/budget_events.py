@@ -1,4 +1,4 @@
-"""Thresholds that budgets passed: written once each, and handed to one control plane at a time for delivery."""
+"""Passed budget thresholds: stored once each, and delivered by one control plane at a time."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -18,7 +18,7 @@ _LEASE: Final = timedelta(seconds=30)  # longer than a renewal takes
 
 
 class DatabaseTokenStore:
-    """One gateway's way to the tokens that all gateways share."""
+    """One gateway's access to the tokens that all gateways share."""
 
     def __init__(self, url: str, gateway: str, secrets: SecretFiles) -> None:
         self._database = ControlDatabase(url)  # connects at first use

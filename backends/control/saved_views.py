@@ -167,7 +167,7 @@ def views_about(session: Session, tenant_id: str, user: str = "") -> list[str]:
 
 
 def _searches_for(typed: str, user: str) -> bool:
-    """A name of several words stands in a search as it is; one of a single word is a word of it, or a term's value."""
+    """Return whether a search names a user: as a phrase if the name has several words, else as a word or value."""
     wanted = user.casefold()
     if len(wanted.split()) > 1:
         return wanted in typed.casefold()

@@ -141,11 +141,11 @@ class SharedAnswers:
         self.counts.sent += 1
 
     def state(self) -> dict[str, int]:
-        """Return what health shows."""
+        """Return the counts that `GET /ready` shows."""
         return {f"shared_{name}": getattr(self.counts, name) for name in SharedCounts.__struct_fields__}
 
     async def close(self) -> None:
-        """Send what waits, if Redis takes it, and close the connection."""
+        """Send waiting answers, if Redis accepts them, and close the connection."""
         if self._pump is not None:
             await self._pump
         await self._primary.close()
@@ -156,7 +156,7 @@ class SharedAnswers:
             self._pump = asyncio.create_task(self._carry(), name="shared answers")
 
     async def _carry(self) -> None:
-        """Carry errands, all that wait in one round trip."""
+        """Send waiting commands, all of them in one round trip."""
         while self._waiting:
             errands: list[_Errand] = []
             while self._waiting and len(errands) < _MOST_AT_ONCE:

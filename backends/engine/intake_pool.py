@@ -1,4 +1,4 @@
-"""Threads that take requests in beside the event loop: of one tenant in order, of several tenants side by side."""
+"""Threads that prepare requests off the event loop: in order within a tenant, in parallel across tenants."""
 
 import threading
 from collections import deque

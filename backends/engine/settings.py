@@ -101,12 +101,12 @@ class EngineHostSettings(LogSettings):
 
     @property
     def socket(self) -> Path:
-        """Where gateways connect."""
+        """Return the path of the socket that gateways connect to."""
         return (self.engine_socket or self.data / "run" / f"engine-{self.engine_name}.sock").absolute()
 
     @property
     def replica(self) -> str:
-        """Name this host among replicas of a model."""
+        """Return this host's name among the replicas of a model."""
         return f"{self.engine_name}@{socket.gethostname()}"
 
     @property

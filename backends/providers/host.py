@@ -175,7 +175,7 @@ class ProviderHost:
             )
 
     def _order(self, invoke: Invoke) -> Order:
-        """Read a request. Raises TollkeeperError if it cannot be read or names a credential it may not have."""
+        """Parse a request. Raises TollkeeperError if it is invalid or names a credential that it may not use."""
         if invoke.operation not in self._library.operations:
             raise InvalidRequest(f"the provider host offers no {invoke.operation[:80]!r}", code="unsupported_operation")
         secrets = {"api_key": invoke.key_ref, **invoke.credentials} if invoke.key_ref else invoke.credentials

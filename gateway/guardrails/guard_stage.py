@@ -1,4 +1,4 @@
-"""A stage that is ready to look: its place in a policy, and the detector that its settings have made."""
+"""A stage that is ready to inspect texts: its place in a policy, and the detector built from its settings."""
 
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar

@@ -51,7 +51,7 @@ class _Verified:
 
 
 class TokenIssuers:
-    """Makes entries from tokens. Those found good are remembered by digest, the 10,000 used last."""
+    """Builds key entries from tokens. The 10,000 most recently used valid tokens are cached by digest."""
 
     def __init__(self, clock: Clock, stale_seconds: float, max_remembered: int = MAX_REMEMBERED) -> None:
         self._clock = clock

@@ -24,7 +24,7 @@ _SMALL_BYTES: Final = 64 << 10  # of those together: a thread would cost more th
 
 
 class _Said:
-    """An exchange that waits to be stored: the prompt, and what the client was sent."""
+    """An exchange that waits to be stored: the request's body, and the bytes sent to the client."""
 
     __slots__ = ("body", "model", "request_id", "sent", "size", "started_at_ns", "tenant")
 

@@ -85,7 +85,7 @@ class Finish:
             self.conclude(life)
 
     def anyhow(self, life: RequestState) -> None:
-        """End a request whose end has failed: run every remaining step, even if one before it fails."""
+        """Finish a request after an error in its settlement: run every remaining step, even if an earlier one fails."""
         life.ended_ns = life.ended_ns or self._clock.monotonic_ns()
         for step in (self._price, self._charge, self._prepare, self._record, self.conclude):
             try:

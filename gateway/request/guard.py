@@ -28,7 +28,7 @@ _UNBOUND: Final = Bounds()
 
 
 class Guard:
-    """Checks that are made before a model is called."""
+    """Checks whether a key may use a model for an operation, before the model is called."""
 
     def find(self, key: KeyEntry, request: AnyRequest, api: str, snapshot: Snapshot) -> ModelSpec | RouteSpec:
         """Return the model or route that a request names. Raise the same errors as `before`.

@@ -150,7 +150,7 @@ def _untold(field: str, value: str) -> InvalidRequest:
 
 
 def _text(request: EmbedRequest, where: str) -> str:
-    """Return a content's text. Raises NotOffered on a part of another kind."""
+    """Return a content's text. Raises NotOffered if it has a part of another kind."""
     for place, part in enumerate(request.content.parts):
         if part.text is None:
             name = f"{where}content.parts[{place}]"

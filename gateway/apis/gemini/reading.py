@@ -125,7 +125,7 @@ def _messages(request: GeminiRequest) -> list[dict[str, Any]]:
 
 
 class _CallIds:
-    """Ids of calls, which chats need and this API seldom has: a result belongs to the oldest open call of its name."""
+    """Assigns the call ids that chats need. A result without an id belongs to the oldest open call of its name."""
 
     def __init__(self) -> None:
         self._made = 0

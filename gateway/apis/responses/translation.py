@@ -86,7 +86,7 @@ def chat_messages(instructions: str | None, items: Iterable[InputItem]) -> list[
 
 
 class _Conversation:
-    """Messages as they are put together, with what outputs hold beside text, which a chat's tool messages cannot."""
+    """Builds a chat's messages. Parts of tool outputs other than text follow in a user message of their own."""
 
     def __init__(self) -> None:
         self.messages: list[ChatMessage] = []

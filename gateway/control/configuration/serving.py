@@ -50,7 +50,7 @@ from gateway.control.routes import RouteBody, RoutePatch
 
 
 class Pools(Kind[ConfiguredPool]):
-    """Interchangeable targets. Targets belong to their pool's entry."""
+    """Pools of interchangeable targets. A pool's entry contains its targets."""
 
     section, noun, entry = "pools", "pool", ConfiguredPool
 

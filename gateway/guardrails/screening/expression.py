@@ -110,7 +110,7 @@ class ExpressionSet:
         self._all = range(len(sources))
 
     def matching(self, text: str) -> Sequence[int]:
-        """Return the numbers of the expressions that match anywhere in a text."""
+        """Return the indices of the expressions that match anywhere in a text."""
         numbers: list[int] = self._match(text.encode())
         if numbers or self._any.start(text) < 0:
             return numbers

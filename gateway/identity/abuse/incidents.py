@@ -61,18 +61,18 @@ class IncidentBook:
         return known is None
 
     def end_quiet(self, now_ns: int) -> None:
-        """End the incidents of which nothing was seen for as long as their rule counts."""
+        """End the incidents without a further sighting within their rule's window."""
         quiet = [place for place, incident in self._open.items() if incident.is_quiet(now_ns)]
         for place in quiet:
             self._change(self._open.pop(place).ended())
 
     def changes(self) -> Sequence[Incident]:
-        """Record what has changed since the last time; `put_back` it where it could not be told."""
+        """Return the incidents changed since the last call; `put_back` those that could not be reported."""
         changed, self._changed = list(self._changed.values()), {}
         return changed
 
     def put_back(self, incidents: Sequence[Incident]) -> None:
-        """Keep what could not be told, where nothing newer is known of it."""
+        """Keep incidents that could not be reported, unless newer states of them are known."""
         for incident in incidents:
             if incident.id not in self._changed:
                 self._change(incident)
