@@ -59,7 +59,7 @@ class ChainTender:
         except (TollkeeperError, OSError) as error:
             fault = error.message if isinstance(error, TollkeeperError) else error.strerror or type(error).__name__
             if fault != self.fault:
-                _log.error("audit segments are not kept as told", extra={"reason": fault})
+                _log.error("audit segments cannot be shipped to the sink", extra={"reason": fault})
             self.fault = fault
         else:
             self.fault = ""

@@ -89,7 +89,9 @@ class SnapshotKeeper:
         except OSError as error:
             self._kept_at = self._seen_at = now
             if not self._has_failed:
-                _log.warning("snapshot not kept", extra={"file": self._file.name, "reason": error.strerror})
+                _log.warning(
+                    "snapshot cannot be stored on disk", extra={"file": self._file.name, "reason": error.strerror}
+                )
             self._has_failed = True
         else:
             self._has_failed = False
@@ -102,17 +104,17 @@ class SnapshotKeeper:
         try:
             form, kept_at, raw = msgspec.msgpack.decode(packed, type=tuple[str, float, msgspec.Raw])
             if form != _FORM:
-                _log.warning("kept snapshot is of another release")
+                _log.warning("stored snapshot belongs to another release")
                 return None
             seen = _Seen(b"", kept_at) if told is None else msgspec.msgpack.decode(told, type=_Seen)
             if seen.digest != hashlib.sha256(packed).digest():
                 if kept_at < seen.at_unix:
-                    _log.warning("kept snapshot is older than what is known of it")
+                    _log.warning("stored snapshot is older than its recorded revision")
                     return None
                 seen.at_unix = kept_at
             snapshot = msgspec.msgpack.decode(raw, type=Snapshot, dec_hook=_made)
         except (msgspec.MsgspecError, ValueError) as error:
-            _log.error("kept snapshot cannot be read", extra={"reason": type(error).__name__})
+            _log.error("stored snapshot cannot be read", extra={"reason": type(error).__name__})
             return None
         return KeptSnapshot(snapshot, max(self._wall() - seen.at_unix, 0.0))
 
@@ -127,7 +129,7 @@ class SnapshotKeeper:
             return None
         mac, packed = content[:_MAC_BYTES], content[_MAC_BYTES:]
         if not hmac.compare_digest(mac, hmac.digest(self._key, packed, hashlib.sha256)):
-            _log.error("kept snapshot is not signed with this installation's secret", extra={"file": file.name})
+            _log.error("stored snapshot is not signed with this installation's secret", extra={"file": file.name})
             return None
         return packed
 

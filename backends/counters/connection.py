@@ -131,7 +131,7 @@ class CountersConnection:
         policy = memory.get("maxmemory_policy", _KEEPS_ALL)
         if memory.get("maxmemory") and policy != _KEEPS_ALL:
             _log.warning(
-                "redis may evict counters, and what is evicted starts at zero",
+                "Redis may evict counters; an evicted counter starts at zero",
                 extra={"url": self.address.shown, "policy": policy, "remedy": f"set maxmemory-policy {_KEEPS_ALL}"},
             )
 

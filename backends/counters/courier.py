@@ -163,7 +163,7 @@ class Courier:
                     self._sequence += 1
                     await self._connection.run_batch(self._keys, self._payload(self._sequence, []))
         except (TimeoutError, CountersUnavailable):
-            _log.warning("shared counters not told of leaving; what was leased there ages out")
+            _log.warning("cannot deregister from the shared counters; leases there will expire")
         finally:
             if self._pump is not None:
                 self._pump.cancel()

@@ -182,9 +182,9 @@ class DeviceWatch:
                 "; ".join(others),
             )
         elif is_shared is None:
-            _log.info("whether others compute on the GPU cannot be told: their processes are of another namespace")
+            _log.info("cannot detect other processes on the GPU: they are in another namespace")
         else:
-            _log.info("the GPU is ours alone")
+            _log.info("no other process uses the GPU")
 
 
 def _is_on_gpu(record: StepRecord) -> bool:

@@ -251,7 +251,7 @@ class EngineThread:
         except TollkeeperError as error:
             self._post(Output([refusal(submit.request_id, error)]))
         except Exception as error:  # one request must not end its tenant's intake, and its asker must hear
-            _log.exception("request not taken model=%s", self.order.name)
+            _log.exception("request not accepted model=%s", self.order.name)
             self._post(Output([refusal(submit.request_id, error)]))
         with self._lock:
             is_aborted = self._being_taken.pop(submit.request_id)

@@ -100,7 +100,7 @@ class Lifecycle:
             try:
                 await self.tick()
             except TollkeeperError as error:
-                _log.warning("idle model not put away reason=%s", error.message)
+                _log.warning("idle model not unloaded reason=%s", error.message)
             except Exception:  # the task's edge: what went wrong now may go right in a second
                 _log.exception("lifecycle failed")
 
@@ -244,7 +244,7 @@ class Lifecycle:
     async def _put_away(self, model: EngineThread) -> None:
         self._require_idle(model)
         await self._host.models.put_away(model)
-        _log.info("model put away model=%s", model.order.name)
+        _log.info("model unloaded model=%s", model.order.name)
 
     def _require_idle(self, model: EngineThread) -> None:
         if model.hello.kind == "embed":

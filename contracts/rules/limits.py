@@ -112,9 +112,7 @@ class LimitSpec:
                 f"metric {self.metric!r} is unknown; {', '.join(METRICS)}", about=about, param="metric"
             )
         if self.metric == "concurrency" and self.window is not None:
-            raise ConfigurationError(
-                "concurrency takes no window; leave it out", about=about, param="window"
-            )
+            raise ConfigurationError("concurrency takes no window; leave it out", about=about, param="window")
         if self.scope.level == "conversation":
             if self.window is not None or self.metric == "concurrency":
                 raise ConfigurationError(

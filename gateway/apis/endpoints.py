@@ -247,7 +247,7 @@ class Endpoints:
             send_error(exchange, shown, _identified(exchange), shape)
         except Exception:  # the edge of the data plane: without an answer the connection would hang for ever
             told = {"path": exchange.path[:100], "request_id": exchange.request_id.decode()}
-            _log.exception("request failed by a fault of the gateway", extra=told)
+            _log.exception("request failed because of a fault of the gateway", extra=told)
             send_error(exchange, GatewayFault("the gateway failed; see its log"), _identified(exchange), shape)
 
 

@@ -75,7 +75,7 @@ class Directory:
     def begin_away(self, seconds: float) -> None:
         """Note that the first snapshot is a kept one, and for how long its source has not been seen."""
         _log.warning(
-            "control plane away, serving from the snapshot kept on disk", extra={"age_seconds": round(seconds)}
+            "control plane unreachable, serving from the snapshot on disk", extra={"age_seconds": round(seconds)}
         )
         self.is_source_away = True
         self._seen_ns -= round(seconds * 1e9)
@@ -109,11 +109,11 @@ class Directory:
                 self._on_change()
         except RefusedSnapshot as refusal:  # a name of its own: the compiler gives a name one type
             if self.refused != refusal.message:
-                _log.error("configuration refused, the last one stays in use", extra={"reason": refusal.message})
+                _log.error("configuration refused, the previous one stays in use", extra={"reason": refusal.message})
             self.refused = refusal.message
         except TollkeeperError as error:
             if not self.is_source_away:
-                _log.warning("control plane away, serving from memory", extra={"reason": error.message})
+                _log.warning("control plane unreachable, serving from memory", extra={"reason": error.message})
             self.is_source_away = True
             return
         except Exception:  # the edge of the polling: were it to end, no key could be revoked any more

@@ -114,7 +114,7 @@ class ToolCalls:
         except RecursionError:
             _fail(life, UpstreamBroken("the MCP server sent a result that is nested too deeply"))
         except Exception:  # the edge of the data plane: one call's bug must not take the others down
-            _log.exception("tool call failed by a fault of the gateway", extra={"request_id": str(life.id)})
+            _log.exception("tool call failed because of a fault of the gateway", extra={"request_id": str(life.id)})
             _fail(life, GatewayFault())
         life.ended_ns = self._clock.monotonic_ns()
         self._settle(call)

@@ -143,7 +143,7 @@ class Journal:
         if is_full:
             self._ask_disk_at = now + _ASK_DISK_EVERY_SECONDS
             if not self._had_disk_no_room:
-                _log.error("disk full, nothing is admitted", extra={"directory": str(self._log.directory)})
+                _log.error("disk full, all requests are refused", extra={"directory": str(self._log.directory)})
         self._had_disk_no_room = is_full
         return not is_full
 

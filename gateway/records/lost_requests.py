@@ -45,7 +45,7 @@ def record_lost(
     """Write records for the requests that the previous process left in progress; return their number."""
     if sent.damaged:
         _log.error(
-            "file of requests in progress is damaged: no record is made of some that the crash has ended",
+            "file of requests in progress is damaged: some requests ended by the crash get no record",
             extra={"requests": sent.damaged},
         )
     if not sent.found:

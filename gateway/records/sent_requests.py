@@ -51,7 +51,7 @@ class SentRequests:
             self._table = SlotTable(path)
         except OSError as error:
             _log.error(
-                "requests in progress cannot be written down: a crash would leave no record of them",
+                "requests in progress cannot be stored: a crash would lose their records",
                 extra={"path": str(path), "reason": error.strerror},
             )
         self._watched: dict[int, tuple[Growing, Reservation | None]] = {}
@@ -140,7 +140,7 @@ class SentRequests:
     def _tell(self, why: str) -> None:
         if not self._has_told:
             self._has_told = True
-            _log.error("a request in progress cannot be written down", extra={"reason": why})
+            _log.error("a request in progress cannot be stored", extra={"reason": why})
 
     def end(self, slot: int) -> None:
         """Free an entry: its request has its record, or was not sent. Do nothing for `NO_SLOT`."""

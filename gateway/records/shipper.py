@@ -178,7 +178,7 @@ class Shipper:
             await exchange.finished()
         except UpstreamError as error:
             if self.failures_in_a_row == 0 and not self.is_unanswered:
-                _log.warning("collector away, records wait in the journal", extra={"reason": error.message})
+                _log.warning("collector unreachable, records wait in the journal", extra={"reason": error.message})
             self.is_unanswered = isinstance(error, UpstreamTimeout)
             return None
         finally:

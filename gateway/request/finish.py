@@ -91,7 +91,7 @@ class Finish:
             try:
                 step(life)
             except Exception:
-                _log.exception("a request could not be ended well", extra={"request_id": life.id_text})
+                _log.exception("a request could not be completed", extra={"request_id": life.id_text})
 
     def _price(self, life: RequestState) -> None:
         last = life.last_attempt
@@ -266,7 +266,7 @@ async def _keep(life: RequestState, reply: Reply) -> None:
             await asyncio.shield(keeping)
     error = asyncio.CancelledError() if keeping.cancelled() else keeping.exception()
     if error is not None:
-        _log.error("an answer could not be kept", exc_info=error, extra={"request_id": life.id_text})
+        _log.error("an answer could not be cached", exc_info=error, extra={"request_id": life.id_text})
 
 
 def _public_error(life: RequestState, error: TollkeeperError) -> TollkeeperError:

@@ -164,7 +164,7 @@ class AsyncLlmClient:
             collector = await add()
         except Exception as error:  # the seam to vLLM: one request must not end the others
             if not isinstance(error, ValueError | TollkeeperError):
-                _log.exception("vLLM did not take a request name=%s", name)
+                _log.exception("vLLM did not accept a request name=%s", name)
             follows = self._starting.pop(name)
             if follows is not None:
                 follows()

@@ -67,7 +67,7 @@ def add_cache_hooks(config: Any) -> CacheHooks:
     if not why_not:
         config.scheduler_config.scheduler_cls = SCHEDULER
     else:
-        _log.warning("marked prompts are not kept: %s", why_not)
+        _log.warning("marked prompts cannot be pinned: %s", why_not)
     return CacheHooks(place, why, not why_not)
 
 

@@ -33,7 +33,9 @@ def check_gpus(model: str, config: Mapping[str, object], path: Path, vllm_config
     rooms = [gpus[one] for one in chosen if isinstance(one, int) and one < len(gpus)] if chosen else gpus
     needs = needs_of(config, path, vllm_config)
     if needs is None:
-        _log.info("memory not reckoned before loading model=%s: its configuration does not tell its sizes", model)
+        _log.info(
+            "memory cannot be estimated before loading model=%s: its configuration does not state its sizes", model
+        )
     else:
         check_room(model, needs, rooms, float(vllm_config.cache_config.gpu_memory_utilization))
     return rooms[: int(parallel.world_size)]

@@ -179,7 +179,7 @@ class BatchRun:
             try:
                 outcome = await self._outcome_of(line)
             except Exception:  # the edge of one line: were it to end the run, the line would be asked for ever again
-                _log.exception("a batch's line could not be served", extra={"batch": self.batch.id})
+                _log.exception("a line of a batch failed", extra={"batch": self.batch.id})
                 outcome = self._unserved(line)
             if outcome is None:
                 return

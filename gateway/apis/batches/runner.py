@@ -123,10 +123,10 @@ class BatchRunner:
                 self._is_broken = False
             except TollkeeperError as error:
                 if not self._is_broken:
-                    _log.warning("looking for batches failed", extra={"reason": error.message})
+                    _log.warning("searching for batches failed", extra={"reason": error.message})
                 self._is_broken = True
             except Exception:  # the edge of the looking: were it to end, no batch would be gone on with
-                _log.exception("looking for batches failed")
+                _log.exception("searching for batches failed")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.look_seconds):
                     await self._woken.wait()

@@ -53,7 +53,7 @@ class AbuseService:
         except TollkeeperError as error:
             self.book.put_back(changed)
             if not self.is_away:
-                _log.warning("incidents of abuse wait to be published", extra={"reason": error.message})
+                _log.warning("abuse incidents cannot be published yet", extra={"reason": error.message})
             self.is_away = True
 
     async def close(self) -> None:

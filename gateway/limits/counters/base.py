@@ -113,7 +113,7 @@ class Shortage:
     state: CounterState
     wait_seconds: float | None
     is_held: bool = False
-    reason: str = ""  # in words, if something other than the count refuses: "the shared counters are away"
+    reason: str = ""  # in words, if something other than the count refuses: "the shared counters are unreachable"
     share: int | None = None
     choices: int = 0
 

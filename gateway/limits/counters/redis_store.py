@@ -38,7 +38,7 @@ _BEATS_PER_LIFE: Final = 5
 _MOST_TRIES: Final = 3  # attempts if a grant ended before the request could take it
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:#-]{0,99}")  # HOST:PORT#WORKER if no name is set
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_AWAY: Final = "the shared counters are away"
+_AWAY: Final = "the shared counters are unreachable"
 _LATE: Final = "the shared counters did not answer in time"
 _RECONNECT_SECONDS: Final = 1.0
 # Time without an answer before it is reported: until then requests only continue alone. It is counted in turns of this
@@ -371,7 +371,7 @@ class RedisStore:
     def _report_away(self) -> None:
         if not self._is_reported_away:
             self._is_reported_away = True
-            _log.warning("shared counters are away", extra={"reason": self._away_reason})
+            _log.warning("shared counters are unreachable", extra={"reason": self._away_reason})
 
     def _watch_leases(self) -> None:
         """Log once per outage of Redis that budgets have no lease left."""

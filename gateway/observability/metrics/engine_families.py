@@ -137,13 +137,13 @@ def upstream_families(scrapes: Mapping[str, Scrape]) -> Iterator[Family]:
     yield Family(
         "tollkeeper_upstream_metrics_reachable",
         "gauge",
-        "Whether a target's metrics_url answered with a page at the last try.",
+        "Whether a target's metrics_url answered at the last attempt.",
         [({"target": name}, int(scrape.is_reached)) for name, scrape in scrapes.items()],
     )
     yield Family(
         "tollkeeper_upstream_metrics_readable",
         "gauge",
-        "Whether that page was one of a known inference server.",
+        "Whether the page at metrics_url is in a known inference server's format.",
         [({"target": name}, int(scrape.gauges is not None)) for name, scrape in scrapes.items() if scrape.is_reached],
     )
     yield from _families("tollkeeper_upstream_", _UPSTREAM, known)

@@ -33,7 +33,7 @@ def routing_families(router: Router) -> Iterator[Family]:
     yield Family(
         "tollkeeper_replica_in_flight",
         "gauge",
-        "Requests of this gateway that a replica is working on.",
+        "Requests of this gateway in progress at a replica.",
         [(where, replica["running"]) for where, replica in replicas],
     )
     yield Family(
@@ -45,7 +45,7 @@ def routing_families(router: Router) -> Iterator[Family]:
     yield Family(
         "tollkeeper_replica_suspect",
         "gauge",
-        "Whether a replica is known to be away, or has just failed.",
+        "Whether a replica is unavailable, or has just failed.",
         [(where, int(replica["is_suspect"])) for where, replica in replicas],
     )
     yield Family(
@@ -63,6 +63,6 @@ def routing_families(router: Router) -> Iterator[Family]:
     yield Family(
         "tollkeeper_routing_index_blocks",
         "gauge",
-        "Blocks of prompts that a pool's index knows to be, or assumes to be, in a replica's cache.",
+        "Prompt blocks that are, or are assumed to be, in a replica's cache.",
         [({"pool": pool}, fleet["blocks"]) for pool, fleet in pools.items()],
     )

@@ -15,6 +15,6 @@ def semantic_families(service: SemanticService) -> Iterator[Family]:
         [({"route": route, "state": state}, count) for (route, state), count in service.reader.readings.items()],
     )
     embedder = service.embedder
-    yield gauge("tollkeeper_embedder_ready", "Whether the process that makes vectors answers.", int(embedder.is_ready))
-    yield counter("tollkeeper_embedder_vectors_total", "Vectors of texts that it has made.", embedder.made)
+    yield gauge("tollkeeper_embedder_ready", "Whether the embedder process answers.", int(embedder.is_ready))
+    yield counter("tollkeeper_embedder_vectors_total", "Texts embedded by the embedder.", embedder.made)
     yield counter("tollkeeper_embedder_ends_total", "Unexpected ends of the embedder.", embedder.restarts)
