@@ -1,4 +1,4 @@
-"""The part of the YAML file that says what is done about failures: of pools, and of providers as a whole."""
+"""The failure policies in the YAML file: of pools, and of whole providers."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from gateway.config.rules import Misplaced
 
 
 def pool_failures(number: int, pool: ConfiguredPool) -> FailurePolicy:
-    """Return what a pool does about failures. Raises Misplaced."""
+    """Return a pool's failure policy. Raises Misplaced."""
     try:
         return DEFAULT_FAILURES if pool.failures is None else pool.failures.policy()
     except ConfigurationError as error:

@@ -7,7 +7,7 @@ from gateway.config.rules import Misplaced
 
 
 def build_guardrails(parsed: ConfigurationFile) -> tuple[GuardrailPolicy, ...]:
-    """Build the policies in their order. Raises Misplaced if one cannot stand."""
+    """Build the policies in order. Raises Misplaced if one is invalid."""
     found = []
     for number, given in enumerate(parsed.guardrails):
         try:

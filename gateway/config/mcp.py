@@ -8,7 +8,7 @@ from gateway.config.rules import Misplaced, Place
 
 
 def build_mcp_servers(file: ConfigurationFile) -> dict[str, McpServerSpec]:
-    """Return the MCP servers by name. Raise Misplaced on the first that cannot stand."""
+    """Return the MCP servers by name. Raise Misplaced on the first invalid one."""
     if len(file.mcp_servers) > MAX_SERVERS:
         raise Misplaced(("mcp_servers",), f"there are {len(file.mcp_servers)} servers; {MAX_SERVERS} is the most")
     servers = {}
@@ -21,7 +21,7 @@ def build_mcp_servers(file: ConfigurationFile) -> dict[str, McpServerSpec]:
 
 
 def build_tool_rules(file: ConfigurationFile) -> tuple[ToolRule, ...]:
-    """Return the rules for tools. Raise Misplaced on the first that cannot stand."""
+    """Return the tool rules. Raise Misplaced on the first invalid one."""
     if len(file.tool_rules) > MAX_RULES:
         raise Misplaced(("tool_rules",), f"there are {len(file.tool_rules)} rules; {MAX_RULES} is the most")
     rules = []

@@ -14,9 +14,9 @@ _SALT_BYTES: Final = 16
 
 
 def build_rollouts(file: ConfigurationFile, serving: Serving) -> dict[str, RolloutSpec]:
-    """Build the rollouts, by route. Raises Misplaced on the first one that cannot stand.
+    """Build the rollouts, by route. Raises Misplaced on the first invalid one.
 
-    Who takes part is drawn by the rollout's name: another name draws others.
+    Participants are drawn by the rollout's name: another name draws others.
     """
     found: dict[str, RolloutSpec] = {}
     for number, given in enumerate(file.rollouts):

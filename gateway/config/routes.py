@@ -13,7 +13,7 @@ from gateway.config.rules import Misplaced
 def build_routes(
     file: ConfigurationFile, models: Mapping[str, ModelSpec], pools: Mapping[str, PoolSpec]
 ) -> dict[str, RouteSpec]:
-    """Build the routes. Raises Misplaced on the first one that cannot stand, naming the field."""
+    """Build the routes. Raises Misplaced on the first invalid one, naming the field."""
     routes: dict[str, RouteSpec] = {}
     places: dict[str, int] = {}
     for number, given in enumerate(file.routes):

@@ -33,8 +33,8 @@ class AccountBody(Body):
 
 
 class AccountChange(Body):
-    """Fields to change. A role is given with its reach, a null `tenant` being everything, said as such. A
-    change of the others ends all sessions.
+    """Fields to change. A role is set together with its scope; a null `tenant` means all, and must be stated. A change
+    of the other fields ends all sessions.
     """
 
     role: Role | None = None

@@ -101,10 +101,10 @@ def unit_of(metric: Metric) -> Unit:
 
 
 def standing_of(session: Session, budget: BudgetSpec, counts_since_ns: int, now_ns: int) -> BudgetStandingOut | None:
-    """Return how a budget stands; `None` before it begins and after it has ended.
+    """Return a budget's state; `None` before it starts and after it has ended.
 
     The rate is that since `counts_since_ns`, if that is later than the period's start and the ledger has not added
-    what was used before. There is none before a tenth of the period was counted.
+    earlier usage. There is none before a tenth of the period was counted.
     """
     bounds = budget_period(budget, now_ns)
     if bounds is None:

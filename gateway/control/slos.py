@@ -44,7 +44,7 @@ class SloFields(Body):
     )
 
     def new(self, slo_id: str) -> NewSlo:
-        """Return what is to be kept."""
+        """Return the objective to store."""
         stated = self.model_dump(exclude={"id"})
         return NewSlo(id=slo_id, **{**stated, "prompt_class": self.prompt_class or ""})
 
@@ -78,7 +78,7 @@ class SloOut(Resource):
 
 
 class HoldOut(Resource):
-    """What an objective in danger asks of others."""
+    """A hold that an objective at risk sets."""
 
     slo_id: str
     hook: str

@@ -1,7 +1,7 @@
-"""Guardrails on what goes to tools and comes back from them: the input stages of the policies that cover the call.
+"""Guardrails on arguments and results of tools: the input stages of the policies that cover the call.
 
-A result is an input of the model that reads it next, and so the stages that look at prompts look at it, under the role
-"tool". Output stages look at what models write.
+A result is input for the model that reads it next, so the stages that inspect prompts inspect it, under the role
+"tool". Output stages inspect what models write.
 """
 
 from typing import Final

@@ -42,7 +42,7 @@ class Tool:
 
 @dataclass(slots=True)
 class ServerState:
-    """One server: its client, and what it last said of its tools."""
+    """One server: its client, and its last list of tools."""
 
     spec: McpServerSpec
     client: McpClient | None  # none: it cannot be used, `fault` says why
@@ -82,7 +82,7 @@ class McpServers:
         return not self._states
 
     def sync(self, snapshot: Snapshot, *, strict: bool = False) -> None:
-        """Build clients of what is new, close those of what is gone.
+        """Build clients of new servers, close those of removed ones.
 
         A server that cannot be used raises ConfigurationError if `strict` (from a file), and nothing is changed;
         otherwise it is logged, and its tools are neither listed nor callable.
@@ -118,7 +118,7 @@ class McpServers:
         return name in self._states
 
     async def find(self, key: KeyEntry, server: str, name: str, snapshot: Snapshot) -> Tool | None:
-        """Return a tool that a caller may use, by its server's name for it; `None` if there is none for them."""
+        """Return a tool that a caller may use, by its server's name for it; `None` if there is none."""
         state = self._states.get(server)
         if state is None or state.client is None:
             return None
@@ -138,8 +138,8 @@ class McpServers:
     async def listed(self, key: KeyEntry, server: str, snapshot: Snapshot) -> list[dict[str, Any]]:
         """Return the definitions of the tools that a caller may use, ordered by server.
 
-        `server` empty: of all servers, under full names; else of this one, under its own names. A server whose list
-        cannot be had is left out.
+        `server` empty: of all servers, under full names; else of this one, under its own names. A server whose list is
+        unavailable is left out.
         """
         states = [state for state in self._states.values() if not server or state.spec.id == server]
         stale = [state for state in states if self._is_stale(state)]
@@ -195,9 +195,9 @@ class McpServers:
         return state.read_ns is None or now_ns - state.read_ns > _FRESH_NS
 
     async def _refresh(self, state: ServerState, must_have: str = "", *, is_one_of_many: bool = False) -> None:
-        """Read a server's list again; wait for it only if there is none yet, or it lacks a tool that is asked for.
+        """Read a server's list again; wait for it only if there is none yet, or it lacks a requested tool.
 
-        A list of many servers waits a moment for each, and not at all for one that did not answer the last time.
+        A list of many servers waits a moment for each, and not at all for one that did not answer last time.
         """
         now_ns = self._clock.monotonic_ns()
         if state.reading is None or state.reading.done():

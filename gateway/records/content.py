@@ -41,9 +41,9 @@ class _Said:
 
 
 class ContentKeeper:
-    """Stores prompts and answers of tenants whose setting asks for it; no other tenant's content is read.
+    """Stores prompts and answers of tenants that enable it; no other tenant's content is read.
 
-    Content is not usage: if the journal is nearly full, or if too many exchanges wait, content is dropped and counted.
+    Content is not usage: if the journal is nearly full, or if too many requests wait, content is dropped and counted.
     """
 
     def __init__(self, journal: Journal, redactor: Redactor, max_bytes: int) -> None:

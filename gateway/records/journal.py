@@ -28,8 +28,8 @@ WhenFull = Literal["refuse", "drop"]
 class Journal:
     """Packed records with their times, in a bounded log.
 
-    `max_bytes` is where admission stops; the log itself holds half as much again. What requests in progress may need is
-    reserved on disk when they are admitted, so that their records can be written the one that fills the disk. With
+    `max_bytes` is where admission stops; the log itself may hold half as much again. Space for the records of requests
+    in progress is reserved on disk at admission, so that they can be written even if the disk fills up. With
     `when_full="drop"` nothing is refused or reserved, and what does not fit is counted.
     """
 
@@ -101,7 +101,7 @@ class Journal:
     def append_all(self, entries: Iterable[tuple[int, bytes]]) -> bool:
         """Write records without usage, all or none, if they take no space from requests in progress.
 
-        Return `False` if they were not written. No loss is counted: the caller decides what they are worth.
+        Return `False` if they were not written. No loss is counted: the caller decides about it.
         """
         wanted = list(entries)
         size = sum(_FRAME_BYTES + _TIME_BYTES + len(packed) for _, packed in wanted)

@@ -1,7 +1,7 @@
-"""Requests that are with a target, written down outside the process: the record of one that a crash ends is made of it.
+"""Requests that are at a target, stored outside the process: if a crash ends one, its record is built from this.
 
-An entry stands from just before a request is sent until its own record is in the journal. It is what that record
-would say now, as bytes that requests alike share, and a head with what differs. `gateway/records/lost_requests.py`
+An entry exists from just before a request is sent until its own record is in the journal. It consists of the record's
+fields so far, as bytes shared by similar requests, and a head with the differences. `gateway/records/lost_requests.py`
 reads them.
 """
 

@@ -7,10 +7,10 @@ from contracts.metering.least_tokens import first_words, least_tokens
 
 
 def part_of(delta: Delta, tokens: int) -> Delta | None:
-    """Return a piece's beginning that holds no more than this many of its tokens; `None` if it cannot be divided.
+    """Return the start of a piece that has at most this many of its tokens; `None` if it cannot be divided.
 
-    Plain text is divided between words: a piece that was counted by its words loses those beyond, one that has more
-    tokens than words loses more. What an engine of ours timed, tool calls and signed reasoning are not divided.
+    Plain text is divided between words: a piece counted by its words loses those beyond, one with more tokens than
+    words loses more. Text timed by our own engines, tool calls and signed reasoning are not divided.
     """
     is_text = bool(delta.text) != bool(delta.reasoning)
     if not is_text or tokens <= 0 or delta.times_ns:

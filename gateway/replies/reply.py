@@ -43,7 +43,7 @@ Soon = Callable[[Callable[[], None]], None]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Reply:
-    """What the answers of all operations have in common. As it is, an answer that is sent in one piece at its end."""
+    """What the answers of all operations have in common. The base class sends an answer in one piece at its end."""
 
     def __init__(self, facts: ReplyFacts) -> None:
         self._exchange = facts.exchange

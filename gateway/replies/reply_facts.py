@@ -9,7 +9,7 @@ from gateway.wire.exchange import Exchange
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReplyFacts:
-    """What every reply is created with: the client's connection, the request's id and the clock."""
+    """Facts for creating a reply: the client's connection, the request's id and the clock."""
 
     __slots__ = ("clock", "created_unix", "exchange", "id_text")
 

@@ -204,7 +204,7 @@ def _delta_of(choice: WholeChoice) -> Delta:
 
 
 def _listed(names: tuple[str, ...]) -> bytes:
-    """Return names of a client's fields as a header carries them: percent-encoded, so that none can write headers."""
+    """Return names of a client's fields for a header: percent-encoded, so that they cannot inject headers."""
     listed = b""
     for name in names:
         safe = quote(name[:_MAX_NAME], safe="[]", errors="replace").encode("ascii") or b"%22%22"

@@ -16,8 +16,8 @@ from contracts.serving.routes import RouteSpec
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a key's policy changes: the reasoning effort sent to the model (`None`: as asked), and headers that say
-    so.
+    """Changes by a key's policy: the reasoning effort sent to the model (`None`: as requested), and headers that report
+    it.
     """
 
     reasoning_effort: ReasoningEffort | None = None

@@ -1,4 +1,4 @@
-"""The headers that say what answered a request."""
+"""The headers that name what answered a request."""
 
 from functools import lru_cache
 from typing import Final
@@ -12,9 +12,9 @@ _MAX_LENGTH: Final = 200
 
 @lru_cache(maxsize=512)  # a gateway's models are few, and each answer names one
 def served_headers(model: str, version: str) -> Headers:
-    """Return the headers for a model and its version, either empty if it is not known.
+    """Return the headers for a model and its version, either empty if unknown.
 
-    The words are the target's: what could not stand in a header is left out.
+    The values are the target's: characters that are invalid in a header are removed.
     """
     stated = ((_MODEL, model), (_VERSION, version))
     return tuple((name, word.encode()) for name, word in stated if _is_plain(word))

@@ -1,4 +1,4 @@
-"""The tasks that answer requests: each is known until its end, also when its client has left."""
+"""The tasks that answer requests: each is tracked until its end, even after its client has disconnected."""
 
 import asyncio
 from collections.abc import Coroutine

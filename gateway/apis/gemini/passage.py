@@ -1,4 +1,4 @@
-"""Follow a native stream of the Gemini API, and end it where the gateway cuts it."""
+"""Follows a native stream of the Gemini API, and ends it if the gateway cuts it."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _answers: Final = msgspec.json.Decoder(GeminiAnswer)
 
 
 class GeminiPassage(NativePassage):
-    """One stream. Each event is a whole response, so that nothing is open between two of them."""
+    """One stream. Each event is a complete response, so nothing is open between two of them."""
 
     def take(self, data: bytes) -> None:
         """Accept an event."""
@@ -28,7 +28,7 @@ class GeminiPassage(NativePassage):
         return renderer.closing(usage, wants_usage=True)
 
     def calls_in(self, body: bytes) -> list[CalledTool] | None:
-        """Return the tools that a whole answer calls; `None` if it cannot be read."""
+        """Return the tools that a complete answer calls; `None` if it cannot be parsed."""
         try:
             candidates = _answers.decode(body).candidates or ()
         except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -65,7 +65,9 @@ def read_gemini(model: str, content_type: str, body: bytes, *, is_streamed: bool
 
 
 def in_camel_case(body: bytes) -> bytes:
-    """Return a body with its names in camelCase: the API takes snake_case too. What is no JSON object stays."""
+    """Return a body with its field names in camelCase: the API accepts snake_case too. A body that is not a JSON object
+    is unchanged.
+    """
     if b"_" not in body:
         return body
     try:

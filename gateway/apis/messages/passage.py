@@ -1,4 +1,4 @@
-"""Follow a native stream of the Messages API, and end it where the gateway cuts it."""
+"""Follows a native stream of the Messages API, and ends it if the gateway cuts it."""
 
 from typing import Final
 
@@ -34,7 +34,7 @@ class MessagePassage(NativePassage):
         return cut_events(self._open, why, usage)
 
     def calls_in(self, body: bytes) -> list[CalledTool] | None:
-        """Return the tools that a whole message calls; `None` if it cannot be read."""
+        """Return the tools that a complete message calls; `None` if it cannot be parsed."""
         try:
             content = _messages.decode(body).content
         except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -44,7 +44,7 @@ def _tier(name: str) -> dict[str, object]:
 
 
 class MessageRenderer(AnswerRenderer):
-    """Renders one message. A message has one choice: what a target makes of others is left out."""
+    """Renders one message. A message has one choice: further choices of a target are dropped."""
 
     def __init__(self, message_id: str, model: str, *, shows_thinking: bool) -> None:
         self._message_id = message_id
@@ -69,7 +69,7 @@ class MessageRenderer(AnswerRenderer):
         return _event("message_start", {"type": "message_start", "message": self._message([], _NO_END, usage)})
 
     def delta(self, delta: Delta) -> bytes:
-        """Render a piece of the message; nothing if it says nothing yet."""
+        """Render a delta of the message; nothing if it has no content yet."""
         if delta.index:
             return b""
         rendered = b""
@@ -86,11 +86,11 @@ class MessageRenderer(AnswerRenderer):
         return rendered
 
     def new_choice(self) -> "WholeMessage":
-        """Return a message to be put together."""
+        """Return an empty message to assemble."""
         return WholeMessage(self._new_finder())
 
     def ending(self, index: int, why: TollkeeperError) -> bytes:
-        """End a message that the gateway cut; the event that says so comes with its usage."""
+        """End a message that the gateway cut; the event that reports it also contains its usage."""
         if index:
             return b""
         self._cause = why
@@ -149,7 +149,7 @@ class MessageRenderer(AnswerRenderer):
 
 
 class WholeMessage(WholeText):
-    """A message while it is put together."""
+    """A message while it is assembled."""
 
     __slots__ = ("_blocks", "_finder", "_stop")
 
@@ -160,7 +160,7 @@ class WholeMessage(WholeText):
         self._stop = ""
 
     def take(self, delta: Delta) -> None:
-        """Add a piece. Raises UpstreamBroken on tool calls that are none."""
+        """Add a delta. Raises UpstreamBroken on invalid tool calls."""
         super().take(delta)
         self._stop = delta.stop or self._stop
         for block, piece in self._finder.pieces(delta):
@@ -196,7 +196,7 @@ def _end(finish_reason: str, stop: str, *, has_calls: bool) -> dict[str, object]
 
 
 def cut_events(open_block: int | None, why: TollkeeperError, usage: Usage) -> bytes:
-    """Render the events that end a message which another server began and the gateway cut."""
+    """Render the events that end a message which another server started and the gateway cut."""
     stop = _event("content_block_stop", {"type": "content_block_stop", "index": open_block})
     delta: dict[str, object] = {
         "type": "message_delta",

@@ -15,7 +15,7 @@ Rate = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class BreakerFields(BaseModel):
-    """When a target is left alone, and how it comes back. See `contracts.serving.failures.BreakerPolicy`."""
+    """When a target's circuit opens, and how it recovers. See `contracts.serving.failures.BreakerPolicy`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,7 +38,7 @@ class BreakerFields(BaseModel):
 
 
 class HedgeFields(BaseModel):
-    """When a second target is asked as well. See `contracts.serving.failures.HedgePolicy`."""
+    """When a second target is called too. See `contracts.serving.failures.HedgePolicy`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,8 +52,7 @@ class HedgeFields(BaseModel):
 
 
 class FailureFields(BaseModel):
-    """What a pool does about failures; what is left out is as by default. See
-    `contracts.serving.failures.FailurePolicy`."""
+    """What a pool does about failures; omitted fields have defaults. See `contracts.serving.failures.FailurePolicy`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -83,16 +82,16 @@ class FailureFields(BaseModel):
     )
 
     def stated(self) -> dict[str, Any]:
-        """Return what was said, as plain data that `contracts.serving.failures.failure_policy` reads."""
+        """Return the stated fields, as plain data that `contracts.serving.failures.failure_policy` reads."""
         return self.model_dump(mode="json", exclude_unset=True)
 
     def policy(self) -> FailurePolicy:
-        """Return the policy these fields stand for. Raises ConfigurationError if they break its rules."""
+        """Return the policy. Raises ConfigurationError if the fields are invalid."""
         return failure_policy(self.stated())
 
 
 class PlaybookRules(BaseModel):
-    """What is done when a provider is out as a whole. See `contracts.serving.failures.Playbook`."""
+    """What happens while a whole provider is down. See `contracts.serving.failures.Playbook`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -102,7 +101,7 @@ class PlaybookRules(BaseModel):
     outage: BreakerFields = Field(default_factory=BreakerFields, description="Circuit breaker of the whole provider")
 
     def rules(self) -> dict[str, Any]:
-        """Return what was said, as plain data that `contracts.serving.failures.playbook_of` reads."""
+        """Return the stated fields, as plain data that `contracts.serving.failures.playbook_of` reads."""
         return self.model_dump(mode="json", exclude_unset=True, exclude={"provider"})
 
 

@@ -13,8 +13,7 @@ TokenWeight = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
 
 class QueueFields(BaseModel):
-    """How requests wait in front of a pool; what is left out is as by default. See
-    `contracts.rules.limits.QueueSpec`."""
+    """How requests wait in front of a pool; omitted fields have defaults. See `contracts.rules.limits.QueueSpec`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,5 +37,5 @@ class QueueFields(BaseModel):
     output_weight: TokenWeight = Field(default=2.0, description="Weight of an output token in a tenant's share")
 
     def spec(self) -> QueueSpec:
-        """Return the queue these fields stand for. Raises ConfigurationError if they break its rules."""
+        """Return the queue specification. Raises ConfigurationError if the fields are invalid."""
         return QueueSpec(**self.model_dump())

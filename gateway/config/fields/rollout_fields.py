@@ -19,7 +19,7 @@ class _Fields(BaseModel):
 
 
 class StepFields(_Fields):
-    """A share of those who may take part, and what has to have passed before the next."""
+    """A share of the participants, and the conditions for the next step."""
 
     percent: Percent = Field(description="Percentage of conversations, else end users, else keys")
     min_minutes: float = Field(default=10.0, ge=0, le=100_000, allow_inf_nan=False)
@@ -51,7 +51,7 @@ class GuardFields(_Fields):
 
 
 class ShadowFields(_Fields):
-    """Copies that go to the candidate as well, and whose answers nobody sees."""
+    """Copies that are also sent to the candidate, and whose answers are discarded."""
 
     percent: Percent = Field(description="Percentage of the incumbent's requests")
     max_usd_per_day: Decimal = Field(
@@ -62,7 +62,7 @@ class ShadowFields(_Fields):
 
 
 class RolloutFields(_Fields):
-    """What is asked of a rollout. See `contracts.serving.rollouts.RolloutRules`."""
+    """The settings of a rollout. See `contracts.serving.rollouts.RolloutRules`."""
 
     steps: Annotated[list[StepFields], Field(max_length=MAX_STEPS)] = Field(
         default=[StepFields(percent=step.percent) for step in DEFAULT_STEPS],

@@ -56,8 +56,7 @@ class RouteEntryFields(_Fields):
 
 
 class CascadeFields(_Fields):
-    """The entries are asked in their order until an answer is good enough. See
-    `contracts.serving.routes.CascadePolicy`."""
+    """The entries are tried in order until an answer is good enough. See `contracts.serving.routes.CascadePolicy`."""
 
     min_mean_logprob: float | None = Field(default=None, allow_inf_nan=False, description="-100 to 0")
     on_refusal: bool = True
@@ -85,10 +84,10 @@ class RouteFields(_Fields):
     cache: CacheFields | None = None
 
     def rules(self) -> dict[str, Any]:
-        """Return what is said, as plain data."""
+        """Return the stated fields as plain data."""
         said = self.model_dump(mode="json", exclude_defaults=True)
         return said | ({"cache": self.cache.stated()} if self.cache is not None else {})
 
     def spec(self, name: str, created_unix: int = 0) -> RouteSpec:
-        """Return the route these fields stand for. Raises ConfigurationError if they break its rules."""
+        """Return the route. Raises ConfigurationError if the fields are invalid."""
         return route_spec(name, self.rules(), created_unix)

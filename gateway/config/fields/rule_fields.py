@@ -1,4 +1,4 @@
-"""Amounts, scopes and words of limits and budgets as people write them, over HTTP and in the YAML file."""
+"""Amounts, scopes and words of limits and budgets, over HTTP and in the YAML file."""
 
 from decimal import Decimal
 from typing import Annotated, Literal

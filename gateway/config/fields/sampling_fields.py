@@ -12,7 +12,7 @@ Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class SamplingFields(BaseModel):
-    """Values of a request's fields, in the words of the chat API; what is left out is left to the caller."""
+    """Values of a request's fields, in the chat API's names; omitted ones are left to the caller."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,5 +31,5 @@ class SamplingFields(BaseModel):
     reasoning_effort: ReasoningEffort | None = None
 
     def stated(self) -> dict[str, Any]:
-        """Return what is said, as plain data."""
+        """Return the stated fields as plain data."""
         return self.model_dump(mode="json", exclude_none=True)

@@ -26,7 +26,7 @@ _SUBJECTLESS = ("tenant", "conversation")
 
 
 class _Dated(Kind[EntryT]):
-    """What is dated and never edited: it ends, and another begins. Only `valid_to` may differ."""
+    """Dated objects that are never edited: one ends, and another starts. Only `valid_to` may differ."""
 
     not_exported = ("replaces",)
 

@@ -16,7 +16,7 @@ _MOST_UNTOLD: Final = 2000  # that ended and wait to be published; beyond, the o
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """Whose requests these are."""
+    """The owner of the requests."""
 
     tenant: str
     key_id: str
@@ -24,7 +24,7 @@ class Suspect:
 
 
 class IncidentBook:
-    """Keeps what is open, and what has changed since it was last told. One event loop's; `new_id` makes UUIDv7s."""
+    """Holds open incidents, and the changes since the last report. For one event loop; `new_id` creates UUIDv7s."""
 
     def __init__(self, gateway: str, new_id: Callable[[int], UUID]) -> None:
         self._gateway = gateway
@@ -78,7 +78,7 @@ class IncidentBook:
                 self._change(incident)
 
     def standing(self) -> dict[str, int]:
-        """Return what GET /ready may show."""
+        """Return the state that GET /ready shows."""
         return {"open": len(self._open), "sightings": self.sightings, "throttled": self.throttled}
 
     def _change(self, incident: Incident) -> None:

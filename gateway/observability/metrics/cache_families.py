@@ -10,7 +10,7 @@ _SHARED_OUTCOMES: Final = ("hits", "misses", "unreadable", "failures", "sent", "
 
 
 def cache_families(state: Mapping[str, int]) -> Iterator[Family]:
-    """Yield the metrics of kept answers, from what `AnswerCache.state` gives."""
+    """Yield the metrics of the response cache, from `AnswerCache.state`."""
     yield Family(
         "tollkeeper_answer_cache_requests_total",
         "counter",

@@ -1,4 +1,4 @@
-"""Everything that `GET /metrics` shows, gathered from those who keep it, in steps that hold nobody up."""
+"""Everything that `GET /metrics` shows, collected from its sources in short steps that do not block the event loop."""
 
 import asyncio
 import platform
@@ -42,7 +42,7 @@ _NANOSECONDS: Final = 1_000_000_000
 
 
 class BudgetCounter(Protocol):
-    """What is asked of a budget's counter."""
+    """The part of a budget's counter that this page uses."""
 
     @property
     def rule(self) -> Rule: ...
@@ -50,7 +50,7 @@ class BudgetCounter(Protocol):
 
 
 class Counters(Protocol):
-    """What is asked of the store of counters."""
+    """The part of the counter store that this page uses."""
 
     def status(self) -> dict[str, object]: ...
     def budgets(self) -> Iterable[BudgetCounter]: ...
@@ -58,7 +58,7 @@ class Counters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Who keeps the numbers."""
+    """The sources of the numbers."""
 
     gateway: str
     clock: Clock
@@ -83,7 +83,7 @@ class Sources:
 
 
 class MetricsPage:
-    """Renders the page. `max_budgets` is how many budgets are shown, those most used."""
+    """Renders the page. `max_budgets` is how many budgets are shown, the most used ones."""
 
     def __init__(self, sources: Sources, max_budgets: int) -> None:
         self._sources = sources
@@ -96,7 +96,7 @@ class MetricsPage:
         }
 
     async def rendered(self) -> bytes:
-        """Return the page in Prometheus' text format. Every series is read at one moment, not all at the same."""
+        """Return the page in Prometheus' text format. Each series is read at one time, not all at the same."""
         budgets = await self._most_used_budgets()
         pieces: list[bytes] = []
         waiting = 0
@@ -170,7 +170,7 @@ class MetricsPage:
         yield gauge("tollkeeper_connections", "Open connections of clients.", sources.connection_count())
 
     async def _most_used_budgets(self) -> list[Sample]:
-        """Return the budgets that are used most. One with a counter for each subject shows the fullest, unnamed."""
+        """Return the most used budgets. A budget with a counter per subject shows the most used one, unnamed."""
         if not self._max_budgets:
             return []
         ratios: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Metrics of what routing policies know of replicas. Pools that are used in turn have none."""
+"""Metrics of what routing policies know about replicas. Pools with weighted round robin have none."""
 
 from collections.abc import Iterator
 from typing import TypedDict, cast

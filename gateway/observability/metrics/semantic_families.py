@@ -7,7 +7,7 @@ from gateway.routing.semantic.service import SemanticService
 
 
 def semantic_families(service: SemanticService) -> Iterator[Family]:
-    """Yield the metrics of routes that look at prompts."""
+    """Yield the metrics of semantic routes."""
     yield Family(
         "tollkeeper_semantic_readings_total",
         "counter",

@@ -125,6 +125,6 @@ class CacheHits:
 
 
 def _named(plan: CachePlan, request: ChatRequest, body: bytes) -> Question | None:
-    """Return the request's name among the kept answers; `None` if it has none."""
+    """Return the request's key in the response cache; `None` if it has none."""
     found = fingerprint(body, plan.context, wants_text=False)
     return None if found is None else Question(replace(request, messages=[]), plan.context, found.exact)

@@ -14,7 +14,8 @@ _ENTRY_BYTES: Final = 1000  # what one takes beside its body
 class Question:
     """What a body asks for, without its messages, and its cache key under one configuration.
 
-    Guardrails and rules that read messages have read these under that configuration, and would decide the same again.
+    Guardrails and rules that read messages have inspected these under that configuration, and would decide the same
+    again.
     """
 
     __slots__ = ("context", "name", "request")

@@ -13,7 +13,7 @@ _HEADER_BYTES: Final = 3
 
 
 def packed(value: object) -> msgspec.Raw:
-    """Return a value that many records share, packed once."""
+    """Return a value shared by many records, packed once."""
     return msgspec.Raw(_encoder.encode(value))
 
 
