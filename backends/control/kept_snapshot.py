@@ -1,6 +1,7 @@
-"""The last snapshot of the control database as a signed file: a gateway starts with it while the database is away.
+"""The last snapshot of the control database as a signed file: a gateway starts with it while the database is
+unreachable.
 
-Only who has the installation's secret can make one. A file of another release, or one that was changed, is not used.
+Only a process with the installation's secret can create one. A file of another release, or a changed one, is not used.
 """
 
 import hashlib
@@ -47,9 +48,9 @@ class KeptSnapshot:
 
 
 class SnapshotKeeper:
-    """Keeps the last snapshot in two files: the snapshot itself, and when the database last said that it holds.
+    """Stores the last snapshot in two files: the snapshot itself, and when the database last confirmed it.
 
-    A process that ends between the two writings leaves a snapshot that is newer than what the second file names.
+    A process that ends between the two writes leaves a snapshot that is newer than the second file says.
     """
 
     def __init__(
@@ -71,11 +72,11 @@ class SnapshotKeeper:
         self._has_failed = False
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Note a newer snapshot, which `seen` writes."""
+        """Record a newer snapshot, which `seen` writes."""
         self._waiting = snapshot
 
     def seen(self) -> None:
-        """Note that the database answers, and write what is due. Never raises: a full disk is no reason to stop."""
+        """Record that the database answers, and write what is due. Never raises: a full disk is no reason to stop."""
         now = self._monotonic()
         try:
             if self._waiting is not None and now - self._kept_at >= _LEAST_BETWEEN_SECONDS:
@@ -97,7 +98,7 @@ class SnapshotKeeper:
             self._has_failed = False
 
     def read(self) -> KeptSnapshot | None:
-        """Return the snapshot that was kept; `None` without one that is whole, signed and of this release."""
+        """Return the stored snapshot; `None` if there is none that is complete, signed and of this release."""
         packed, told = self._read(self._file), self._read(self._seen_file)
         if packed is None:
             return None

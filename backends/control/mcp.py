@@ -1,4 +1,4 @@
-"""MCP servers and tool rules in the control database: objects of a name and rules, kept alike."""
+"""MCP servers and tool rules in the control database: objects with a name and rules, stored in the same way."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -80,7 +80,7 @@ def delete_object(session: Session, author: Author, kind: McpKind, name: str) ->
 
 
 def load_mcp_servers(rows: SoundRows, stored: Mapping[str, str]) -> dict[str, McpServerSpec]:
-    """Return the servers by name, their references to stored keys sealed. One that cannot be read is left out."""
+    """Return the servers by name, with their stored keys encrypted. An unreadable one is left out."""
 
     def build(row: Any) -> McpServerSpec:
         spec = mcp_server_of(row[0].id, row[0].rules)
@@ -92,7 +92,7 @@ def load_mcp_servers(rows: SoundRows, stored: Mapping[str, str]) -> dict[str, Mc
 
 
 def load_tool_rules(rows: SoundRows) -> tuple[ToolRule, ...]:
-    """Return the rules. One that cannot be read denies every tool: it may have been meant to deny some."""
+    """Return the rules. An unreadable one denies every tool: it may have been meant to deny some."""
     wanted = select(McpToolRule).order_by(McpToolRule.id)
     return tuple(rows.build("tool rule", wanted, (McpToolRule.id,), _rule))
 

@@ -33,7 +33,7 @@ class DatabaseTokenStore:
             return take_lease(session, _lease_name(server), holder, datetime.now(UTC), _LEASE)
 
     def read(self, server: str) -> AccessGrant | None:
-        """Return what the row holds."""
+        """Return the stored grant."""
         with self._database.session() as session:
             row = session.get(McpToken, server)
             sealed = None if row is None else row.sealed

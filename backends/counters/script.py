@@ -1,4 +1,4 @@
-"""The script that counts, made of one file a noun. It is sent once and then called by its digest."""
+"""The counting script, built from one file per noun. It is sent once and then called by its digest."""
 
 import hashlib
 from functools import cache

@@ -22,7 +22,7 @@ _DNS_PORT: Final = 53
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file with `HOST:PORT` on each line; blank lines and what follows `#` are left out."""
+    """A file with `HOST:PORT` on each line; blank lines and text after `#` are ignored."""
 
     path: Path
 
@@ -56,7 +56,7 @@ Source = FileSource | DnsSource | KubernetesSource | InferencePoolSource
 
 
 def parse_source(text: str) -> Source:
-    """Return what a text names. Raises ConfigurationError naming the text and the forms there are."""
+    """Parse a source. Raises ConfigurationError naming the text and the supported forms."""
     kind, _, rest = text.partition(":")
     if kind == "file" and rest:
         path = Path(rest)

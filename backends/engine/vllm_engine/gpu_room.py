@@ -23,9 +23,9 @@ _ONLINE: Final = "fp8"  # quantized while loading: one byte a parameter, whateve
 
 
 def check_gpus(model: str, config: Mapping[str, object], path: Path, vllm_config: Any) -> list[GpuRoom]:
-    """Return the GPUs that a model will be on. Loads nothing.
+    """Return the GPUs that a model will use. Loads nothing.
 
-    Raises ConfigurationError if it cannot fit, Unavailable where no driver answers.
+    Raises ConfigurationError if it cannot fit, Unavailable if no driver answers.
     """
     gpus = visible_room()
     parallel = vllm_config.parallel_config
@@ -61,7 +61,7 @@ def visible_room() -> list[GpuRoom]:
 
 
 def needs_of(config: Mapping[str, object], path: Path, vllm_config: Any) -> MemoryNeeds | None:
-    """Reckon what a model needs; `None` if its configuration does not tell."""
+    """Estimate a model's need; `None` if its configuration does not state it."""
     model, cache, parallel = vllm_config.model_config, vllm_config.cache_config, vllm_config.parallel_config
     number = dtype_bytes(str(model.dtype))
     kv = kv_bytes_per_token(config, dtype_bytes(str(cache.cache_dtype), number))
