@@ -70,7 +70,7 @@ class _Input:
 
 
 def plan_batches(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
-    """Split inputs into batches of similar length, shortest first: lists of indices, padded to at most `most_tokens`."""
+    """Group inputs in batches of similar length, shortest first: lists of indices, padded to at most `most_tokens`."""
     batches: list[list[int]] = []
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lengths.__getitem__):
