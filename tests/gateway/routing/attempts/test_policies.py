@@ -172,7 +172,7 @@ def test_a_playbook_does_not_let_the_provider_that_is_out_answer():
 def test_a_policy_is_read_as_it_was_stated():
     stated = {"retries": 2, "breaker": None, "hedge": {"share": 0.5}}
     assert failure_policy(stated) == FailurePolicy(retries=2, breaker=None, hedge=HedgePolicy(share=0.5))
-    with pytest.raises(ConfigurationError, match="there is no field 'patience'"):
+    with pytest.raises(ConfigurationError, match="field 'patience' is unknown"):
         failure_policy({"breaker": {"patience": 3}})
 
 
