@@ -236,7 +236,7 @@ def test_a_file_that_cannot_be_opened_is_logged_and_nothing_is_kept(directory, c
     process.sent.end(begin(process, 1))
     process.sent.note_progress()
     assert process.recover() == 0
-    assert "requests in progress cannot be written down" in caplog.text
+    assert "requests in progress cannot be stored" in caplog.text
     process.die()
 
 
