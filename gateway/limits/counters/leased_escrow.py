@@ -5,10 +5,10 @@ bind to the gateway's life: one that cannot renew it stops using them before oth
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from backends.processes.native import trait
-from contracts.rules.limits import BudgetSpec, LimitSpec, Rule
+from contracts.rules.limits import BudgetSpec, LimitSpec
 from gateway.limits.budgets.budget import UNLIMITED, BudgetCounter, OnSettled, OnSettledLate, PeriodLedger
 from gateway.limits.counters.base import CounterState, Mark
 from gateway.limits.counters.escrow import ConcurrencyCounter, ConversationCounter, Ledger
@@ -24,12 +24,10 @@ _KEEP_BUDGET_SECONDS: Final = 400 * _DAY_SECONDS
 class LeasedEscrow:
     """What all counters on grants do alike. It stands beside a counter in memory, whose methods these call in turn."""
 
-    __slots__ = ()
-
     has_slots: ClassVar[bool] = False
     is_leased: ClassVar[bool] = False  # what is granted outlasts this gateway's life: it covers a minute without Redis
     keep_seconds: ClassVar[int] = _DAY_SECONDS
-    rule: Rule
+    rule: Any  # a Rule: a budget's is a BudgetSpec
     subject: str
     _ceiling: int
     _ledger: Ledger
