@@ -2,8 +2,8 @@
 
 Three layers, asked together. *Exact*: blocks that replicas say they hold, by their events. *Expected*: blocks of
 requests that were sent and whose prompt is not computed yet, so that a burst finds them. *Assumed*: blocks that were
-sent to be computed if nobody tells of evictions; the older half is forgotten as a whole when the newer is full, which is
-nearly the least recently used. The memory is bounded: beyond the most blocks nothing is taken in until some go.
+sent to be computed if nobody tells of evictions; the older half is forgotten as a whole when the newer is full, which
+is nearly the least recently used. The memory is bounded: beyond the most blocks nothing is taken in until some go.
 """
 
 from collections.abc import Sequence
