@@ -43,10 +43,8 @@ HOT: Final = tuple(
     algorithms/routing/fleet
     algorithms/routing/pace
     algorithms/routing/policies/cost
-    algorithms/routing/policies/waits
     algorithms/routing/prefix_index
     algorithms/routing/replica
-    algorithms/routing/sessions
     algorithms/routing/work_book
     analytics/planner/decode_run
     analytics/planner/gap_histogram
@@ -56,8 +54,7 @@ HOT: Final = tuple(
     analytics/planner/simulation
     analytics/planner/step_luck
     backends/audit/keyed_hash
-    backends/http_client/asker
-    backends/http_client/chunk_taker
+    backends/counters/server_clock
     backends/http_client/http_connection
     backends/http_client/http_head
     backends/http_client/http_pool
@@ -84,14 +81,12 @@ HOT: Final = tuple(
     contracts/metering/native_usage
     contracts/metering/openai_usage
     contracts/metering/plain_counts
-    contracts/metering/usage_wish
     contracts/recording/ids
     contracts/recording/redaction
     contracts/recording/said
     gateway/apis/endpoints
     gateway/apis/messages/errors
     gateway/apis/messages/operation
-    gateway/apis/messages/passage
     gateway/apis/messages/reply
     gateway/apis/messages/untranslated
     gateway/apis/native/reach
@@ -134,7 +129,6 @@ HOT: Final = tuple(
     gateway/limits/demand
     gateway/limits/estimates/counting
     gateway/limits/estimates/output_estimates
-    gateway/limits/estimates/steady_estimates
     gateway/limits/headers
     gateway/limits/limiter
     gateway/limits/limit_plan
@@ -149,12 +143,9 @@ HOT: Final = tuple(
     gateway/replies/allowance
     gateway/replies/answer_facts
     gateway/replies/answer_copy
-    gateway/replies/answer_digest
-    gateway/replies/chat_reply
     gateway/replies/chunk_relay
     gateway/replies/progress
     gateway/replies/reply
-    gateway/replies/reply_facts
     gateway/replies/translated_reply
     gateway/request/reserving
     gateway/request/attempt
@@ -181,7 +172,6 @@ HOT: Final = tuple(
     gateway/wire/exchange
     gateway/wire/http
     gateway/wire/secure_listener
-    gateway/wire/served
     """.split()
 )
 

@@ -26,8 +26,8 @@ from gateway.cache.flights import Flights, Landing
 from gateway.cache.kept_answer import KeptAnswer, UnreadableAnswer, pack_answer, unpack_answer
 from gateway.cache.lookup import CacheLookup
 from gateway.cache.pricing import price_hit
-from gateway.limits.grant import Grant
 from gateway.limits.limiter import Limiter
+from gateway.limits.reservation import Grant
 from gateway.replies.answer_copy import AnswerCopy
 from gateway.replies.reply import Reply
 from gateway.request.charges.settlement import Settlement

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from backends.http_client.chunk_taker import ChunkTaker
+from backends.http_client.http_connection import ChunkTaker
 from gateway.replies.allowance import Allowance
 from gateway.replies.progress import Progress
 from gateway.request.clock import Clock

@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Final
 
-from backends.http_client.chunk_taker import ChunkTaker
+from backends.http_client.http_connection import ChunkTaker
 from backends.llm.answer_reader import AnswerReader, only_delta
 from backends.llm.base import Sink
 from backends.llm.http.known_shapes import KnownShapes

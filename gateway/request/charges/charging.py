@@ -1,9 +1,18 @@
-"""Compute the charges of a request that has ended, by metric."""
+"""The charges of a request that has ended, by metric: of its answer, and of a cascade's answers before it."""
+
+import asyncio
+import contextlib
+
+import msgspec
 
 from contracts.api.chat import GenerationRequest
-from gateway.limits.demand import GPU, INPUT, MONEY, NOTHING, ONE_REQUEST, OUTPUT, Amounts, amounts_of
-from gateway.limits.grant import Grant
+from contracts.metering.usage import Usage
+from contracts.pricing.prices import Cost
+from gateway.limits.counters.base import CounterStore
+from gateway.limits.demand import GPU, INPUT, MONEY, NOTHING, ONE_REQUEST, OUTPUT, TOKENS, Amounts, amounts_of
+from gateway.limits.reservation import Grant
 from gateway.request.attempt import Attempt
+from gateway.request.clock import Clock
 from gateway.request.request_state import RequestState
 
 
@@ -59,3 +68,80 @@ def _gpu_unmeasured(attempts: list[Attempt], grant: Grant, tokens_in: int, token
     if all([attempt.error is None for attempt in attempts if not attempt.is_free]):
         return held_ns
     return min(held_ns, grant.rates.at_start(tokens_in, tokens_out)[GPU])
+
+
+async def reserve_late(used: Amounts, grant: Grant, store: CounterStore, clock: Clock) -> None:
+    """Reserve what an ended request used beyond its grant from shared counters, all of it or nothing. Raise no error.
+
+    The gateway does not see every answer grow, and a stream may arrive in one piece. With leased counters, this process
+    may hold too little although other capacity is left in Redis: without asking there, the excess would be charged to
+    no one.
+    """
+    reservation = grant.reservation
+    lacking = reservation.lacking(used)
+    if not any(lacking) or reservation.extend(lacking, clock.steady_ns()):
+        return
+    asked = [(counter, lacking[place]) for counter, place in reservation.lines.all if lacking[place]]
+    # The client may leave meanwhile: it is charged what could be reserved without asking.
+    with contextlib.suppress(asyncio.CancelledError, TimeoutError):
+        if await store.seek_room(asked, "", clock.steady_ns()) is None:
+            reservation.extend(lacking, clock.steady_ns())
+
+
+class EarlierAnswer(msgspec.Struct):
+    """An answer that was not good enough, with its attempts and the grant that was reserved for them."""
+
+    attempts: list[Attempt]
+    grant: Grant | None
+
+
+def settle_earlier(life: RequestState, earlier: EarlierAnswer, usage: Usage, cost: Cost, now_ns: int) -> None:
+    """Charge an earlier answer by its own usage and price, and add that to the request's cost and charges.
+
+    The request itself is counted once, with its last answer. If an earlier answer's usage is unknown, its reservation
+    is charged.
+    """
+    grant, charged = earlier.grant, cost.total_pico_usd
+    if grant is not None:
+        reservation = grant.reservation
+        paid = reservation.settle(used_earlier(earlier.attempts, grant, usage, cost), now_ns)
+        if reservation.lines.counts_money:
+            charged = paid[MONEY]
+        life.reserved_tokens = (life.reserved_tokens or 0) + reservation.reserved(TOKENS)
+        life.overdraft_tokens = (life.overdraft_tokens or 0) + reservation.overdraft[TOKENS]
+        life.charges = [
+            (max(portion.at_ns - life.started_at_ns, 0), portion.charged_tokens)
+            for portion in reservation.portions
+            if portion.charged_tokens
+        ] + life.charges
+    known = charged is not None and life.charged_pico_usd is not None
+    life.charged_pico_usd = (charged or 0) + (life.charged_pico_usd or 0) if known else None
+    life.cost = _together(cost, life.cost)
+
+
+def used_earlier(attempts: list[Attempt], grant: Grant, usage: Usage, cost: Cost) -> Amounts:
+    """Return the amounts to charge for an earlier answer, by metric."""
+    held, pico_usd = grant.reservation.reserved, cost.total_pico_usd
+    tokens_in = held(INPUT) if usage.input_tokens is None else usage.input_tokens
+    tokens_out = held(OUTPUT) if usage.output_tokens is None else usage.output_tokens
+    gpu_ns = gpu_time_of(attempts, held(GPU)) if grant.reservation.lines.counts_gpu else 0
+    money = held(MONEY) if pico_usd is None else pico_usd
+    return amounts_of(0, tokens_in, tokens_out, gpu_ns=gpu_ns, pico_usd=money)
+
+
+def _together(one: Cost, other: Cost) -> Cost:
+    """Add the costs of two answers; the later one's price card is kept. A known and an unknown cost make an unknown
+    one.
+    """
+    totals = (one.total_pico_usd, other.total_pico_usd)
+    parts = dict(other.parts)
+    for name, amount in one.parts.items():
+        parts[name] = parts.get(name, 0) + amount
+    return Cost(
+        total_pico_usd=None if totals[0] is None or totals[1] is None else totals[0] + totals[1],
+        parts=parts,
+        unpriced=tuple(dict.fromkeys(one.unpriced + other.unpriced)),
+        version=other.version,
+        basis=other.basis,
+        tier=other.tier,
+    )
