@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tollkeeper.control_client import ControlClient, path_segment
+from backends.http_client.control_plane import path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.tenants import control_port

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from backends.http_client.control_plane import path_segment
 from contracts.control import Role
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.tenants import control_port

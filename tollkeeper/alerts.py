@@ -13,8 +13,9 @@ from sqlalchemy.orm import Session
 from analytics.quality.report import quality_report
 from backends.control.alert_log import alert_facts, list_alerts
 from backends.control.database import ControlDatabase
+from backends.http_client.control_plane import path_segment
 from migrations.settings import MigrationSettings
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table

@@ -11,11 +11,12 @@ import typer
 
 from analytics.guardrails import StageCount, stage_counts
 from analytics.scope import Period
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError, InvalidRequest
 from contracts.guardrails.finding import Side
 from contracts.guardrails.policy import policy_of
 from gateway.guardrails.policy_trial import try_policy
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table

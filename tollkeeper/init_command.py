@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.text import Text
 
 from backends.control.bootstrap import BUILTIN_MODEL
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
 from contracts.rules.alert_channels import kind_of_address
 from tollkeeper.accounts import made_up_password
 from tollkeeper.configuration.commands import send_configuration
 from tollkeeper.configuration.files import read_configuration
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.first_setup import Answers, checked, stored_key, write_files
 from tollkeeper.gateway_client import first_model
 from tollkeeper.installation import Installation

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json
 from tollkeeper.resources.apps import group_of, whole_number

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tollkeeper.control_client import ControlClient, path_segment
+from backends.http_client.control_plane import path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.open_store import open_store
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table

@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.text import Text
 
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
 from gateway.config.file import FileSource
 from gateway.routing.routes.explanation import Explanation, RequestFields, explain
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.gateway_client import metrics_token, route_states
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table

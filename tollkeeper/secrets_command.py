@@ -15,10 +15,11 @@ import typer
 from backends.control.changes import Author
 from backends.control.known_secrets import DEPENDS, accept_secrets
 from backends.control.sealer import KEY_FILE, KEYS_VARIABLE, Sealer, environment_keys, key_id_of
+from backends.http_client.control_plane import path_segment
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError
 from tollkeeper.book_author import system_user
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
 from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data

@@ -11,8 +11,9 @@ import yaml
 
 from analytics.slo.report import slo_report
 from backends.control.slos import get_slo, load_objectives, objective_of
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
 from tollkeeper.printing import one_line_errors, print_json, print_table

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from tollkeeper.control_client import ControlClient, path_segment
+from backends.http_client.control_plane import path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.printing import one_line_errors, print_json
 from tollkeeper.privacy import erase_tenant_command, export_tenant_command

@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 import typer
 
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError, TollkeeperError
 from contracts.metering.usage import TOKEN_LEAVES
 from contracts.suggestions import did_you_mean
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.plain_help import examples_text
 from tollkeeper.printing import one_line_errors, print_json

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from contracts.api.chat import TranslatedChat
+from contracts.api.json_names import has_repeated_names
 from contracts.errors import ClientGone, Shutdown
 from contracts.metering.usage import Usage
 from contracts.serving.caching import CachePolicy
@@ -19,7 +20,6 @@ from gateway.cache.fingerprint import (
     Contexts,
     Fingerprint,
     fingerprint,
-    has_repeated_names,
     share_of,
 )
 from gateway.cache.flights import Flights, Landing

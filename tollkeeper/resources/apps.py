@@ -9,10 +9,11 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
+from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
 from contracts.suggestions import did_you_mean
 from tollkeeper.commands import LazyGroup
-from tollkeeper.control_client import ControlClient, path_segment
+from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.plain_help import examples_text
 from tollkeeper.printing import one_line_errors, print_json, print_record, print_table
