@@ -8,8 +8,8 @@ import typer
 from backends.http_client.control_plane import path_segment
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
-from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Incidents of misused keys: floods, probing, harvesting, sharing.", no_args_is_help=True)
 

@@ -18,9 +18,9 @@ from migrations.settings import MigrationSettings
 from tollkeeper.control_client import ControlClient
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.resources.apps import group_of
-from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Alerts, notifications and silences.", no_args_is_help=True)
 rules = group_of("alert-rules")

@@ -19,11 +19,11 @@ from contracts.rules.rule_words import exact_text
 from tollkeeper.control_client import ControlClient
 from tollkeeper.open_store import open_store
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.resources.apps import located
 from tollkeeper.resources.table import BY_NAME
 from tollkeeper.resources.words import second_of
-from tollkeeper.tenants import control_port
 
 _MOST_SUBJECTS: Final = 10_000  # that one recount may name
 _COLUMNS: Final = ("subject", "spent", "after", "difference", "requests", "free")

@@ -10,11 +10,11 @@ from tollkeeper.budget_page import print_budget
 from tollkeeper.commands import LazyCommand, add_lazily
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json
 from tollkeeper.resources.apps import change_object, examples_of, group_of, help_of, read_object, whole_number
 from tollkeeper.resources.table import BY_NAME
 from tollkeeper.resources.words import budget_line
-from tollkeeper.tenants import control_port
 
 _BUDGETS: Final = BY_NAME["budgets"]
 app = group_of("budgets", without=("show", "set"))

@@ -25,9 +25,8 @@ from tollkeeper.installation import Installation
 from tollkeeper.options import DEFAULT_DATA, Dashboard, Data, Engine, PortBase
 from tollkeeper.own_gateway import gateway_certificate
 from tollkeeper.plan import LOOPBACK, Choices
-from tollkeeper.ports import Ports
+from tollkeeper.ports import Ports, control_port
 from tollkeeper.printing import one_line_errors
-from tollkeeper.tenants import control_port
 
 _FILE: Final = Path("tollkeeper.yaml")
 _KEY_POLLS: Final = 50

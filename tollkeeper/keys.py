@@ -8,9 +8,9 @@ from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json
 from tollkeeper.resources.apps import group_of, whole_number
-from tollkeeper.tenants import control_port
 
 app = group_of("keys")
 

@@ -15,8 +15,8 @@ from contracts.errors import ConfigurationError
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.plain_help import examples_text
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json
-from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Configurations of other gateways.", no_args_is_help=True)
 

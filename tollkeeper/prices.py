@@ -30,12 +30,12 @@ from contracts.pricing.prices import PriceCard
 from tollkeeper.control_client import ControlClient
 from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.ports import control_port
 from tollkeeper.prices_refresh import refresh
 from tollkeeper.prices_replace import replace_command
 from tollkeeper.printing import one_line_errors, print_json, print_record, print_table
 from tollkeeper.resources.apps import group_of, in_record, read_object
 from tollkeeper.resources.table import BY_NAME
-from tollkeeper.tenants import control_port
 
 app = group_of("prices", without=("show",))
 app.command("refresh")(refresh)

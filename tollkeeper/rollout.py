@@ -13,10 +13,10 @@ from backends.http_client.control_plane import path_segment
 from tollkeeper.control_client import ControlClient
 from tollkeeper.open_store import open_store
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.resources.apps import examples_of, group_of
 from tollkeeper.resources.table import BY_NAME
-from tollkeeper.tenants import control_port
 
 app = group_of("rollouts", without=("show",))
 

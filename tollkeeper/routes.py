@@ -18,6 +18,7 @@ from gateway.routing.routes.explanation import Explanation, RequestFields, expla
 from tollkeeper.control_client import ControlClient
 from tollkeeper.gateway_client import metrics_token, route_states
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.replay.command import find_gateway
 from tollkeeper.resources.apps import examples_of, group_of
@@ -26,7 +27,6 @@ from tollkeeper.resources.table import BY_NAME
 from tollkeeper.resources.words import leads_to
 from tollkeeper.routes_drill import drill_command
 from tollkeeper.routes_eval import eval_command
-from tollkeeper.tenants import control_port
 
 app = group_of("routes", without=("show",))
 app.command("eval")(eval_command)

@@ -21,8 +21,8 @@ from gateway.routing.semantic.reports import LessonReport
 from gateway.routing.semantic.tally import Tally
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json
-from tollkeeper.tenants import control_port
 
 _KINDS = ("simple", "complex")
 

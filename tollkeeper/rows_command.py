@@ -10,8 +10,8 @@ from backends.http_client.control_plane import path_segment
 from contracts.errors import ConfigurationError
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
-from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Rows of the control database that cannot be read.", no_args_is_help=True)
 

@@ -23,8 +23,8 @@ from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
 from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
-from tollkeeper.tenants import control_port
 
 app = typer.Typer(help="Providers' keys, and the installation's secrets.", no_args_is_help=True)
 

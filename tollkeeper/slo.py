@@ -16,10 +16,10 @@ from contracts.errors import ConfigurationError
 from tollkeeper.control_client import ControlClient
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.resources.apps import group_of
 from tollkeeper.resources.words import objective
-from tollkeeper.tenants import control_port
 
 app = group_of("slos")
 

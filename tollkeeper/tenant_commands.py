@@ -7,10 +7,10 @@ import typer
 from backends.http_client.control_plane import path_segment
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json
 from tollkeeper.privacy import erase_tenant_command, export_tenant_command
 from tollkeeper.resources.apps import group_of
-from tollkeeper.tenants import control_port
 
 app = group_of("tenants")
 app.command("erase")(erase_tenant_command)

@@ -18,8 +18,8 @@ from contracts.suggestions import did_you_mean
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.plain_help import examples_text
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json
-from tollkeeper.tenants import control_port
 
 app = typer.Typer(
     help="Servers and providers that answer requests: added with a model and its price.", no_args_is_help=True

@@ -16,8 +16,8 @@ from contracts.suggestions import did_you_mean
 from tollkeeper.configuration.files import Configuration, read_configuration
 from tollkeeper.control_client import ControlClient, ControlPlaneRefused
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json
-from tollkeeper.tenants import control_port
 
 _PATH: Final = "/v1/configuration"
 _FAILED: Final = 1

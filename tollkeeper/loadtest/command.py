@@ -20,6 +20,7 @@ from tollkeeper.loadtest.result import Result, cost_at
 from tollkeeper.loadtest.step import Step
 from tollkeeper.loadtest.sweep import Load, Sweep
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl, ModelName, RunId
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.replay.command import INTERRUPTED, find_gateway, new_run_id, warn
 from tollkeeper.replay.formats import read_trace
@@ -28,7 +29,6 @@ from tollkeeper.replay.served_model import choose_model
 from tollkeeper.replay.session import Run
 from tollkeeper.replay.stopping import run_until_signal
 from tollkeeper.replay.trace import Trace, TraceRequest
-from tollkeeper.tenants import control_port
 
 if TYPE_CHECKING:
     from analytics.runs import RunTotals

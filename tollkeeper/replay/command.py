@@ -14,6 +14,7 @@ from contracts.errors import TollkeeperError
 from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl, ModelName, RunId, default_gateway
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json
 from tollkeeper.replay.formats import TraceFormat, read_trace
 from tollkeeper.replay.payers import Assignment, create_payers, revoke_payers
@@ -24,7 +25,6 @@ from tollkeeper.replay.session import Run, replay
 from tollkeeper.replay.stopping import run_until_signal
 from tollkeeper.replay.summary import Books, Summary
 from tollkeeper.replay.trace import Trace
-from tollkeeper.tenants import control_port
 
 INTERRUPTED: Final = 130  # what shells expect of a command that Ctrl-C ended
 

@@ -16,10 +16,10 @@ from tollkeeper.commands import LazyGroup
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.plain_help import examples_text
+from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_record, print_table
 from tollkeeper.resources.resource import Field, Resource, Row, Verb, shown
 from tollkeeper.resources.table import BY_NAME
-from tollkeeper.tenants import control_port
 
 _USUAL: Final[Mapping[Verb, str]] = {
     "create": "Create {a} {noun}.",
