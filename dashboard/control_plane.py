@@ -6,6 +6,7 @@ from typing import Any, Final
 import httpx
 
 from backends.http_client.control_plane import ControlPlaneVerbs
+from backends.http_client.retry_after import retry_after_seconds
 from contracts.errors import (
     AuthenticationFailed,
     Conflict,
@@ -67,8 +68,8 @@ class ControlPlane(ControlPlaneVerbs):
                 f"{self._client.base_url} answers, but not as Tollkeeper's control plane (status {reply.status_code})"
             ) from error
         refusal = _REFUSALS.get(reply.status_code, InvalidRequest if reply.status_code < 500 else ControlUnavailable)
-        waits = reply.headers.get("retry-after", "")
-        raise refusal(message, param=field, code=code, retry_after_seconds=float(waits) if waits.isdigit() else None)
+        waits = retry_after_seconds(reply.headers.get("retry-after"))
+        raise refusal(message, param=field, code=code, retry_after_seconds=waits)
 
 
 def open_client(url: str) -> httpx.Client:
