@@ -113,7 +113,6 @@ HOT: Final = tuple(
     gateway/request/plans/plans
     gateway/request/plans/prepared_call
     gateway/request/plans/record_shapes
-    gateway/request/plans/record_template
     gateway/limits/admission
     gateway/limits/budgets/budget
     gateway/limits/budgets/budget_watch
@@ -143,8 +142,8 @@ HOT: Final = tuple(
     gateway/replies/allowance
     gateway/replies/answer_facts
     gateway/replies/answer_copy
-    gateway/replies/chunk_relay
     gateway/replies/progress
+    gateway/replies/relays
     gateway/replies/reply
     gateway/replies/translated_reply
     gateway/request/reserving
@@ -153,7 +152,6 @@ HOT: Final = tuple(
     gateway/request/clock
     gateway/request/context
     gateway/request/dispatch
-    gateway/request/charges/failed_attempts
     gateway/request/finish
     gateway/request/guard
     gateway/request/pipeline

@@ -21,9 +21,8 @@ from gateway.guardrails.answer_filter import AnswerFilter
 from gateway.replies.allowance import WAIT, Allowance, part_of
 from gateway.replies.answer_copy import AnswerCopy, AnswerDigest
 from gateway.replies.answer_facts import facts_wanted
-from gateway.replies.chunk_relay import ChunkRelay
 from gateway.replies.progress import Progress
-from gateway.replies.text_relay import TextRelay
+from gateway.replies.relays import ChunkRelay, TextRelay
 from gateway.request.clock import Clock
 from gateway.wire.exchange import Exchange, Headers, header_lines, lines_of, served_headers
 

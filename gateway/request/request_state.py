@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gateway.replies.reply import Reply
     from gateway.request.charges.charging import EarlierAnswer
     from gateway.request.plans.plan import PlannedTarget, RequestPlan
-    from gateway.request.plans.record_template import RecordTemplate
+    from gateway.request.plans.record_shapes import RecordTemplate
     from gateway.routing.attempts.attempt_run import AttemptRun
     from gateway.routing.routes.way import Way
 

@@ -1,6 +1,6 @@
 """Usage and cost of each attempt: as the target reported it, else as counted, else estimated.
 
-An attempt that failed before any token, in a way that is not billed, is free (`failed_attempts.py`).
+An attempt that failed before any token, in a way that is not billed, is free (`charging.py`).
 """
 
 import logging
@@ -31,7 +31,7 @@ from contracts.serving.configuration import Snapshot, TargetSpec
 from gateway.limits.estimates.counting import TokenEstimator, prompt_bytes, sound_of
 from gateway.replies.progress import Progress
 from gateway.request.attempt import Attempt, answering
-from gateway.request.charges.failed_attempts import is_free
+from gateway.request.charges.charging import is_free
 from gateway.request.request_state import RequestState
 
 _log = logging.getLogger(__name__)
