@@ -19,7 +19,6 @@ from contracts.rules.rule_words import exact_text
 from tollkeeper.control_client import ControlClient
 from tollkeeper.open_store import open_store
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
-from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.resources.apps import located
 from tollkeeper.resources.table import BY_NAME
@@ -44,7 +43,7 @@ def recount_command(
     Requests that failed with an error status cost nothing. Requests from before the budget's creation count if they are
     in its period. Requests in progress, or not yet in the store, stay counted.
     """
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         path, _ = located(client, BY_NAME["budgets"], budget, {"tenant": tenant} if tenant else {})
         shown = client.get(path)
         ledger = _ledger_of(shown, data, store_url)

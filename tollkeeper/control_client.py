@@ -12,6 +12,7 @@ from backends.http_client.control_plane import ControlPlaneVerbs
 from backends.secrets.secret_files import SecretFiles
 from contracts.errors import ConfigurationError, TollkeeperError
 from tollkeeper.installation import Installation
+from tollkeeper.ports import Ports
 
 TOKEN_VARIABLE: Final = "TOLLKEEPER_ADMIN_TOKEN"  # of those who have a token of their own, which has its own role
 _TIMEOUT_SECONDS: Final = 10.0
@@ -43,8 +44,9 @@ class ControlClient(ControlPlaneVerbs):
         )
 
     @classmethod
-    def of_installation(cls, data: Path, control_url: str, default_port: int) -> "ControlClient":
-        """Find the control plane: the URL given, else what `tollkeeper up` wrote down, else the default port.
+    def of_installation(cls, data: Path, control_url: str) -> "ControlClient":
+        """Find the control plane: the URL given, else what `tollkeeper up` wrote down, else the port that the
+        environment names.
 
         The token is the caller's own where TOLLKEEPER_ADMIN_TOKEN holds one, else the installation's. Raises
         ConfigurationError where there is neither.
@@ -56,7 +58,7 @@ class ControlClient(ControlPlaneVerbs):
                 f"{installation.data} has no admin token; run `tollkeeper up` once, use another --data, or set "
                 f"{TOKEN_VARIABLE}"
             )
-        url = control_url or installation.address_of("control") or f"http://127.0.0.1:{default_port}"
+        url = control_url or installation.address_of("control") or _local_url()
         return cls(url, token)
 
     def post(self, path: str, body: Mapping[str, object], timeout_seconds: float = _TIMEOUT_SECONDS) -> dict[str, Any]:
@@ -110,6 +112,10 @@ def _warn_of_unreadable(answer: Mapping[str, Any]) -> None:
             f"tollkeeper: row {row['id']} of {row['table']} is not shown: {row['reason']}; see `tollkeeper rows list`",
             file=sys.stderr,
         )
+
+
+def _local_url() -> str:
+    return f"http://127.0.0.1:{Ports.from_environment(os.environ).control}"
 
 
 def _require_url(url: str) -> None:

@@ -19,7 +19,6 @@ from gateway.guardrails.policy_trial import try_policy
 from tollkeeper.control_client import ControlClient
 from tollkeeper.open_installation import open_installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, StoreUrl
-from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.resources.apps import group_of, read_data
 
@@ -49,7 +48,7 @@ def test(
             tried = try_policy(policy_of(name, _read_rules(file)), said, side)
             found: dict[str, Any] = {"verdicts": tried.verdicts, "blocked_by": tried.blocked_by, "text": tried.text}
         else:
-            with ControlClient.of_installation(data, control_url, control_port()) as client:
+            with ControlClient.of_installation(data, control_url) as client:
                 found = client.post(f"{_PATH}/{path_segment(name)}/test", {"text": said, "direction": side})
     if as_json:
         print_json(found)

@@ -25,7 +25,7 @@ from tollkeeper.installation import Installation
 from tollkeeper.options import DEFAULT_DATA, Dashboard, Data, Engine, PortBase
 from tollkeeper.own_gateway import gateway_certificate
 from tollkeeper.plan import LOOPBACK, Choices
-from tollkeeper.ports import Ports, control_port
+from tollkeeper.ports import Ports
 from tollkeeper.printing import one_line_errors
 
 _FILE: Final = Path("tollkeeper.yaml")
@@ -141,7 +141,7 @@ def set_up(answers: Answers, file: Path, data: Path, gateway: str) -> tuple[list
 
     Raises ConfigurationError.
     """
-    with ControlClient.of_installation(data, "", control_port()) as client:
+    with ControlClient.of_installation(data, "") as client:
         for name, value in stored_key(answers).items():
             client.put(f"/v1/stored-keys/{path_segment(name)}", {"value": value})
     plan = send_configuration(read_configuration([file]), False, False, data, "")
@@ -161,7 +161,7 @@ def set_up(answers: Answers, file: Path, data: Path, gateway: str) -> tuple[list
     if answers.account:
         password = made_up_password()
         body: dict[str, Any] = {"email": answers.account, "name": answers.account, "role": "owner"}
-        with ControlClient.of_installation(data, "", control_port()) as client:
+        with ControlClient.of_installation(data, "") as client:
             client.post("/v1/accounts", {**body, "password": password})
         lines += ["", f"Account {answers.account}, password shown this once: {password}"]
     if answers.alert:

@@ -142,8 +142,3 @@ def _describe(pid: int | None) -> str:
         return f"{psutil.Process(pid).name()} (pid {pid})"
     except psutil.Error:
         return f"pid {pid}"
-
-
-def control_port() -> int:
-    """Return the control plane's port as this shell's environment has it."""
-    return Ports.from_environment(os.environ).control

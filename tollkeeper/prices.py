@@ -30,7 +30,6 @@ from contracts.pricing.prices import PriceCard
 from tollkeeper.control_client import ControlClient
 from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
-from tollkeeper.ports import control_port
 from tollkeeper.prices_refresh import refresh
 from tollkeeper.prices_replace import replace_command
 from tollkeeper.printing import one_line_errors, print_json, print_record, print_table
@@ -63,7 +62,7 @@ def show(
             cards = catalogue_cards(version, model)
             _print(list(cards), as_json, "no price")
             return
-        with ControlClient.of_installation(data, control_url, control_port()) as client:
+        with ControlClient.of_installation(data, control_url) as client:
             found = read_object(client, BY_NAME["prices"], version, {})
     if as_json:
         print_json(found)

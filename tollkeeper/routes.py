@@ -18,7 +18,6 @@ from gateway.routing.routes.explanation import Explanation, RequestFields, expla
 from tollkeeper.control_client import ControlClient
 from tollkeeper.gateway_client import metrics_token, route_states
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl
-from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.replay.command import find_gateway
 from tollkeeper.resources.apps import examples_of, group_of
@@ -52,7 +51,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a route's rules and, if it reads prompts, whether the gateway has learned its examples."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         stored = next((known for known in client.get_all(_PATH) if known["id"] == route), None)
         if stored is None:
             raise ConfigurationError(f"there is no route {route!r}; tollkeeper routes list shows those there are")
@@ -133,7 +132,7 @@ def explain_route(
         if config is not None:
             found = _explain_file(config, route, asked)
         else:
-            with ControlClient.of_installation(data, control_url, control_port()) as client:
+            with ControlClient.of_installation(data, control_url) as client:
                 body = asked.model_dump(mode="json", exclude_defaults=True)
                 found = Explanation.model_validate(client.post(f"{_PATH}/{path_segment(route)}/explain", body))
     if as_json:

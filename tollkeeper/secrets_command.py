@@ -23,7 +23,6 @@ from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
 from tollkeeper.open_installation import open_control
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
-from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
 
 app = typer.Typer(help="Providers' keys, and the installation's secrets.", no_args_is_help=True)
@@ -43,7 +42,7 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Store or replace a provider's key. Gateways use it within a second."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         stored = client.put(f"{_KEYS_PATH}/{path_segment(name)}", {"value": _read_value(file)})
     if as_json:
         print_json(stored)
@@ -54,7 +53,7 @@ def put(
 @app.command("list")
 def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: AsJson = False) -> None:
     """List stored keys, without their values."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         found: list[dict[str, Any]] = client.get(f"{_KEYS_PATH}?limit=1000")["data"]
     if as_json:
         print_json(found)
@@ -65,7 +64,7 @@ def list_all(data: Data = DEFAULT_DATA, control_url: ControlUrl = "", as_json: A
 @app.command("delete")
 def delete(name: KeyName, data: Data = DEFAULT_DATA, control_url: ControlUrl = "") -> None:
     """Delete a stored key that no target refers to."""
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         client.delete(f"{_KEYS_PATH}/{path_segment(name)}")
     typer.echo(f"key {name} deleted")
 
@@ -85,7 +84,7 @@ def rotate(
     restart, and run this.
     """
     files = SecretFiles(data / "secrets")
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         given = environment_keys()
         if given and forget_old:
             raise ConfigurationError(f"the encryption keys are in {KEYS_VARIABLE}; remove the older ones there")

@@ -7,7 +7,6 @@ import typer
 from backends.http_client.control_plane import path_segment
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
-from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json
 from tollkeeper.privacy import erase_tenant_command, export_tenant_command
 from tollkeeper.resources.apps import group_of
@@ -60,7 +59,7 @@ def audit(
 
 
 def _switch(tenant: str, field: str, is_on: bool, said: str, data: Data, control_url: str, as_json: bool) -> None:
-    with one_line_errors(), ControlClient.of_installation(data, control_url, control_port()) as client:
+    with one_line_errors(), ControlClient.of_installation(data, control_url) as client:
         changed = client.patch(f"/v1/tenants/{path_segment(tenant)}", {field: is_on})
     if as_json:
         print_json(changed)

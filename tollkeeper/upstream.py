@@ -18,7 +18,6 @@ from contracts.suggestions import did_you_mean
 from tollkeeper.control_client import ControlClient
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data
 from tollkeeper.plain_help import examples_text
-from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json
 
 app = typer.Typer(
@@ -111,7 +110,7 @@ def add(
             raise ConfigurationError("give --url of an OpenAI-compatible server, or --provider")
         upstream_model = model or name
         found = price_of(provider, upstream_model, price, price_from_catalogue)
-        with ControlClient.of_installation(data, control_url, control_port()) as client:
+        with ControlClient.of_installation(data, control_url) as client:
             reference = _key(client, name, api_key_env, key_ref)
             plan = _apply(
                 client,

@@ -20,7 +20,6 @@ from tollkeeper.loadtest.result import Result, cost_at
 from tollkeeper.loadtest.step import Step
 from tollkeeper.loadtest.sweep import Load, Sweep
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl, ModelName, RunId
-from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json, print_table
 from tollkeeper.replay.command import INTERRUPTED, find_gateway, new_run_id, warn
 from tollkeeper.replay.formats import read_trace
@@ -81,7 +80,7 @@ def loadtest_command(
         search = Search(first_rate, min(0.05, first_rate), highest_rate, resolution)
         load = Load(_lengths(trace, input_tokens, output_tokens), seconds)
         machine_usd = _dollars(usd_per_hour)
-        with ControlClient.of_installation(data, control_url, control_port()) as control:
+        with ControlClient.of_installation(data, control_url) as control:
             name = run_id or new_run_id("loadtest")
             run = Run(name, find_gateway(data, gateway_url), choose_model(control, model))
             began_at = datetime.now(UTC)

@@ -14,7 +14,6 @@ from contracts.errors import TollkeeperError
 from tollkeeper.control_client import ControlClient
 from tollkeeper.installation import Installation
 from tollkeeper.options import DEFAULT_DATA, AsJson, ControlUrl, Data, GatewayUrl, ModelName, RunId, default_gateway
-from tollkeeper.ports import control_port
 from tollkeeper.printing import one_line_errors, print_json
 from tollkeeper.replay.formats import TraceFormat, read_trace
 from tollkeeper.replay.payers import Assignment, create_payers, revoke_payers
@@ -63,7 +62,7 @@ def replay_command(
     with one_line_errors():
         read = read_trace(trace, trace_format, limit=limit, from_seconds=from_seconds)
         assignment = Assignment.of(read, tenants)
-        with ControlClient.of_installation(data, control_url, control_port()) as control:
+        with ControlClient.of_installation(data, control_url) as control:
             served = choose_model(control, model)
             served = dataclasses.replace(served, context_tokens=context) if context else served
             run = Run(run_id or new_run_id("replay"), find_gateway(data, gateway_url), served, speed, scale_lengths)
