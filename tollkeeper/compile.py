@@ -43,8 +43,10 @@ HOT: Final = tuple(
     algorithms/routing/fleet
     algorithms/routing/pace
     algorithms/routing/policies/cost
+    algorithms/routing/policies/waits
     algorithms/routing/prefix_index
     algorithms/routing/replica
+    algorithms/routing/sessions
     algorithms/routing/work_book
     analytics/planner/decode_run
     analytics/planner/gap_histogram
@@ -54,7 +56,6 @@ HOT: Final = tuple(
     analytics/planner/simulation
     analytics/planner/step_luck
     backends/audit/keyed_hash
-    backends/counters/server_clock
     backends/http_client/http_connection
     backends/http_client/http_head
     backends/http_client/http_pool

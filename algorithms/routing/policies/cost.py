@@ -15,6 +15,7 @@ from typing import Final
 
 from algorithms.routing.ask import Ask, Sight
 from algorithms.routing.policies.base import Random
+from algorithms.routing.policies.waits import WaitBook
 from algorithms.routing.replica import AWAY_NS
 
 _PREFILL_WEIGHT: Final = 1.15  # what one computes, those behind it wait for, where somebody is idle
@@ -27,33 +28,6 @@ _HOLDERS: Final = 8
 _DRAWN: Final = 8
 _NEVER: Final = inf
 _MANY: Final = 1 << 30
-_MAX_PREFIXES: Final = 8_192
-
-
-class WaitBook:
-    """How long requests waited for the replicas that hold a prefix, since it was last copied to another.
-
-    By the key of the prefix's last block. Bounded: prefixes for which nobody waits any more are forgotten.
-    """
-
-    __slots__ = ("_newer", "_older")
-
-    def __init__(self) -> None:
-        self._newer: dict[int, float] = {}
-        self._older: dict[int, float] = {}
-
-    def add(self, key: int, waited_ns: float, copying_ns: float) -> bool:
-        """Count a wait; return whether it is now worth a copy, which begins a new account."""
-        waited = self._newer.pop(key, None)
-        if waited is None:
-            waited = self._older.pop(key, 0.0)
-        waited += waited_ns
-        if waited >= copying_ns:
-            return True
-        if len(self._newer) >= _MAX_PREFIXES // 2:
-            self._older, self._newer = self._newer, {}
-        self._newer[key] = waited
-        return False
 
 
 class CostPolicy:

@@ -1,0 +1,26 @@
+"""The replica that last served a session: a hint for recent sessions that may be lost without harm."""
+
+from typing import Final
+
+_MAX_SESSIONS: Final = 65_536
+
+
+class Sessions:
+    """Two generations of at most 32,768 sessions each: the older is dropped when the newer is full."""
+
+    __slots__ = ("_newer", "_older")
+
+    def __init__(self) -> None:
+        self._newer: dict[str, str] = {}
+        self._older: dict[str, str] = {}
+
+    def note(self, session: str, replica: str) -> None:
+        """Remember who serves a session."""
+        if len(self._newer) >= _MAX_SESSIONS // 2:
+            self._older, self._newer = self._newer, {}
+        self._newer[session] = replica
+
+    def last(self, session: str) -> str | None:
+        """Return who served it last; `None` if that is not known."""
+        found = self._newer.get(session)
+        return self._older.get(session) if found is None else found
