@@ -57,8 +57,6 @@ HOT: Final = tuple(
     analytics/planner/step_luck
     backends/audit/keyed_hash
     backends/counters/server_clock
-    backends/http_client/asker
-    backends/http_client/chunk_taker
     backends/http_client/http_connection
     backends/http_client/http_head
     backends/http_client/http_pool
@@ -85,14 +83,12 @@ HOT: Final = tuple(
     contracts/metering/native_usage
     contracts/metering/openai_usage
     contracts/metering/plain_counts
-    contracts/metering/usage_wish
     contracts/recording/ids
     contracts/recording/redaction
     contracts/recording/said
     gateway/apis/endpoints
     gateway/apis/messages/errors
     gateway/apis/messages/operation
-    gateway/apis/messages/passage
     gateway/apis/messages/reply
     gateway/apis/messages/untranslated
     gateway/apis/native/reach
@@ -119,7 +115,6 @@ HOT: Final = tuple(
     gateway/request/plans/plans
     gateway/request/plans/prepared_call
     gateway/request/plans/record_shapes
-    gateway/request/plans/record_template
     gateway/limits/admission
     gateway/limits/budgets/budget
     gateway/limits/budgets/budget_watch
@@ -136,7 +131,6 @@ HOT: Final = tuple(
     gateway/limits/demand
     gateway/limits/estimates/counting
     gateway/limits/estimates/output_estimates
-    gateway/limits/estimates/steady_estimates
     gateway/limits/headers
     gateway/limits/limiter
     gateway/limits/limit_plan
@@ -151,12 +145,9 @@ HOT: Final = tuple(
     gateway/replies/allowance
     gateway/replies/answer_facts
     gateway/replies/answer_copy
-    gateway/replies/answer_digest
-    gateway/replies/chat_reply
-    gateway/replies/chunk_relay
     gateway/replies/progress
+    gateway/replies/relays
     gateway/replies/reply
-    gateway/replies/reply_facts
     gateway/replies/translated_reply
     gateway/request/reserving
     gateway/request/attempt
@@ -164,7 +155,6 @@ HOT: Final = tuple(
     gateway/request/clock
     gateway/request/context
     gateway/request/dispatch
-    gateway/request/charges/failed_attempts
     gateway/request/finish
     gateway/request/guard
     gateway/request/pipeline
@@ -184,7 +174,6 @@ HOT: Final = tuple(
     gateway/wire/exchange
     gateway/wire/http
     gateway/wire/secure_listener
-    gateway/wire/served
     """.split()
 )
 
