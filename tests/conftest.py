@@ -29,6 +29,7 @@ from migrations.store import migrate_store, read_migrations
 from tests.made_once import made_once
 from tests.patient_loop import PatientLoop
 from tests.ports import find_free_ports
+from tests.second_store import emptied
 from tests.steady_time import poll_within
 from tests.turns import Turns
 
@@ -350,15 +351,7 @@ def store(migrated_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def empty_store(store: StoreProcess) -> StoreProcess:
-    client = store.client()
-    filled = client.query(
-        "SELECT name FROM system.tables WHERE database = currentDatabase() AND total_rows > 0 "
-        "AND name != 'schema_migrations'"
-    )
-    for row in filled:
-        client.command("TRUNCATE TABLE {name:Identifier}", {"name": row["name"]})
-    client.close()
-    return store
+    return emptied(store)
 
 
 @pytest.fixture(scope="session")
