@@ -62,7 +62,7 @@ class DatabaseTokenStore:
         return sealer
 
     def close(self) -> None:
-        """Close the database's connections."""
+        """Close the database connections."""
         self._database.close()
 
 

@@ -18,7 +18,7 @@ from contracts.serving.configuration import ModelSpec
 from contracts.serving.sampling import sampling_policy
 
 SAMPLING_SETTINGS: Final = ("defaults", "pinned")  # in a model's settings
-CACHE_SETTING: Final = "cache"  # there too
+CACHE_SETTING: Final = "cache"  # also in a tenant's settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class CompletionRequest(GenerationRequest, frozen=True):
 
     @property
     def output_limit(self) -> int | None:
-        """Return the most tokens one choice may have."""
+        """Return the maximum tokens of one choice."""
         return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
 
     @property

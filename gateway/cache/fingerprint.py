@@ -1,6 +1,5 @@
 """The cache key of a request: a hash of everything that its answer depends on."""
 
-import json
 import re
 from hashlib import blake2b
 from typing import Any, Final
@@ -73,18 +72,6 @@ def fingerprint(body: bytes, context: "Context", *, wants_text: bool, is_respons
         return None
 
 
-def has_repeated_names(body: bytes) -> bool:
-    """Return whether an object in a JSON text has a repeated name: parsers differ in which value they use.
-
-    An answer to such a request must not be cached, because others may parse that request differently.
-    """
-    try:
-        json.loads(body, object_pairs_hook=_once)
-    except (ValueError, RecursionError):
-        return True
-    return False
-
-
 def served_by(model: ModelSpec, pool: PoolSpec) -> bytes:
     """Return what a model's name stands for: which model, called how. Replicas of the same model do not differ.
 
@@ -150,11 +137,6 @@ class Contexts:
             plain = [sorted(fact) if isinstance(fact, frozenset) else fact for fact in facts]
             found = self._known[name] = Context(served, *plain)
         return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> None:
-    if len({name for name, _ in pairs}) < len(pairs):
-        raise ValueError("a name is given twice")
 
 
 def _served_at(target: TargetSpec) -> tuple[str, ...]:

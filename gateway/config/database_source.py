@@ -84,5 +84,5 @@ class DatabaseSource:
             self._keeper.seen()
 
     def close(self) -> None:
-        """Close the database's connections."""
+        """Close the database connections."""
         self._database.close()

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from backends.processes.native import mypyc_attr
 from gateway.limits.budgets.budget import BudgetCounter, reserve_each
 from gateway.limits.counters.base import Mark
 from gateway.limits.counters.sliding import settle_each, take_each
-from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts, fits
+from gateway.limits.demand import CONCURRENCY, NOTHING, TOKENS, Amounts, Rates, fits
+from gateway.limits.headers import Headers
 from gateway.limits.limit_plan import Lines
 
 
@@ -240,3 +243,22 @@ class Reservation:
                 counter.settle(mark, amounts[place], amounts[place], now_ns)
         self.portions.append(portion)
         return amounts
+
+
+class Grant(msgspec.Struct):
+    """The reservations of an admitted request. `max_output`: maximum tokens of a choice, if it was lowered."""
+
+    reservation: Reservation
+    rates: Rates
+    input_tokens: int
+    output_tokens: int  # reserved, over all choices
+    max_output: int | None = None
+    clipped_by: str = ""  # the rule that lowered `max_output`
+    headers: Headers = ()
+
+
+class Size(msgspec.Struct, frozen=True):
+    """How large a request is expected to be, in tokens."""
+
+    input_tokens: int
+    output_tokens: int

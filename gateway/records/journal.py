@@ -42,7 +42,7 @@ class Journal:
         self._segment = self._log.end.segment  # that the last record stands in
         self._promised_bytes = 0  # to the requests in progress when the last one was admitted
         self._ask_disk_at = 0.0  # monotonic seconds; before, a disk that was full is taken to be so still
-        self.is_broken = False  # the disk refused the last write
+        self.is_broken = False  # the last write failed
         self._had_disk_no_room = False  # to reserve when it was last asked
         self.before_release: Callable[[], None] | None = None
         self.dropped_records = 0  # of requests that were admitted: usage that is lost

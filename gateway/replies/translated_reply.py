@@ -192,7 +192,7 @@ def _delta_of(choice: WholeChoice) -> Delta:
     said = ChunkDelta(message.content, message.reasoning_content, message.reasoning)
     calls = [{**call, "index": place} for place, call in enumerate(message.tool_calls or ())]
     return Delta(
-        tokens=0,  # the upstream's usage counts them
+        tokens=0,  # the upstream's usage contains their count
         text=said.text or message.refusal or "",
         reasoning=said.thought,
         index=choice.index,

@@ -6,7 +6,7 @@ twenty lines of memory a call; a class has it at a known place (decision 0071).
 
 from abc import ABC, abstractmethod
 
-from backends.http_client.asker import Asker
+from backends.http_client.http_connection import Asker
 from backends.llm.base import PassingSink, Sink
 from contracts.api.chat import TranslatedChat
 from contracts.api.generation import Result
@@ -34,7 +34,7 @@ class SentRequest(ABC):
         self.usage: Usage = UNKNOWN_USAGE
         self.count_method: CountMethod = "none"
         self.finish_reason = ""
-        self.model = ""  # as the target names what it served
+        self.model = ""  # the target's name for what it served
         self.body = b""  # of a whole answer that no sink takes
         self.served_model = ""  # as `Sink.served` is told it
         self.served_version = ""

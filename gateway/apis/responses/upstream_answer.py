@@ -72,7 +72,7 @@ def _delta_of(choice: _Choice) -> Delta:
     content = message.content
     calls = [{**call, "index": place} for place, call in enumerate(message.tool_calls or ())]
     return Delta(
-        tokens=0,  # the upstream's usage counts them
+        tokens=0,  # the upstream's usage contains their count
         text=content if isinstance(content, str) else "".join(part.text or "" for part in content or ()),
         reasoning=message.reasoning_content or message.reasoning or "",
         index=choice.index,

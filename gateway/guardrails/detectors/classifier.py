@@ -63,7 +63,7 @@ class Classifier:
         return [Finding(0, 0, name, found[name]) for name in sorted(found)]
 
     async def close(self) -> None:
-        """Stop learning."""
+        """Stop training."""
         await self._reader.close()
 
 

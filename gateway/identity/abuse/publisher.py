@@ -29,5 +29,5 @@ class IncidentPublisher:
             write_incidents(session, of_tenants_that_exist(session, incidents))
 
     def close(self) -> None:
-        """Close the database's connections."""
+        """Close the database connections."""
         self._database.close()

@@ -33,7 +33,7 @@ class AbuseService:
         self.book = book
         self._clock = clock
         self._publisher = publisher
-        self.is_away = False  # whoever publishes did not answer the last time
+        self.is_away = False  # the last publication failed
 
     async def run(self) -> None:
         """Publish until cancelled."""
