@@ -172,9 +172,10 @@ async def test_an_embedding_is_looked_at_as_it_is_sent(embedding, kit, upstream,
 
 
 async def test_a_request_that_is_changed_in_its_translation_is_counted_once(start_gateway, kit, upstream):
-    target = kit.http_target(upstream.url, settings={"apis": ["chat", "messages"]})
+    spoken = (["chat"], ["chat", "messages"])
+    targets = [kit.http_target(upstream.url, f"u{n}", settings={"apis": apis}) for n, apis in enumerate(spoken)]
     policy = {"name": "p", "stages": [CARDS]}
-    gateway = await start_gateway(kit.configuration((MODEL, [target]), guardrails=[policy]))
+    gateway = await start_gateway(kit.configuration((MODEL, targets), guardrails=[policy]))
     upstream.always(upstream.whole(upstream.completion("ok")))
     body = {"model": MODEL, "max_tokens": 9, "messages": [{"role": "user", "content": f"I have {CARD}"}]}
     assert (await gateway.ask(gateway.request(body, path="/v1/messages"))).status == 200

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.gateway.exposition_parser import Page
 from tests.gateway.mcp.conftest import META, call, post, tool_calls, with_servers
 from tests.gateway.mcp.raw_server import Call
 
@@ -172,8 +173,9 @@ async def test_a_poisoned_definition_is_neither_listed_nor_callable_and_others_s
     [record] = tool_calls(gateway)
     assert (record.outcome, record.cost_pico_usd) == ("rejected", 0) and "tool_definition" in record.verdicts[0]
     assert not (await call(gateway, "weather__go")).get("isError")
-    page = (await gateway.ask(b"GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n")).body.decode()
-    assert 'tollkeeper_mcp_definition_findings_total{server="weather",action="block"} 2' in page
+    page = (await gateway.ask(b"GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n")).body
+    found = Page(page).value("tollkeeper_mcp_definition_findings_total", server="weather", action="block")
+    assert found == 2
 
 
 async def test_personal_data_is_cut_out_of_a_definition_that_stays_a_schema(start_gateway, raw):
@@ -214,8 +216,8 @@ async def test_a_definition_that_changes_is_counted_and_one_that_is_pinned_is_go
         assert set(await listed(one, "/mcp/weather")) == left
         [told] = one.gateway.mcp.states()
         assert told["changes"] == 1
-        page = (await one.ask(b"GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n")).body.decode()
-        assert 'tollkeeper_mcp_definition_changes_total{server="weather"} 1' in page
+        page = Page((await one.ask(b"GET /metrics HTTP/1.1\r\nHost: g\r\n\r\n")).body)
+        assert page.value("tollkeeper_mcp_definition_changes_total", server="weather") == 1
         gone = await post(one, "tools/call", {"name": "weather__go", "arguments": {}})
         assert ("error" in gone[2]) is ("go" not in left)
     assert [told["left_out"] for told in pinned.gateway.mcp.states()] == [2]
