@@ -7,10 +7,9 @@ client's, the operating system's) is found by following what each was raised fro
 import json
 import re
 from collections.abc import Iterator, Mapping
-from email.utils import parsedate_to_datetime
-from time import time
-from typing import Any, Final
+from typing import Final
 
+from backends.http_client.retry_after import retry_after_seconds
 from contracts.errors import (
     ConnectTimeout,
     TargetMisconfigured,
@@ -26,7 +25,6 @@ from contracts.errors import (
 )
 
 _DEFAULT_WAIT_SECONDS: Final = 1.0  # where a provider limits our rate and does not say for how long
-_LONGEST_WAIT_SECONDS: Final = 86_400.0
 _MAX_MESSAGE: Final = 500
 _OVERLOADED: Final = frozenset({503, 529})
 _NOT_FOUND: Final = "upstream_not_found"
@@ -157,22 +155,10 @@ def _wait(chain: list[BaseException]) -> float | None:
     for one in chain:
         for holder in (getattr(one, "litellm_response_headers", None), getattr(one, "response", None)):
             headers = getattr(holder, "headers", holder)
-            if isinstance(headers, Mapping) and (wait := _seconds(headers.get("retry-after"))) is not None:
+            stated = headers.get("retry-after") if isinstance(headers, Mapping) else None
+            if isinstance(stated, str) and (wait := retry_after_seconds(stated)) is not None:
                 return wait
     return None
-
-
-def _seconds(stated: Any) -> float | None:
-    if not isinstance(stated, str):
-        return None
-    try:
-        seconds = float(stated)
-    except ValueError:
-        try:
-            seconds = max(0.0, parsedate_to_datetime(stated).timestamp() - time())
-        except ValueError:
-            return None
-    return seconds if 0 <= seconds < _LONGEST_WAIT_SECONDS else None
 
 
 def _unsupported(text: str, model: str) -> TollkeeperError:

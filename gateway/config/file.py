@@ -45,12 +45,16 @@ from gateway.config.entries import (
     ConfiguredPool,
     ConfiguredPrice,
 )
-from gateway.config.failures import build_playbooks, pool_failures
-from gateway.config.guardrails import build_guardrails
-from gateway.config.mcp import build_mcp_servers, build_tool_rules
-from gateway.config.rollouts import build_rollouts
-from gateway.config.routes import build_routes
 from gateway.config.rules import Misplaced, Place, build_rules
+from gateway.config.sections import (
+    build_guardrails,
+    build_mcp_servers,
+    build_playbooks,
+    build_rollouts,
+    build_routes,
+    build_tool_rules,
+    pool_failures,
+)
 from gateway.config.suggestions import did_you_mean, known_fields
 from gateway.config.targets import resolve_key
 

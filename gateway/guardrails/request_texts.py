@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
+from contracts.api.json_names import has_repeated_names
 from contracts.errors import MalformedBody
 from contracts.guardrails.finding import DEFINITION, Finding, Shown
 from contracts.guardrails.plain_text import plain_text
 from contracts.recording.redaction import is_binary
-from gateway.cache.fingerprint import has_repeated_names
 from gateway.guardrails.screening.spelling import AS_IS, IN_JSON, Spelling, ends_quoted, stand_in
 
 _decode: Final = msgspec.json.Decoder().decode
