@@ -56,6 +56,7 @@ HOT: Final = tuple(
     analytics/planner/simulation
     analytics/planner/step_luck
     backends/audit/keyed_hash
+    backends/counters/server_clock
     backends/http_client/http_connection
     backends/http_client/http_head
     backends/http_client/http_pool
@@ -123,6 +124,7 @@ HOT: Final = tuple(
     gateway/limits/counters/held_places
     gateway/limits/counters/lease_grant
     gateway/limits/counters/lease_link
+    gateway/limits/counters/leased_escrow
     gateway/limits/counters/leased_sliding
     gateway/limits/counters/open_charges
     gateway/limits/counters/sliding
@@ -162,6 +164,7 @@ HOT: Final = tuple(
     gateway/routing/attempts/attempt_sink
     gateway/routing/attempts/caller
     gateway/routing/attempts/trial
+    gateway/routing/health/health_book
     gateway/routing/health/pool_health
     gateway/routing/health/target_health
     gateway/routing/replicas/router

@@ -22,7 +22,6 @@ from tollkeeper.resources.words import objective
 
 app = group_of("slos")
 
-SloId = Annotated[str, typer.Argument(metavar="ID", help="The objective's id, such as chat-ttft.")]
 _PATH = "/v1/slos"
 _OBJECTIVES = "objectives"
 

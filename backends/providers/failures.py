@@ -69,6 +69,22 @@ def _failure_in(error: Exception, chain: list[BaseException], model: str) -> Tol
             code="unsupported_image_url",
             param="messages",
         )
+    own = _of_our_setup(kinds, below, text, chain, model)
+    if own is not None:
+        return own
+    has_bad_key = status in (401, 403) or any(word in text.lower() for word in _BAD_KEY)
+    if has_bad_key or kinds & {"AuthenticationError", "PermissionDeniedError"}:
+        return TargetMisconfigured("the provider refused the credentials", code="upstream_credentials_refused")
+    refused = _of_its_answer(kinds, said, chain)
+    if refused is not None:
+        return refused
+    return _of_its_own(kinds | below, status, said, chain)
+
+
+def _of_our_setup(
+    kinds: set[str], below: set[str], text: str, chain: list[BaseException], model: str
+) -> TollkeeperError | None:
+    """Return what a call failed by before any provider was asked; `None` if that is not why it failed."""
     if "EgressRefused" in below:
         return TargetMisconfigured(
             "the provider host may not reach where this call leads: no target names it, or it is an inward address "
@@ -84,9 +100,11 @@ def _failure_in(error: Exception, chain: list[BaseException], model: str) -> Tol
         return UnsupportedParameter(
             f"{model[:100]!r} has nothing for this endpoint", code="unsupported_operation", param="model"
         )
-    has_bad_key = status in (401, 403) or any(word in text.lower() for word in _BAD_KEY)
-    if has_bad_key or kinds & {"AuthenticationError", "PermissionDeniedError"}:
-        return TargetMisconfigured("the provider refused the credentials", code="upstream_credentials_refused")
+    return None
+
+
+def _of_its_answer(kinds: set[str], said: str, chain: list[BaseException]) -> TollkeeperError | None:
+    """Return what a provider refused a call by, where that has a class of its own; `None`: it has none."""
     if "PaymentRequiredError" in kinds:
         return TargetMisconfigured("the provider wants to be paid first", code="upstream_payment_required")
     if "NotFoundError" in kinds:
@@ -97,7 +115,7 @@ def _failure_in(error: Exception, chain: list[BaseException], model: str) -> Tol
             "the provider is limiting the rate",
             retry_after_seconds=_DEFAULT_WAIT_SECONDS if wait is None else wait,
         )
-    return _of_its_own(kinds | below, status, said, chain)
+    return None
 
 
 def _of_its_own(kinds: set[str], status: int | None, said: str, chain: list[BaseException]) -> TollkeeperError:
