@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Final
 
-_PARTS: Final = 5  # of a time limit: of what was left of the one that was held up, at most so much is lost
+_PARTS: Final = 5  # of a time limit: each time that the process is held up costs it at most one
 _SHORTEST_PART_SECONDS: Final = 0.005
 LATE_SECONDS: Final = 0.02  # a timer that is later than this was held up, with what there is to read still unread
 _LOOK_SECONDS: Final = 0.02  # to read it
@@ -32,8 +32,8 @@ class RunningTimer:
     def restart(self, seconds: float) -> None:
         """Begin again with another number of seconds, also after it rang."""
         self.cancel()
-        self._part_seconds = max(seconds / _PARTS, _SHORTEST_PART_SECONDS)
-        self._left = max(round(seconds / self._part_seconds), 1)
+        self._left = max(min(_PARTS, int(seconds / _SHORTEST_PART_SECONDS)), 1)
+        self._part_seconds = seconds / self._left
         self._looks = 0
         self._wait(self._part_seconds)
 

@@ -82,13 +82,27 @@ def _always(text: str) -> bool:
     return True
 
 
+# What must be in a text that a form below matches. Each begins with what is rare in prose and in code, which the
+# library's search skips to: the forms themselves are tried at every character.
 _KEY_MARKS: Final = ("AKIA", "ASIA", "AIza")
-_KEY_LIKE: Final = re.compile(r"[-_][A-Za-z0-9_-]{16}")
+# The prefixes of keys by their length, behind which the hyphen or underscore is.
+_KEY_LIKE: Final = re.compile(
+    r"[-_](?:(?<=(?:sk|pk|rk|tk|hf).)|(?<=(?:gsk|xai|npm|gh[pousr]).)|(?<=xox[abeoprs].)|(?<=(?:nvapi|glpat).)"
+    r"|(?<=github_pat.))[A-Za-z0-9_-]{16}"
+)
+_TOKEN_LIKE: Final = re.compile(r"eyJ[\w-]{8}")
+_BEARER_LIKE: Final = re.compile(r"[bB][eE][aA][rR][eE][rR]\s{1,3}[\w.~+/=-]{16}")
+_PASSWORD_LIKE: Final = re.compile(r"://[^\s/:@]{0,64}:[^\s/@]{1,128}@")
+_EMAIL_LIKE: Final = re.compile(r"@(?<=[\w.+-]@)[A-Za-z0-9-]{1,63}\.[A-Za-z0-9-]")
 _NUMBER_LIKE: Final = re.compile(r"\d(?:[ ().-]{0,2}\d){6}")  # as cards and telephone numbers begin
 
 
 def _has_number(text: str) -> bool:
     return _NUMBER_LIKE.search(text) is not None
+
+
+def _has_email(text: str) -> bool:
+    return _EMAIL_LIKE.search(text) is not None
 
 
 def _may_hold_key(text: str) -> bool:
@@ -132,17 +146,17 @@ DEFAULT_PATTERNS: Final = (
         "token",
         re.compile(_WORD + r"eyJ[\w-]{8,4096}+(?:\.[\w-]{8,8192}+(?:\.[\w-]{0,8192}+){1,3})?"),
         _is_signed,
-        may_match=lambda text: "eyJ" in text,
+        may_match=lambda text: _TOKEN_LIKE.search(text) is not None,
     ),
     Pattern(
         "token",
         re.compile(r"(?i)" + _WORD + r"bearer\s{1,3}[\w.~+/=-]{16,4096}"),
-        may_match=lambda text: "bearer" in text.lower(),
+        may_match=lambda text: "bearer" in text.lower() and _BEARER_LIKE.search(text) is not None,
     ),
     Pattern(
         "password",
         re.compile(r"(?<=://)[^\s/:@]{0,64}:[^\s/@]{1,128}(?=@)"),
-        may_match=lambda text: "@" in text and "://" in text,
+        may_match=lambda text: _PASSWORD_LIKE.search(text) is not None,
     ),
     Pattern(
         "key",
@@ -160,7 +174,7 @@ DEFAULT_PATTERNS: Final = (
     Pattern(
         "email",
         re.compile(r"[\w.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"),
-        may_match=lambda text: "@" in text,
+        may_match=_has_email,
     ),
     Pattern("card", re.compile(r"(?<!\d)\d(?:[ -]?\d){12,}+"), replace=_replace_cards, may_match=_has_number),
     Pattern(
@@ -192,6 +206,11 @@ _NUMBERS: Final = tuple(one for one in DEFAULT_PATTERNS if one.may_match is _has
 # All that the patterns of numbers match consists of these characters, but for a "+" or "(" before the first digit.
 _NUMBER_RUN: Final = re.compile(r"\d[\d ().+-]{6,}")
 _BEFORE_NUMBER: Final = 3  # characters that these patterns look at or begin with, before a run
+_BETWEEN_DIGITS: Final = " ().+-"
+_SHORTEST_CARD: Final = 13  # digits
+_DOMAIN: Final = re.compile(r"@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}")
+_LONGEST_LOCAL: Final = 64  # characters before the @ of an e-mail address
+_LOCAL: Final = re.compile(r"[\w.+-]{1,64}\Z")
 
 
 class Redactor:
@@ -209,6 +228,8 @@ class Redactor:
             for may_match, patterns in _BY_MARK:
                 if may_match is _has_number:
                     text = _without_numbers(text)
+                elif may_match is _has_email:
+                    text = _without_emails(text)
                 elif may_match(text):
                     text = _without(patterns, text)
         elif size >= _SHORTEST_NUMBER:
@@ -279,11 +300,42 @@ def _without_numbers(text: str) -> str:
     left: list[str] = []
     done = 0
     for run in _NUMBER_RUN.finditer(text):
-        start, end = max(run.start() - _BEFORE_NUMBER, 0), run.end()
+        first, end = run.span()
+        if not _may_be_number(text, first, end):
+            continue
+        start = max(first - _BEFORE_NUMBER, 0)
         behind = text[end : end + 1]  # looked at, and no part of a number
         cut = _without(_NUMBERS, text[start:end] + behind)
         left += [text[done:start], cut[max(done - start, 0) : len(cut) - len(behind)]]
         done = end
+    return "".join([*left, text[done:]]) if left else text
+
+
+def _may_be_number(text: str, first: int, end: int) -> bool:
+    """Return whether a run may hold a card or telephone number. Most of those in code and in lists of numbers do not:
+    a whole number or a decimal fraction is none, unless it has the digits of a card or begins as a number abroad.
+    """
+    run = text[first:end].rstrip(_BETWEEN_DIGITS)
+    if not run.replace(".", "", 1).isdigit():
+        return _NUMBER_LIKE.search(run) is not None
+    if "00" in run or text[first - 1 : first] == "+":
+        return True
+    point = run.find(".")
+    if point < 0:
+        return len(run) >= _SHORTEST_CARD and is_card_number(run)
+    return max(point, len(run) - point - 1) >= _SHORTEST_CARD
+
+
+def _without_emails(text: str) -> str:
+    """Return a text without e-mail addresses, which are looked for only where an @ is."""
+    left: list[str] = []
+    done = 0
+    for domain in _DOMAIN.finditer(text):
+        at, end = domain.span()
+        local = _LOCAL.search(text, max(at - _LONGEST_LOCAL, done), at)
+        if local is not None:
+            left += [text[done : local.start()], "[email]"]
+            done = end
     return "".join([*left, text[done:]]) if left else text
 
 

@@ -21,7 +21,7 @@ Spans = list[tuple[int, int]]
 
 # A card number's digits, with the blanks or hyphens that are printed between them (ISO/IEC 7812-1: 13 to 19).
 _CARD: Final = r"\d(?:[ -]?\d){12,18}"
-_CARD_RUN: Final = r"\d(?:[ -]?\d)*"
+_CARD_RUN: Final = r"\d(?:[ -]?\d){12,}"  # the whole run of digits; shorter ones hold no card
 _ISSUERS: Final = "23456"  # first digits of payment cards: times in milliseconds begin with 1
 _IBAN: Final = r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}"
 _IBAN_BEGINS: Final = re.compile(r"\b[A-Z]{2}\d{2}")
