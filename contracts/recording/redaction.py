@@ -11,10 +11,14 @@ from contracts.errors import ConfigurationError
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _DIGIT: Final = re.compile(r"\d")
 _DIGITS: Final = re.compile(r"\d+")
+_CARD_BEGINS: Final = re.compile(r"\d{13}|(?<!\d)\d{4}\D+\d{3}")  # among other groups of digits
 # Also within JSON or code that was sent as text, where a line's end is two characters and the second is a letter.
 _WORD: Final = r"(?:\b|(?<=\\[nrtbf]))"
 _ESCAPED: Final = r"(?<=\\[nrtbf])"
 _MOST_GROUPS: Final = 6  # of digits in a card number
+_FIRST_GROUP: Final = 4  # digits
+_SHORTEST_CARD: Final = 13  # digits
+_LONGEST_CARD: Final = 19
 # What the digits of a card number count, by their bytes: every second one twice.
 _NO_DIGITS: Final = bytes(byte for byte in range(256) if byte not in b"0123456789")
 _VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
@@ -29,7 +33,7 @@ def is_card_number(text: str) -> bool:
         digits = text.encode().translate(None, _NO_DIGITS)
     else:
         digits = "".join([str(int(digit)) for digit in _DIGIT.findall(text)]).encode()
-    if not 13 <= len(digits) <= 19 or not digits.strip(b"0"):
+    if not _SHORTEST_CARD <= len(digits) <= _LONGEST_CARD or not digits.strip(b"0"):
         return False
     return (sum(digits[::-2].translate(_VALUES)) + sum(digits[-2::-2].translate(_DOUBLED))) % 10 == 0
 
@@ -38,6 +42,8 @@ def card_spans(text: str) -> list[tuple[int, int]]:
     """Return where card numbers are in a run of digits, where others, such as an expiry date, may stand around them."""
     if is_card_number(text):
         return [(0, len(text))]
+    if _CARD_BEGINS.search(text) is None:
+        return []
     groups = list(_DIGITS.finditer(text))
     if len(groups) == 1 and len(groups[0][0]) == len(text):
         return []  # that was looked at
@@ -65,11 +71,16 @@ def _card_end(groups: list[re.Match[str]], at: int, text: str) -> int:
 
     It is one group, or begins with one of four and goes on with groups of three to six, as cards are printed.
     """
-    for end in range(at + 1, min(at + _MOST_GROUPS, len(groups)) + 1):
-        last = len(groups[end - 1][0])
-        if end - at > 1 and not (len(groups[at][0]) == 4 and 3 <= last <= 6):
+    first, digits = groups[at].span()
+    digits -= first
+    if digits != _FIRST_GROUP:
+        return at + 1 if digits >= _SHORTEST_CARD and is_card_number(groups[at][0]) else at
+    for end in range(at + 2, min(at + _MOST_GROUPS, len(groups)) + 1):
+        start, behind = groups[end - 1].span()
+        if not 3 <= behind - start <= 6:
             break
-        if is_card_number(text[groups[at].start() : groups[end - 1].end()]):
+        digits += behind - start
+        if digits >= _SHORTEST_CARD and is_card_number(text[first:behind]):
             return end
     return at
 
@@ -108,6 +119,9 @@ def _has_email(text: str) -> bool:
 def _may_hold_key(text: str) -> bool:
     is_joined = ("-" in text or "_" in text) and _KEY_LIKE.search(text) is not None
     return is_joined or any([mark in text for mark in _KEY_MARKS])
+
+
+_GROUPED_PHONE: Final = re.compile(rf"(?:(?<![\w-])|{_ESCAPED})\(?\d{{3}}\)?[ .-]\d{{3}}[ .-]\d{{4}}(?![\w-])")
 
 
 class Pattern:
@@ -182,11 +196,7 @@ DEFAULT_PATTERNS: Final = (
         re.compile(rf"(?:(?<![\w+])|{_ESCAPED})(?:\+|00)[1-9](?:[ ().-]{{0,2}}\d){{6,13}}(?!\d)"),
         may_match=_has_number,
     ),
-    Pattern(
-        "phone",
-        re.compile(rf"(?:(?<![\w-])|{_ESCAPED})\(?\d{{3}}\)?[ .-]\d{{3}}[ .-]\d{{4}}(?![\w-])"),
-        may_match=_has_number,
-    ),
+    Pattern("phone", _GROUPED_PHONE, may_match=_has_number),
 )
 SECRETS: Final = frozenset({"private_key", "token", "password", "key"})  # names of the patterns that let somebody in
 EMAIL: Final = "email"
@@ -207,10 +217,9 @@ _NUMBERS: Final = tuple(one for one in DEFAULT_PATTERNS if one.may_match is _has
 _NUMBER_RUN: Final = re.compile(r"\d[\d ().+-]{6,}")
 _BEFORE_NUMBER: Final = 3  # characters that these patterns look at or begin with, before a run
 _BETWEEN_DIGITS: Final = " ().+-"
-_SHORTEST_CARD: Final = 13  # digits
 _DOMAIN: Final = re.compile(r"@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}")
 _LONGEST_LOCAL: Final = 64  # characters before the @ of an e-mail address
-_LOCAL: Final = re.compile(r"[\w.+-]{1,64}\Z")
+_BEFORE_LOCAL: Final = re.compile(r"(?:.*[^\w.+-])?", re.DOTALL)
 
 
 class Redactor:
@@ -312,18 +321,21 @@ def _without_numbers(text: str) -> str:
 
 
 def _may_be_number(text: str, first: int, end: int) -> bool:
-    """Return whether a run may hold a card or telephone number. Most of those in code and in lists of numbers do not:
-    a whole number or a decimal fraction is none, unless it has the digits of a card or begins as a number abroad.
+    """Return whether a run of digits may hold a card or telephone number: most of those in code and in lists do not.
+
+    A telephone number begins with + or 00, or is grouped; a card number has 13 digits or more.
     """
     run = text[first:end].rstrip(_BETWEEN_DIGITS)
-    if not run.replace(".", "", 1).isdigit():
+    if "00" in run or "+" in run or text[first - 1 : first] == "+":
         return _NUMBER_LIKE.search(run) is not None
-    if "00" in run or text[first - 1 : first] == "+":
+    if run.replace(".", "", 1).isdigit():
+        point = run.find(".")
+        if point < 0:
+            return len(run) >= _SHORTEST_CARD and is_card_number(run)
+        return max(point, len(run) - point - 1) >= _SHORTEST_CARD
+    if len(run) - sum([run.count(one) for one in _BETWEEN_DIGITS]) >= _SHORTEST_CARD:
         return True
-    point = run.find(".")
-    if point < 0:
-        return len(run) >= _SHORTEST_CARD and is_card_number(run)
-    return max(point, len(run) - point - 1) >= _SHORTEST_CARD
+    return _GROUPED_PHONE.search(text, max(first - _BEFORE_NUMBER, 0), end + 1) is not None
 
 
 def _without_emails(text: str) -> str:
@@ -332,9 +344,10 @@ def _without_emails(text: str) -> str:
     done = 0
     for domain in _DOMAIN.finditer(text):
         at, end = domain.span()
-        local = _LOCAL.search(text, max(at - _LONGEST_LOCAL, done), at)
-        if local is not None:
-            left += [text[done : local.start()], "[email]"]
+        before = _BEFORE_LOCAL.match(text, max(at - _LONGEST_LOCAL, done), at)
+        assert before is not None, "it also matches nothing"
+        if before.end() < at:
+            left += [text[done : before.end()], "[email]"]
             done = end
     return "".join([*left, text[done:]]) if left else text
 
