@@ -16,7 +16,7 @@ import msgspec
 
 from algorithms.abuse.key_watch import KeyWatch, Use
 from algorithms.abuse.spec import abuse_spec
-from backends.audit.measuring import append_microseconds, verify_seconds
+from bench.audit_times import append_microseconds, verify_seconds
 from bench.guardrail_corpus import FILES, scores_of, together
 from bench.load.gateway_process import MeasuredGateway, configuration
 from bench.load.machine import Cores

@@ -74,17 +74,21 @@ def broken_promise(definition: ToolDefinition, result: dict[str, Any]) -> str:
     content = result["structuredContent"]
     if not _is_of(content, schema.get("type")):
         return f"its structuredContent is not of type {schema.get('type')!r}"
-    if isinstance(content, dict):
-        required = schema.get("required")
-        names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-        missing = [name for name in names if name not in content]
-        if missing:
-            return f"its structuredContent has no {str(missing[0])[:60]!r}"
-        properties = schema.get("properties")
-        for name, value in content.items():
-            said = properties.get(name) if isinstance(properties, dict) else None
-            if isinstance(said, dict) and not _is_of(value, said.get("type")):
-                return f"{str(name)[:60]!r} in its structuredContent is not of type {said.get('type')!r}"
+    return _broken_within(content, schema) if isinstance(content, dict) else ""
+
+
+def _broken_within(content: dict[str, Any], schema: dict[str, Any]) -> str:
+    """Return which field of a content is missing or of another type; empty if none is."""
+    required = schema.get("required")
+    names = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    missing = [name for name in names if name not in content]
+    if missing:
+        return f"its structuredContent has no {str(missing[0])[:60]!r}"
+    properties = schema.get("properties")
+    for name, value in content.items():
+        said = properties.get(name) if isinstance(properties, dict) else None
+        if isinstance(said, dict) and not _is_of(value, said.get("type")):
+            return f"{str(name)[:60]!r} in its structuredContent is not of type {said.get('type')!r}"
     return ""
 
 

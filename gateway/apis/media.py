@@ -11,9 +11,8 @@ from contracts.errors import InvalidRequest
 from gateway.apis.reading import read_body
 from gateway.apis.rendering import ErrorShape
 from gateway.replies.reply import JSON, Reply, ReplyFacts
-from gateway.wire.exchange import header_lines
+from gateway.wire.exchange import header_lines, lines_of
 from gateway.wire.forms import FormReader, read_form
-from gateway.wire.served import lines_of
 
 _FILE: Final = "file"
 _MAX_FIELD_BYTES: Final = 16 * 1024  # of a form's text: a prompt is the longest

@@ -56,7 +56,7 @@ from gateway.records.trace_context import TraceContext
 from gateway.replies.answer_facts import called_tool, mark_of
 from gateway.replies.reply import JSON
 from gateway.request.attempt import Attempt
-from gateway.request.charges.failed_attempts import failure_of
+from gateway.request.charges.charging import failure_of
 from gateway.request.clock import Clock
 from gateway.request.context import read_context, read_trace, trace_parent
 from gateway.request.request_state import RequestState

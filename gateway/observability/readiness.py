@@ -12,7 +12,7 @@ from gateway.cache.answer_cache import AnswerCache
 from gateway.config.directory import Directory
 from gateway.config.targets import TargetRegistry
 from gateway.identity.authentication import Authenticator
-from gateway.limits.queue.pool_queues import PoolQueues
+from gateway.limits.queue.pool_queue import PoolQueues
 from gateway.observability.process_watch import ProcessWatch
 from gateway.observability.provider_hosts import ProviderHosts
 from gateway.records.accounting import Accounting

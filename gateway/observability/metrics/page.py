@@ -15,7 +15,7 @@ from gateway.apis.batches.runner import RunnerState
 from gateway.config.directory import Directory
 from gateway.limits.admission import Admission
 from gateway.limits.counters.base import CounterState
-from gateway.limits.queue.pool_queues import PoolQueues
+from gateway.limits.queue.pool_queue import PoolQueues
 from gateway.observability.metrics.cache_families import cache_families
 from gateway.observability.metrics.engine_families import gpu_families, model_families, upstream_families
 from gateway.observability.metrics.exposition import Family, Sample, counter, gauge, render
